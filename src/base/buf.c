@@ -1,0 +1,188 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum { BUF_FIRST_BYTES = 256 }; /* the first allocation; most small texts fit */
+
+void buf_init(struct buf *buf, const struct mem *mem, size_t bytes_max)
+{
+    *buf = (struct buf){.mem = mem, .max = bytes_max, .status = OK};
+}
+
+void buf_release(struct buf *buf)
+{
+    if (buf != NULL && buf->mem != NULL) {
+        mem_free(buf->mem, buf->data);
+        *buf = (struct buf){.mem = buf->mem, .max = buf->max};
+    }
+}
+
+void buf_clear(struct buf *buf)
+{
+    buf->len = 0;
+    buf->status = OK;
+}
+
+enum status buf_reserve(struct buf *buf, size_t size)
+{
+    ASSERT(buf->len <= buf->cap);
+    if (buf->status != OK) {
+        return buf->status;
+    }
+    if (size <= buf->cap - buf->len) {
+        return OK;
+    }
+    if (size > buf->max - buf->len) {
+        buf->status = E_LIMIT;
+        return E_LIMIT;
+    }
+    size_t need = buf->len + size;
+    size_t cap = buf->cap < BUF_FIRST_BYTES ? BUF_FIRST_BYTES : buf->cap;
+    while (cap < need) {
+        cap = cap > buf->max / 2 ? buf->max : cap * 2;
+    }
+    cap = cap > buf->max ? buf->max : cap;
+    char *data = mem_resize(buf->mem, buf->data, cap);
+    if (data == NULL) {
+        buf->status = E_NOMEM;
+        return E_NOMEM;
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return OK;
+}
+
+char *buf_extend(struct buf *buf, size_t size)
+{
+    if (buf_reserve(buf, size) != OK) {
+        return NULL;
+    }
+    char *place = buf->data + buf->len;
+    buf->len += size;
+    return place;
+}
+
+void buf_append(struct buf *buf, const void *data, size_t size)
+{
+    if (size == 0) {
+        return;
+    }
+    char *place = buf_extend(buf, size);
+    if (place != NULL) {
+        memcpy(place, data, size);
+    }
+}
+
+void buf_slice(struct buf *buf, struct slice slice)
+{
+    buf_append(buf, slice.data, slice.len);
+}
+
+void buf_str(struct buf *buf, const char *text)
+{
+    buf_append(buf, text, strlen(text));
+}
+
+void buf_char(struct buf *buf, char c)
+{
+    buf_append(buf, &c, 1);
+}
+
+void buf_printf(struct buf *buf, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    int need = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    ASSERT(need >= 0);
+
+    /* One more byte than is kept: vsnprintf insists on its terminator. */
+    if (buf_reserve(buf, (size_t)need + 1) == OK) {
+        (void)vsnprintf(buf->data + buf->len, (size_t)need + 1, format, again);
+        buf->len += (size_t)need;
+    }
+    va_end(again);
+}
+
+void buf_u64(struct buf *buf, uint64_t value)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        at--;
+        digits[at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    buf_append(buf, digits + at, sizeof digits - at);
+}
+
+void buf_i64(struct buf *buf, int64_t value)
+{
+    if (value < 0) {
+        buf_char(buf, '-');
+        buf_u64(buf, (uint64_t)0 - (uint64_t)value);
+    } else {
+        buf_u64(buf, (uint64_t)value);
+    }
+}
+
+void buf_le32(struct buf *buf, uint32_t value)
+{
+    unsigned char bytes[4];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+    buf_append(buf, bytes, sizeof bytes);
+}
+
+void buf_le64(struct buf *buf, uint64_t value)
+{
+    unsigned char bytes[8];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+    buf_append(buf, bytes, sizeof bytes);
+}
+
+void buf_varint(struct buf *buf, uint64_t value)
+{
+    unsigned char bytes[10];
+    size_t len = 0;
+    do {
+        unsigned char low = value & 0x7f;
+        value >>= 7;
+        bytes[len] = (unsigned char)(low | (value > 0 ? 0x80 : 0));
+        len++;
+    } while (value > 0);
+    buf_append(buf, bytes, len);
+}
+
+void buf_hex(struct buf *buf, const void *data, size_t size)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *bytes = data;
+    char *place = buf_extend(buf, size * 2);
+    if (place == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < size; i++) {
+        place[2 * i] = digits[bytes[i] >> 4];
+        place[2 * i + 1] = digits[bytes[i] & 15];
+    }
+}
+
+enum status buf_status(const struct buf *buf)
+{
+    return buf->status;
+}
+
+struct slice buf_view(const struct buf *buf)
+{
+    return slice_of(buf->data, buf->len);
+}

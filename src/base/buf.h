@@ -1,0 +1,52 @@
+/*
+ * buf: a growing byte buffer that is given its maximum when made.
+ *
+ * Promises:  never grows past its maximum. A failed append is remembered: later appends do nothing,
+ *            and buf_status says what went wrong, so that encoders check once at the end.
+ * Ownership: owns its bytes until buf_release or buf_take.
+ */
+#ifndef ONCE_BASE_BUF_H
+#define ONCE_BASE_BUF_H
+
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "base/slice.h"
+#include "base/status.h"
+
+struct buf {
+    const struct mem *mem; /* where growth comes from */
+    char *data;            /* the bytes; NULL while empty */
+    size_t len;            /* bytes in use */
+    size_t cap;            /* bytes allocated */
+    size_t max;            /* bytes it may ever hold */
+    enum status status;    /* OK, E_NOMEM or E_LIMIT; sticky until cleared */
+};
+
+void buf_init(struct buf *buf, const struct mem *mem, size_t bytes_max);
+void buf_release(struct buf *buf);
+/* Forget the content and any failure, keep the memory. */
+void buf_clear(struct buf *buf);
+/* Room for size more bytes, or NULL with the failure remembered. Counts as appended. */
+char *buf_extend(struct buf *buf, size_t size);
+/* Make sure that size more bytes fit without another allocation. */
+enum status buf_reserve(struct buf *buf, size_t size) MUST_CHECK;
+void buf_append(struct buf *buf, const void *data, size_t size);
+void buf_slice(struct buf *buf, struct slice slice);
+void buf_str(struct buf *buf, const char *text);
+void buf_char(struct buf *buf, char c);
+void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Decimal, without going through printf. */
+void buf_u64(struct buf *buf, uint64_t value);
+void buf_i64(struct buf *buf, int64_t value);
+/* Little-endian, for on-disk formats. */
+void buf_le32(struct buf *buf, uint32_t value);
+void buf_le64(struct buf *buf, uint64_t value);
+/* LEB128, for on-disk formats. */
+void buf_varint(struct buf *buf, uint64_t value);
+/* Lower-case hex. */
+void buf_hex(struct buf *buf, const void *data, size_t size);
+enum status buf_status(const struct buf *buf) MUST_CHECK;
+struct slice buf_view(const struct buf *buf);
+
+#endif

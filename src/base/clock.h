@@ -1,0 +1,29 @@
+/*
+ * clock: the only place that asks the system what time it is.
+ *
+ * Time reaches everything else as an argument. Two readings exist: the wall clock (which people
+ * set, and which jumps) and the boot clock (which only counts forward and includes sleep).
+ */
+#ifndef ONCE_BASE_CLOCK_H
+#define ONCE_BASE_CLOCK_H
+
+#include <stdint.h>
+
+struct clock_reading {
+    int64_t wall_ms; /* since 1970, UTC */
+    int64_t boot_ms; /* since this machine started; never goes back while it is up */
+};
+
+struct clock {
+    struct clock_reading (*read)(void *context);
+    uint64_t boot_id; /* tells one start of the machine from another; 0 when not known */
+    void *context;    /* handed back to read */
+};
+
+/* The machine's own clocks. */
+void clock_system(struct clock *ret_clock);
+struct clock_reading clock_read(const struct clock *clock);
+/* Monotonic nanoseconds, for measuring how long something took. */
+uint64_t clock_nanos(void);
+
+#endif

@@ -1,0 +1,87 @@
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *status_name(enum status status)
+{
+    switch (status) {
+    case OK: return "ok";
+    case E_UNKNOWN: return "unknown";
+    case E_UNAVAILABLE: return "unavailable";
+    case E_STALE: return "stale";
+    case E_INVALID: return "invalid";
+    case E_LIMIT: return "limit";
+    case E_CORRUPT: return "corrupt";
+    case E_NOMEM: return "no_memory";
+    case E_MISUSE: return "misuse";
+    }
+    return "unnamed";
+}
+
+enum status err_set(struct err *err, enum status status, const char *format, ...)
+{
+    if (err != NULL) {
+        va_list args;
+        va_start(args, format);
+        err->status = status;
+        err->hint[0] = '\0';
+        (void)vsnprintf(err->text, sizeof err->text, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
+{
+    if (err != NULL) {
+        va_list args;
+        va_start(args, format);
+        err->status = status;
+        err->hint[0] = '\0';
+        (void)vsnprintf(err->text, sizeof err->text, format, args);
+        va_end(args);
+
+        char reason[128];
+        const char *text = strerror_r(errno_value, reason, sizeof reason);
+        size_t used = strlen(err->text);
+        (void)snprintf(err->text + used, sizeof err->text - used, ": %s", text);
+    }
+    return status;
+}
+
+void err_prefix(struct err *err, const char *format, ...)
+{
+    if (err == NULL) {
+        return;
+    }
+    char old[ERR_TEXT_BYTES_MAX];
+    memcpy(old, err->text, sizeof old);
+
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+
+    size_t used = strlen(err->text);
+    (void)snprintf(err->text + used, sizeof err->text - used, ": %s", old);
+}
+
+void err_hint(struct err *err, const char *format, ...)
+{
+    if (err != NULL) {
+        va_list args;
+        va_start(args, format);
+        (void)vsnprintf(err->hint, sizeof err->hint, format, args);
+        va_end(args);
+    }
+}
+
+void err_clear(struct err *err)
+{
+    if (err != NULL) {
+        err->status = OK;
+        err->text[0] = '\0';
+        err->hint[0] = '\0';
+    }
+}

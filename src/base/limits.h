@@ -1,0 +1,47 @@
+/*
+ * limits: every bound of the core with its name and its reason (P14).
+ *
+ * A refusal by one of these names it: "key is longer than key_bytes_max (255)".
+ */
+#ifndef ONCE_BASE_LIMITS_H
+#define ONCE_BASE_LIMITS_H
+
+enum {
+    /* Names. 255 is what the idempotency-key draft and its users allow; the others follow it. */
+    LIMIT_KEY_BYTES_MAX = 255,
+    LIMIT_TENANT_BYTES_MAX = 255,
+    LIMIT_SCOPE_BYTES_MAX = 255,
+    LIMIT_PRINCIPAL_BYTES_MAX = 255,
+    LIMIT_EFFECT_ID_BYTES_MAX = 255,
+    LIMIT_SOURCE_BYTES_MAX = 255, /* each of type, id, version */
+    LIMIT_REASON_BYTES_MAX = 255,
+    LIMIT_TRACE_BYTES_MAX = 2048, /* canonical JSON of all trace ids of one request */
+
+    /* Bodies. An outcome past its limit is sealed without its bytes, and replays say so. */
+    LIMIT_OUTCOME_BYTES_MAX = 16 << 20,
+    LIMIT_OUTCOME_META_BYTES_MAX = 16 << 10, /* allow-listed headers and the like */
+    LIMIT_REQUEST_KEPT_BYTES_MAX = 64 << 10, /* the first body, kept to explain conflicts */
+
+    /* JSON. 64 levels is far beyond what an API nests and far below any stack. */
+    LIMIT_JSON_DEPTH_MAX = 64,
+    LIMIT_JSON_BYTES_MAX = 16 << 20,
+    LIMIT_DIFF_BYTES_MAX = 16 << 10,
+
+    /* The engine. */
+    LIMIT_BATCH_REQUESTS_MAX = 1024,    /* one commit: past this, latency grows and speed does not */
+    LIMIT_BATCH_BYTES_MAX = 4 << 20,    /* of encoded changes in one commit, bodies of one apart */
+    LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
+    LIMIT_WAITERS_MAX = 1 << 16,        /* duplicates parked until the first execution settles */
+
+    /* Durations, in milliseconds. */
+    LIMIT_WINDOW_MS_DEFAULT = 86400000,  /* 24 h, what all five sources agree on */
+    LIMIT_LEASE_MS_DEFAULT = 30000,      /* 30 s */
+    LIMIT_WAIT_MS_MAX = 60000,           /* a caller may park this long for a replay */
+    LIMIT_CLOCK_JUMP_MS_MAX = 60000,     /* a larger forward step pauses expiry */
+};
+
+#define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
+#define LIMIT_LEASE_MS_MAX  INT64_C(604800000)    /* a week: the longest batch job we heard of */
+#define LIMIT_LEASE_MS_MIN  INT64_C(10)           /* shorter leases are over before they are known */
+
+#endif

@@ -1,0 +1,56 @@
+#include "base/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+static void *libc_resize(void *context, void *pointer, size_t size)
+{
+    (void)context;
+    if (size == 0) {
+        free(pointer);
+        return NULL;
+    }
+    return realloc(pointer, size);
+}
+
+const struct mem mem_libc = {.resize = libc_resize, .context = NULL};
+
+void *mem_alloc(const struct mem *mem, size_t size)
+{
+    ASSERT(size > 0);
+    return mem->resize(mem->context, NULL, size);
+}
+
+void *mem_zalloc(const struct mem *mem, size_t count, size_t size)
+{
+    ASSERT(count > 0 && size > 0);
+    if (count > SIZE_MAX / size) {
+        return NULL;
+    }
+    void *pointer = mem_alloc(mem, count * size);
+    if (pointer != NULL) {
+        memset(pointer, 0, count * size);
+    }
+    return pointer;
+}
+
+void *mem_resize(const struct mem *mem, void *pointer, size_t size)
+{
+    ASSERT(size > 0);
+    return mem->resize(mem->context, pointer, size);
+}
+
+void mem_free(const struct mem *mem, void *pointer)
+{
+    if (pointer != NULL) {
+        (void)mem->resize(mem->context, pointer, 0);
+    }
+}
+
+void mem_wipe(void *pointer, size_t size)
+{
+    explicit_bzero(pointer, size);
+}

@@ -1,0 +1,43 @@
+/*
+ * slice: a pointer with its length, borrowed from whoever owns the bytes.
+ *
+ * Slices are passed by value and never own anything. The empty slice may have a NULL pointer.
+ */
+#ifndef ONCE_BASE_SLICE_H
+#define ONCE_BASE_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct slice {
+    const char *data; /* not terminated; may be NULL when len is 0 */
+    size_t len;       /* bytes */
+};
+
+#define SLICE_EMPTY      ((struct slice){NULL, 0})
+#define SLICE_LIT(text)  ((struct slice){"" text, sizeof(text) - 1})
+#define SLICE_ARGS(s)    (int)(s).len, (s).data == NULL ? "" : (s).data /* for "%.*s" */
+
+static inline struct slice slice_of(const void *data, size_t len)
+{
+    return (struct slice){(const char *)data, len};
+}
+
+/* NULL becomes the empty slice. */
+static inline struct slice slice_str(const char *text)
+{
+    return text == NULL ? SLICE_EMPTY : (struct slice){text, strlen(text)};
+}
+
+static inline bool slice_equal(struct slice a, struct slice b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static inline bool slice_is(struct slice a, const char *text)
+{
+    return slice_equal(a, slice_str(text));
+}
+
+#endif

@@ -1,0 +1,248 @@
+#include "base/text.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+/* Longest factor first, so that text_put_duration finds the shortest exact form. Days are read but
+ * not written: "24h" says what a window of a day is in the unit the documents use. */
+static const struct unit durations[] = {
+    {"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+static const struct unit sizes[] = {
+    {"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"B", 1}, {"", 1}};
+
+bool text_u64(struct slice text, uint64_t *ret_value)
+{
+    uint64_t value = 0;
+    if (text.len == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9') {
+            return false;
+        }
+        uint64_t digit = (uint64_t)(text.data[i] - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = value * 10 + digit;
+    }
+    *ret_value = value;
+    return true;
+}
+
+static bool read_with_unit(
+    struct slice text, const struct unit *units, size_t count, uint64_t *ret_value)
+{
+    size_t digits = 0;
+    while (digits < text.len && text.data[digits] >= '0' && text.data[digits] <= '9') {
+        digits++;
+    }
+    uint64_t value;
+    if (!text_u64(slice_of(text.data, digits), &value)) {
+        return false;
+    }
+    struct slice name = slice_of(text.data + digits, text.len - digits);
+    for (size_t i = 0; i < count; i++) {
+        if (slice_is(name, units[i].name)) {
+            if (value > INT64_MAX / units[i].factor) {
+                return false;
+            }
+            *ret_value = value * units[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool text_duration(struct slice text, int64_t *ret_ms)
+{
+    uint64_t value;
+    if (!read_with_unit(text, durations, sizeof durations / sizeof *durations, &value)) {
+        return false;
+    }
+    *ret_ms = (int64_t)value;
+    return true;
+}
+
+bool text_size(struct slice text, uint64_t *ret_bytes)
+{
+    return read_with_unit(text, sizes, sizeof sizes / sizeof *sizes, ret_bytes);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    if (c >= 'a' && c <= 'f') {
+        return c - 'a' + 10;
+    }
+    if (c >= 'A' && c <= 'F') {
+        return c - 'A' + 10;
+    }
+    return -1;
+}
+
+bool text_hex(struct slice text, void *ret_bytes, size_t size)
+{
+    if (text.len != size * 2) {
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (hex_digit(text.data[i]) < 0) {
+            return false;
+        }
+    }
+    unsigned char *bytes = ret_bytes;
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (unsigned char)(hex_digit(text.data[2 * i]) * 16 + hex_digit(text.data[2 * i + 1]));
+    }
+    return true;
+}
+
+char *text_put_duration(char ret_text[32], int64_t ms)
+{
+    ASSERT(ms >= 0);
+    for (size_t i = 1; i < sizeof durations / sizeof *durations; i++) {
+        int64_t factor = (int64_t)durations[i].factor;
+        if (ms % factor == 0 && (ms > 0 || factor == 1000)) {
+            (void)snprintf(ret_text, 32, "%lld%s", (long long)(ms / factor), durations[i].name);
+            return ret_text;
+        }
+    }
+    return ret_text;
+}
+
+/* Days since 1970 of a date in the proleptic Gregorian calendar, and back. The year is taken to
+ * begin in March, so that the leap day comes last and month lengths follow one formula. */
+static int64_t days_of_date(int64_t year, int64_t month, int64_t day)
+{
+    year -= month <= 2;
+    int64_t era = (year >= 0 ? year : year - 399) / 400;
+    int64_t year_of_era = year - era * 400;
+    int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    int64_t day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    return era * 146097 + day_of_era - 719468;
+}
+
+static void date_of_days(int64_t days, int64_t *ret_year, int64_t *ret_month, int64_t *ret_day)
+{
+    days += 719468;
+    int64_t era = (days >= 0 ? days : days - 146096) / 146097;
+    int64_t day_of_era = days - era * 146097;
+    int64_t year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    int64_t month_from_march = (5 * day_of_year + 2) / 153;
+    *ret_day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    *ret_month = month_from_march + (month_from_march < 10 ? 3 : -9);
+    *ret_year = year_of_era + era * 400 + (*ret_month <= 2);
+}
+
+static char *put_digits(char *at, int64_t value, int count)
+{
+    for (int i = count - 1; i >= 0; i--) {
+        at[i] = (char)('0' + value % 10);
+        value /= 10;
+    }
+    return at + count;
+}
+
+char *text_put_time(char ret_text[TEXT_TIME_BYTES], int64_t ms)
+{
+    const int64_t first = -62167219200000; /* 0000-01-01 */
+    const int64_t last = 253402300799999;  /* 9999-12-31T23:59:59.999Z */
+    ms = ms < first ? first : ms > last ? last : ms;
+
+    int64_t days = ms / 86400000 - (ms % 86400000 < 0);
+    int64_t in_day = ms - days * 86400000;
+    int64_t year, month, day;
+    date_of_days(days, &year, &month, &day);
+
+    char *at = put_digits(ret_text, year, 4);
+    *at++ = '-';
+    at = put_digits(at, month, 2);
+    *at++ = '-';
+    at = put_digits(at, day, 2);
+    *at++ = 'T';
+    at = put_digits(at, in_day / 3600000, 2);
+    *at++ = ':';
+    at = put_digits(at, in_day / 60000 % 60, 2);
+    *at++ = ':';
+    at = put_digits(at, in_day / 1000 % 60, 2);
+    *at++ = '.';
+    at = put_digits(at, in_day % 1000, 3);
+    *at++ = 'Z';
+    *at = '\0';
+    ASSERT(at == ret_text + TEXT_TIME_BYTES - 1);
+    return ret_text;
+}
+
+static bool read_digits(struct slice text, size_t from, size_t count, int64_t *ret_value)
+{
+    uint64_t value;
+    if (!text_u64(slice_of(text.data + from, count), &value)) {
+        return false;
+    }
+    *ret_value = (int64_t)value;
+    return true;
+}
+
+bool text_time(struct slice text, int64_t *ret_ms)
+{
+    int64_t year, month, day, hour, minute, second, milli;
+    if (text.len != TEXT_TIME_BYTES - 1 || text.data[4] != '-' || text.data[7] != '-' ||
+        text.data[10] != 'T' || text.data[13] != ':' || text.data[16] != ':' ||
+        text.data[19] != '.' || text.data[23] != 'Z') {
+        return false;
+    }
+    if (!read_digits(text, 0, 4, &year) || !read_digits(text, 5, 2, &month) ||
+        !read_digits(text, 8, 2, &day) || !read_digits(text, 11, 2, &hour) ||
+        !read_digits(text, 14, 2, &minute) || !read_digits(text, 17, 2, &second) ||
+        !read_digits(text, 20, 3, &milli)) {
+        return false;
+    }
+    if (month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 59) {
+        return false;
+    }
+    int64_t ms = days_of_date(year, month, day) * 86400000 + hour * 3600000 + minute * 60000 +
+        second * 1000 + milli;
+    /* Refuse the 31st of a short month: written back it would be another day. */
+    char again[TEXT_TIME_BYTES];
+    if (memcmp(text_put_time(again, ms), text.data, text.len) != 0) {
+        return false;
+    }
+    *ret_ms = ms;
+    return true;
+}
+
+char *text_put_hex(char *ret_text, const void *bytes, size_t size)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *from = bytes;
+    for (size_t i = 0; i < size; i++) {
+        ret_text[2 * i] = digits[from[i] >> 4];
+        ret_text[2 * i + 1] = digits[from[i] & 15];
+    }
+    ret_text[2 * size] = '\0';
+    return ret_text;
+}
+
+char *text_put_size(char ret_text[32], uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    double value = (double)bytes;
+    while (value >= 1024 && unit + 1 < sizeof names / sizeof *names) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(ret_text, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, names[unit]);
+    return ret_text;
+}

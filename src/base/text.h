@@ -1,0 +1,33 @@
+/*
+ * text: small readers and writers of the forms people type and read.
+ *
+ * Durations ("300ms", "30s", "5m", "24h", "14d"), sizes ("64KiB", "10MiB"), RFC 3339 times with
+ * milliseconds in UTC, hex, and unsigned decimals. Readers take the whole slice or refuse it.
+ */
+#ifndef ONCE_BASE_TEXT_H
+#define ONCE_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+
+enum { TEXT_TIME_BYTES = 25 }; /* "2026-11-15T19:23:27.123Z" and its terminator */
+
+/* All return false and leave *ret alone when the text is not exactly of that form. */
+bool text_duration(struct slice text, int64_t *ret_ms);
+bool text_size(struct slice text, uint64_t *ret_bytes);
+bool text_u64(struct slice text, uint64_t *ret_value);
+bool text_hex(struct slice text, void *ret_bytes, size_t size);
+bool text_time(struct slice text, int64_t *ret_ms);
+
+/* The shortest exact form: 86400000 is "24h", 90000 is "90s". Returns its argument. */
+char *text_put_duration(char ret_text[32], int64_t ms);
+/* "2026-11-15T19:23:27.123Z"; years 0 to 9999, others are clamped. Returns its argument. */
+char *text_put_time(char ret_text[TEXT_TIME_BYTES], int64_t ms);
+/* Lower-case hex of size bytes and a terminator. Returns its argument. */
+char *text_put_hex(char *ret_text, const void *bytes, size_t size);
+/* "1.5 GiB", for people only. Returns its argument. */
+char *text_put_size(char ret_text[32], uint64_t bytes);
+
+#endif

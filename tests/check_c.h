@@ -1,0 +1,16 @@
+/*
+ * check_c: what every cmocka test includes, in the order cmocka needs.
+ */
+#ifndef ONCE_TESTS_CHECK_C_H
+#define ONCE_TESTS_CHECK_C_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TEST(name) cmocka_unit_test(name)
+
+#endif

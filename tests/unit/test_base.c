@@ -1,0 +1,173 @@
+/*
+ * The base modules: bounded buffers and arenas, the text forms people type, the checksum.
+ */
+#include "check_c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/text.h"
+
+static void a_buffer_never_grows_past_its_maximum_and_remembers(void **state)
+{
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, &mem_libc, 10);
+    buf_str(&buf, "0123456789");
+    assert_int_equal(buf_status(&buf), OK);
+    buf_char(&buf, 'x');
+    assert_int_equal(buf_status(&buf), E_LIMIT);
+    assert_int_equal(buf.len, 10);
+    buf_clear(&buf);
+    buf_i64(&buf, INT64_MIN);
+    assert_int_equal(buf_status(&buf), E_LIMIT);
+    buf_release(&buf);
+}
+
+static void numbers_are_written_in_full(void **state)
+{
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, &mem_libc, 1000);
+    buf_i64(&buf, INT64_MIN);
+    buf_char(&buf, ' ');
+    buf_u64(&buf, UINT64_MAX);
+    buf_printf(&buf, " %d", 7);
+    buf_hex(&buf, "\x0f\xf0", 2);
+    assert_true(slice_is(buf_view(&buf), "-9223372036854775808 18446744073709551615 70ff0"));
+    buf_release(&buf);
+}
+
+static void an_arena_refuses_past_its_maximum_and_can_be_reused(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 100000);
+    assert_non_null(arena_alloc(&arena, 60000));
+    assert_null(arena_alloc(&arena, 60000));
+    assert_non_null(arena_alloc(&arena, 20000));
+    arena_clear(&arena);
+    void *place = arena_alloc(&arena, 1);
+    assert_non_null(place);
+    assert_int_equal((uintptr_t)place % 16, 0);
+    assert_null(arena_alloc(&arena, SIZE_MAX));
+    arena_release(&arena);
+}
+
+static void durations_are_read_whole_or_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = {{"300ms", 300}, {"30s", 30000}, {"5m", 300000}, {"24h", 86400000},
+        {"14d", 14 * INT64_C(86400000)}, {"0s", 0}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int64_t ms = -1;
+        assert_true(text_duration(slice_str(good[i].text), &ms));
+        assert_int_equal(ms, good[i].ms);
+    }
+    static const char *const bad[] = {"", "s", "30", "30 s", "-1s", "1.5h", "30S", "1h30m",
+        "99999999999999999999s", "9223372036854775807d"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int64_t ms = -1;
+        assert_false(text_duration(slice_str(bad[i]), &ms));
+        assert_int_equal(ms, -1);
+    }
+    char text[32];
+    assert_string_equal(text_put_duration(text, 86400000), "24h");
+    assert_string_equal(text_put_duration(text, 90000), "90s");
+    assert_string_equal(text_put_duration(text, 1), "1ms");
+    assert_string_equal(text_put_duration(text, 0), "0s");
+}
+
+static void sizes_have_binary_units(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    assert_true(text_size(slice_str("64KiB"), &bytes));
+    assert_int_equal(bytes, 65536);
+    assert_true(text_size(slice_str("10MiB"), &bytes));
+    assert_int_equal(bytes, 10485760);
+    assert_false(text_size(slice_str("10MB"), &bytes));
+}
+
+static void times_go_there_and_back(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } times[] = {{0, "1970-01-01T00:00:00.000Z"}, {1794770607123, "2026-11-15T19:23:27.123Z"},
+        {-1, "1969-12-31T23:59:59.999Z"}, {951782400000, "2000-02-29T00:00:00.000Z"},
+        {4107542400000, "2100-03-01T00:00:00.000Z"}, {253402300799999, "9999-12-31T23:59:59.999Z"}};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        char text[TEXT_TIME_BYTES];
+        assert_string_equal(text_put_time(text, times[i].ms), times[i].text);
+        int64_t ms;
+        assert_true(text_time(slice_str(times[i].text), &ms));
+        assert_int_equal(ms, times[i].ms);
+    }
+    int64_t ms;
+    assert_false(text_time(slice_str("2026-02-29T00:00:00.000Z"), &ms));
+    assert_false(text_time(slice_str("2026-02-28T24:00:00.000Z"), &ms));
+}
+
+static void hex_is_read_whole_or_refused(void **state)
+{
+    (void)state;
+    unsigned char bytes[2] = {9, 9};
+    assert_false(text_hex(slice_str("0g00"), bytes, 2));
+    assert_false(text_hex(slice_str("000"), bytes, 2));
+    assert_int_equal(bytes[0], 9);
+    assert_true(text_hex(slice_str("aB01"), bytes, 2));
+    assert_int_equal(bytes[0], 0xab);
+}
+
+/* RFC 3720 appendix B.4. */
+static void the_checksum_agrees_with_the_standard(void **state)
+{
+    (void)state;
+    unsigned char bytes[32];
+    memset(bytes, 0, sizeof bytes);
+    assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x8a9136aa);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x62a8ab43);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)i;
+    }
+    assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x46dd794e);
+    assert_int_equal(crc32c(crc32c(0, bytes, 13), bytes + 13, 19), 0x46dd794e);
+}
+
+static void errors_carry_context_and_a_hint(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_errno(&err, E_UNAVAILABLE, 28, "cannot write '%s'", "x"), E_UNAVAILABLE);
+    err_prefix(&err, "journal");
+    err_hint(&err, "free some space");
+    assert_string_equal(err.text, "journal: cannot write 'x': No space left on device");
+    assert_string_equal(err.hint, "free some space");
+    assert_int_equal(err_set(NULL, E_LIMIT, "no place for a text"), E_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_buffer_never_grows_past_its_maximum_and_remembers),
+        TEST(numbers_are_written_in_full),
+        TEST(an_arena_refuses_past_its_maximum_and_can_be_reused),
+        TEST(durations_are_read_whole_or_refused),
+        TEST(sizes_have_binary_units),
+        TEST(times_go_there_and_back),
+        TEST(hex_is_read_whole_or_refused),
+        TEST(the_checksum_agrees_with_the_standard),
+        TEST(errors_carry_context_and_a_hint),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
