@@ -5,7 +5,7 @@
 
 _Noreturn void check_failed(const char *condition, const char *file, int line)
 {
-    (void)fprintf(stderr, "once: internal error: '%s' does not hold at %s:%d\n", condition, file,
-        line);
+    (void)fprintf(
+        stderr, "once: internal error: '%s' does not hold at %s:%d\n", condition, file, line);
     abort();
 }

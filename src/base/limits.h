@@ -28,20 +28,20 @@ enum {
     LIMIT_DIFF_BYTES_MAX = 16 << 10,
 
     /* The engine. */
-    LIMIT_BATCH_REQUESTS_MAX = 1024,    /* one commit: past this, latency grows and speed does not */
-    LIMIT_BATCH_BYTES_MAX = 4 << 20,    /* of encoded changes in one commit, bodies of one apart */
+    LIMIT_BATCH_REQUESTS_MAX = 1024, /* one commit: past this, latency grows and speed does not */
+    LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, bodies of one apart */
     LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
     LIMIT_WAITERS_MAX = 1 << 16,        /* duplicates parked until the first execution settles */
 
     /* Durations, in milliseconds. */
-    LIMIT_WINDOW_MS_DEFAULT = 86400000,  /* 24 h, what all five sources agree on */
-    LIMIT_LEASE_MS_DEFAULT = 30000,      /* 30 s */
-    LIMIT_WAIT_MS_MAX = 60000,           /* a caller may park this long for a replay */
-    LIMIT_CLOCK_JUMP_MS_MAX = 60000,     /* a larger forward step pauses expiry */
+    LIMIT_WINDOW_MS_DEFAULT = 86400000, /* 24 h, what all five sources agree on */
+    LIMIT_LEASE_MS_DEFAULT = 30000,     /* 30 s */
+    LIMIT_WAIT_MS_MAX = 60000,          /* a caller may park this long for a replay */
+    LIMIT_CLOCK_JUMP_MS_MAX = 60000,    /* a larger forward step pauses expiry */
 };
 
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
 #define LIMIT_LEASE_MS_MAX  INT64_C(604800000)    /* a week: the longest batch job we heard of */
-#define LIMIT_LEASE_MS_MIN  INT64_C(10)           /* shorter leases are over before they are known */
+#define LIMIT_LEASE_MS_MIN  INT64_C(10) /* shorter leases are over before they are known */
 
 #endif

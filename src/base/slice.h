@@ -15,9 +15,9 @@ struct slice {
     size_t len;       /* bytes */
 };
 
-#define SLICE_EMPTY      ((struct slice){NULL, 0})
-#define SLICE_LIT(text)  ((struct slice){"" text, sizeof(text) - 1})
-#define SLICE_ARGS(s)    (int)(s).len, (s).data == NULL ? "" : (s).data /* for "%.*s" */
+#define SLICE_EMPTY     ((struct slice){NULL, 0})
+#define SLICE_LIT(text) ((struct slice){"" text, sizeof(text) - 1})
+#define SLICE_ARGS(s)   (int)(s).len, (s).data == NULL ? "" : (s).data /* for "%.*s" */
 
 static inline struct slice slice_of(const void *data, size_t len)
 {

@@ -101,7 +101,8 @@ bool text_hex(struct slice text, void *ret_bytes, size_t size)
     }
     unsigned char *bytes = ret_bytes;
     for (size_t i = 0; i < size; i++) {
-        bytes[i] = (unsigned char)(hex_digit(text.data[2 * i]) * 16 + hex_digit(text.data[2 * i + 1]));
+        bytes[i] =
+            (unsigned char)(hex_digit(text.data[2 * i]) * 16 + hex_digit(text.data[2 * i + 1]));
     }
     return true;
 }
@@ -212,7 +213,7 @@ bool text_time(struct slice text, int64_t *ret_ms)
         return false;
     }
     int64_t ms = days_of_date(year, month, day) * 86400000 + hour * 3600000 + minute * 60000 +
-        second * 1000 + milli;
+                 second * 1000 + milli;
     /* Refuse the 31st of a short month: written back it would be another day. */
     char again[TEXT_TIME_BYTES];
     if (memcmp(text_put_time(again, ms), text.data, text.len) != 0) {
