@@ -1,0 +1,317 @@
+/*
+ * libonce: exactly-once effects over at-least-once delivery, in your process.
+ *
+ *     struct once *once;
+ *     struct once_error error;
+ *     struct once_answer *answer;
+ *     once_open(NULL, &once, &error);
+ *     once_begin(once, &(struct once_begin){.scope = "charge", .key = "order-42"}, &answer, &error);
+ *     if (answer->decision == ONCE_FIRST_SEEN) {
+ *         ... charge the card ...
+ *         once_seal(once, &(struct once_seal){.operation_id = answer->operation_id,
+ *             .fence = answer->fence, .status = ONCE_EXECUTED, .effect_id = "ch_1"}, NULL, &error);
+ *     }
+ *     once_answer_free(once, answer);
+ *     once_close(once, &error);
+ *
+ * Every options struct may be zeroed: zero means the default said beside the member. Strings are
+ * terminated and copied during the call; NULL is "not given". Times are milliseconds since 1970.
+ *
+ * Threads: a handle may be used by any number of threads at once, but for once_close.
+ * The library keeps no global state, writes no logs and installs no signal handlers. A process that
+ * forks must not use the parent's handle in the child.
+ */
+#ifndef ONCE_ONCE_H
+#define ONCE_ONCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ONCE_API __attribute__((visibility("default")))
+#else
+#define ONCE_API
+#endif
+
+/* What a call returns, grouped by what to do next. Numbers never change. */
+enum once_result {
+    ONCE_OK = 0,
+    ONCE_E_UNKNOWN = -1,     /* may have happened: look (once_get) before retrying */
+    ONCE_E_UNAVAILABLE = -2, /* certainly did not happen: retrying is safe */
+    ONCE_E_STALE = -3,       /* lost a race; not returned by the calls below */
+    ONCE_E_INVALID = -4,     /* an argument is wrong; the text says which */
+    ONCE_E_LIMIT = -5,       /* a named limit was reached; nothing happened */
+    ONCE_E_CORRUPT = -6,     /* stored bytes do not check out: stop and run once verify */
+    ONCE_E_NOMEM = -7,       /* out of memory; nothing happened */
+    ONCE_E_MISUSE = -8       /* the interface was used against its contract */
+};
+
+/* What Once said. A duplicate, a conflict or a stale fence is an answer, not an error. */
+enum once_decision {
+    /* To once_begin. */
+    ONCE_FIRST_SEEN = 0,         /* you hold the grant: do it, then seal, release or unknown */
+    ONCE_DUPLICATE_REPLAYED = 1, /* it was done: here is the first outcome */
+    ONCE_IN_PROGRESS = 2,        /* somebody else holds the grant now */
+    ONCE_CONFLICT_REJECTED = 3,  /* the key was used with another payload */
+    ONCE_HELD_UNKNOWN = 4,       /* nobody knows whether it happened; it needs once_resolve */
+    /* To the others. */
+    ONCE_SEALED = 5,
+    ONCE_RELEASED_NOW = 6,
+    ONCE_MARKED_UNKNOWN = 7,
+    ONCE_RENEWED = 8,
+    ONCE_RESOLVED = 9,
+    ONCE_NOT_FOUND = 10,      /* no such operation, or its window is over */
+    ONCE_STALE_FENCE = 11,    /* somebody else holds a newer grant; nothing changed */
+    ONCE_ALREADY_SEALED = 12, /* it was sealed differently; nothing changed */
+    ONCE_STILL_RUNNING = 13   /* once_resolve: the holder's lease is alive; nothing changed */
+};
+
+/* Where an operation stands. */
+enum once_status {
+    ONCE_STATUS_IN_PROGRESS = 1,
+    ONCE_STATUS_UNKNOWN = 2,
+    ONCE_STATUS_RELEASED = 3, /* to once_resolve: it was not executed */
+    ONCE_EXECUTED = 4,
+    ONCE_FAILED = 5,
+    ONCE_REJECTED = 6,
+    ONCE_COMPENSATED = 7
+};
+
+/* What a begin does with an operation nobody knows the outcome of. */
+enum once_on_unknown {
+    ONCE_HOLD = 0,    /* never run it again by itself */
+    ONCE_TAKEOVER = 1 /* run it again: only for effects that are themselves idempotent */
+};
+
+struct once; /* an open store and its engine */
+
+struct once_error {
+    int result;     /* enum once_result */
+    char text[512]; /* lower case, the fault first */
+    char hint[512]; /* what to do about it; may be empty */
+};
+
+struct once_bytes {
+    const void *data;
+    size_t size;
+};
+
+struct once_options {
+    const char *store;    /* "journal:./once-data" (default), "mem:" */
+    const char *tenant;   /* "default" */
+    int64_t lock_wait_ms; /* wait this long for another process to let go of the store; 0 */
+    int read_only;        /* look only; works beside a running writer */
+    int must_exist;       /* do not create the store */
+    /* Like realloc, thread-safe; size 0 frees. NULL: the C library's. */
+    void *(*resize)(void *context, void *pointer, size_t size);
+    void *resize_context;
+};
+
+struct once_source {
+    const char *type;
+    const char *id;
+    const char *version;
+};
+
+struct once_begin {
+    const char *scope;                /* the namespace of the key; "" */
+    const char *key;                  /* required: what names the operation, at most 255 bytes */
+    const char *principal;            /* who it belongs to inside the tenant; "" */
+    struct once_bytes payload;        /* what is asked; its fingerprint tells a duplicate from a
+                                      conflict. JSON is compared by value, all else by its bytes */
+    const unsigned char *fingerprint; /* 32 bytes of your own instead of a payload */
+    int64_t ttl_ms;                   /* after the seal, how long duplicates are recognised; 24 h */
+    int64_t lease_ms;                 /* how long the grant is presumed alive; 30 s */
+    int64_t wait_ms;                  /* when in progress, wait this long for the replay; 0 */
+    enum once_on_unknown on_unknown;
+    int retry_failed;          /* a failed operation may be tried again */
+    int retry_rejected;        /* a rejected one may be tried again */
+    struct once_source source; /* where the request came from */
+    const char *request_id;    /* for evidence */
+    const char *actor;         /* for evidence */
+    const char *trace;         /* JSON object of further trace ids, for evidence */
+};
+
+struct once_outcome {
+    int32_t code;           /* your own: an HTTP status, an exit code */
+    struct once_bytes meta; /* small and yours: headers, …; at most 16 KiB */
+    struct once_bytes body; /* at most 16 MiB */
+};
+
+struct once_seal {
+    const char *operation_id;
+    uint64_t fence;
+    enum once_status status; /* ONCE_EXECUTED, ONCE_FAILED or ONCE_REJECTED */
+    const char *effect_id;   /* the effect's own name, such as the provider's charge id */
+    struct once_outcome outcome;
+    int64_t ttl_ms; /* 0: as the begin said */
+    const char *request_id;
+};
+
+/* For once_release, once_unknown and once_renew. */
+struct once_hold {
+    const char *operation_id;
+    uint64_t fence;
+    const char *reason; /* release, unknown */
+    int64_t lease_ms;   /* renew; 30 s */
+    const char *request_id;
+};
+
+struct once_resolve {
+    const char *operation_id;
+    enum once_status status; /* ONCE_EXECUTED, ONCE_FAILED, or ONCE_STATUS_RELEASED: not executed */
+    const char *effect_id;
+    struct once_outcome outcome;
+    const char *reason; /* required: who looked where */
+    const char *actor;
+    const char *request_id;
+};
+
+/* What is remembered of an operation. */
+struct once_operation {
+    char operation_id[40];
+    const char *tenant;
+    const char *scope;
+    const char *principal;
+    const char *key;
+    enum once_status status;
+    uint64_t fence;
+    uint32_t attempt;
+    uint32_t duplicates;
+    int64_t created_ms;
+    int64_t updated_ms;
+    int64_t sealed_ms;         /* 0: not sealed */
+    int64_t lease_expires_ms;  /* 0: no lease */
+    int64_t window_expires_ms; /* 0: cannot expire */
+    int64_t window_ms;
+    const char *effect_id;         /* "" when there is none */
+    const char *reason;            /* "" when there is none */
+    const char *trace;             /* JSON object, or "" */
+    struct once_source source;     /* members are "" when not given */
+    unsigned char fingerprint[32]; /* keyed with the store's own key */
+    struct once_outcome outcome;
+    int outcome_retained;      /* the body is kept; 0 with outcome.body.size > 0: it was too large
+                                   or has been erased, and data is NULL */
+    struct once_bytes request; /* the first payload, canonical when it was JSON; may be empty */
+};
+
+struct once_answer {
+    enum once_decision decision;
+    const char *rule; /* the row of the decision table, such as "B1" */
+    int repeated;     /* the same seal, release, … again: the same answer, nothing changed */
+    char operation_id[40];
+    uint64_t fence; /* to ONCE_FIRST_SEEN: show it with every further call */
+    uint32_t attempt;
+    int64_t lease_expires_ms;
+    int64_t retry_after_ms;                 /* to ONCE_IN_PROGRESS: when asking again makes sense */
+    const struct once_operation *operation; /* the record now; NULL to a conflict or not found */
+    const char *diff; /* to a conflict of JSON payloads: RFC 6902, from the first to this one */
+};
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+/* Open or create. options may be NULL. */
+ONCE_API int once_open(
+    const struct once_options *options, struct once **ret_once, struct once_error *error);
+/* Finish what was submitted, flush, let go. NULL is fine. The handle is gone whatever is said. */
+ONCE_API int once_close(struct once *once, struct once_error *error);
+
+/* ---- one operation ------------------------------------------------------------------------- */
+/* Each blocks until the decision is on stable storage. ret_answer may be NULL where the result is
+ * all you need: a decision that is not the wished one is then ONCE_E_STALE with its name. Free what
+ * you get with once_answer_free. error may be NULL. */
+
+ONCE_API int once_begin(struct once *once, const struct once_begin *begin,
+    struct once_answer **ret_answer, struct once_error *error);
+ONCE_API int once_seal(struct once *once, const struct once_seal *seal,
+    struct once_answer **ret_answer, struct once_error *error);
+/* The effect certainly did not start: the key is free to be tried again. */
+ONCE_API int once_release(struct once *once, const struct once_hold *hold,
+    struct once_answer **ret_answer, struct once_error *error);
+/* You do not know whether the effect happened. */
+ONCE_API int once_unknown(struct once *once, const struct once_hold *hold,
+    struct once_answer **ret_answer, struct once_error *error);
+/* Still at it: extend the lease. */
+ONCE_API int once_renew(struct once *once, const struct once_hold *hold,
+    struct once_answer **ret_answer, struct once_error *error);
+/* Settle an unknown one after having looked. */
+ONCE_API int once_resolve(struct once *once, const struct once_resolve *resolve,
+    struct once_answer **ret_answer, struct once_error *error);
+ONCE_API void once_answer_free(struct once *once, struct once_answer *answer);
+
+/* ---- looking ------------------------------------------------------------------------------- */
+
+/* *ret_operation is NULL when there is none. Free with once_operation_free. */
+ONCE_API int once_get(struct once *once, const char *operation_id,
+    struct once_operation **ret_operation, struct once_error *error);
+ONCE_API int once_lookup(struct once *once, const char *scope, const char *principal,
+    const char *key, struct once_operation **ret_operation, struct once_error *error);
+/* Until the operation is no longer in progress, or timeout_ms are over. As once_get. */
+ONCE_API int once_wait(struct once *once, const char *operation_id, int64_t timeout_ms,
+    struct once_operation **ret_operation, struct once_error *error);
+ONCE_API void once_operation_free(struct once *once, struct once_operation *operation);
+
+struct once_filter {
+    const char *scope;       /* NULL: any */
+    const char *key;         /* NULL: any */
+    enum once_status status; /* 0: any */
+    int64_t updated_from_ms;
+    int64_t updated_until_ms;
+    size_t limit; /* 0: all */
+};
+
+/* Called for each operation, without outcome and request bodies. Return 0 to go on. */
+typedef int (*once_operation_visit)(void *context, const struct once_operation *operation);
+ONCE_API int once_iterate(struct once *once, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error);
+
+struct once_entry {
+    uint64_t seq;
+    int64_t time_ms;
+    struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
+    unsigned char hash[32];
+};
+
+/* Called for each evidence entry in order. Return 0 to go on. */
+typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
+/* operation_id NULL: all. */
+ONCE_API int once_evidence(struct once *once, const char *operation_id, uint64_t after_seq,
+    once_entry_visit visit, void *context, struct once_error *error);
+
+/* ---- without blocking ---------------------------------------------------------------------- */
+
+/* Called exactly once for each accepted call, on one of the library's threads; must not block.
+ * The answer is the callback's to free; it is NULL when result is not ONCE_OK. */
+typedef void (*once_done)(
+    void *context, int result, struct once_answer *answer, const struct once_error *error);
+
+/* Exactly one member is set. */
+struct once_call {
+    const struct once_begin *begin;
+    const struct once_seal *seal;
+    const struct once_hold *release;
+    const struct once_hold *unknown;
+    const struct once_hold *renew;
+    const struct once_resolve *resolve;
+};
+
+/* ONCE_OK: done will be called. Anything else: it will not, and nothing happened. */
+ONCE_API int once_submit(struct once *once, const struct once_call *call, once_done done,
+    void *context, struct once_error *error);
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+ONCE_API const char *once_decision_name(enum once_decision decision); /* "first_seen", … */
+ONCE_API const char *once_status_name(enum once_status status);       /* "in_progress", … */
+ONCE_API const char *once_result_name(int result);                    /* "unavailable", … */
+ONCE_API const char *once_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

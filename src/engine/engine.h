@@ -1,0 +1,97 @@
+/*
+ * engine: batches of requests through load, decide, commit, flush, answer.
+ *
+ *     many threads            engine thread                         flush thread
+ *     engine_submit --queue--> collect > load > decide > commit ---> flush > answer all
+ *                                 ^---------- the next batch collects meanwhile
+ *
+ * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A read is
+ *                held back the same way: it may have seen what is not yet on disk.
+ *            E2  within a batch, later requests see the changes of earlier ones.
+ *            E3  an idle engine adds no delay: a batch is whatever was waiting.
+ *            E4  every arrival that gets an answer has exactly one evidence entry (P10).
+ *            E5  after a flush or a commit of unknown fate nothing is answered any more: every call
+ *                gets E_UNKNOWN and the engine stays stopped (P11). Restart re-reads the truth.
+ *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
+ * Ownership: a call belongs to the engine from submit until its done function is called.
+ * Threads:   engine_submit from any thread; done functions run on the flush thread.
+ */
+#ifndef ONCE_ENGINE_ENGINE_H
+#define ONCE_ENGINE_ENGINE_H
+
+#include "base/clock.h"
+#include "store/store.h"
+
+struct engine;
+struct engine_call;
+
+/* Look at the store between two batches, on the engine thread. May allocate in call->arena. */
+typedef enum status (*engine_read)(struct store *store, struct engine_call *call, struct err *err);
+
+/* One request in flight. */
+struct engine_call {
+    /* Set by the caller. */
+    struct request request;    /* key hash sealed (record_key_seal), fingerprint keyed */
+    struct slice request_body; /* to keep with a begin; empty: none */
+    struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
+    int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
+    engine_read read;          /* instead of a request: look */
+    void *context;             /* the caller's */
+    struct arena *arena;       /* where the answer's bytes live; not shared between calls */
+    void (*done)(struct engine_call *call); /* must not block */
+
+    /* Set by the engine before done. */
+    struct err err;           /* status OK: decision holds; otherwise why not */
+    struct decision decision; /* record and its slices in arena */
+    struct slice outcome;     /* the stored outcome's bytes, to a replay */
+    struct slice first_body;  /* the stored first request body, to a conflict */
+
+    /* The engine's own. */
+    struct engine_call *next;
+    int64_t wait_until_ms; /* boot clock; when a parked call gives up */
+    const struct record *found;
+};
+
+struct engine_options {
+    const struct mem *mem;       /* NULL: the C library's */
+    const struct clock *clock;   /* NULL: the machine's */
+    int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
+    int64_t retain_ms;           /* evidence is kept this long; 0: 400 days */
+};
+
+struct engine_stats {
+    uint64_t calls;   /* answered */
+    uint64_t batches; /* committed */
+    uint64_t flushes;
+    uint64_t flush_nanos; /* spent in them */
+    uint64_t queued;      /* waiting to be collected now */
+    uint64_t parked;      /* waiting for somebody's seal now */
+    struct store_head head;
+    bool clock_held;  /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
+    bool quarantined; /* somebody showed a fence from the future (see engine_submit) */
+};
+
+/* Takes the store over, even on failure. */
+enum status engine_new(struct store *store, const struct engine_options *options,
+    struct engine **ret_engine, struct err *err) MUST_CHECK;
+/* Answer everything accepted, flush, sign a last checkpoint, close the store. NULL is fine. */
+enum status engine_free(struct engine *engine, struct err *err);
+
+/* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
+ * E_UNAVAILABLE: the engine stopped, the text says why. A holder that shows a fence which was never
+ * granted here means that the store is an older copy: from then on every begin is E_UNAVAILABLE
+ * ("quarantined"), because granting could repeat what the lost part remembered. */
+enum status engine_submit(
+    struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
+/* Submit and wait; done is not used. Returns call->err.status. */
+enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHECK;
+
+/* The fingerprint as records hold it: HMAC with the store's own key, so that evidence does not give
+ * away what a guessable payload was (DESIGN section 6). Any thread. */
+void engine_fingerprint(
+    const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
+
+void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
+const struct store_identity *engine_identity(const struct engine *engine);
+
+#endif

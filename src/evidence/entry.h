@@ -1,0 +1,48 @@
+/*
+ * entry: one evidence line for one decision, in canonical JSON, chained.
+ *
+ * Promises:  hash = SHA-256(previous hash ‖ bytes), where the first previous hash is 32 zero bytes
+ *            and bytes are the canonical JSON (RFC 8785) of the entry without prev_hash and hash.
+ *            Sequence numbers are dense from 1 (P10). Fingerprints in it are keyed; bodies never
+ *            are in it. "decided" holds what decide was told, so that anybody can decide again.
+ * Threads:   one chain, one thread.
+ *
+ * Members, sorted: actor?, chain_id, conflict?{received_fingerprint, stored_fingerprint},
+ * decided{attempt, boot?, fence, fingerprint?, …}, dedupe?{decision, executed,
+ * original_operation_id, outcome_ref}, effect_id?, entry_id, idempotency_key, lifecycle_state,
+ * occurred_at, operation_id, outcome?{reason, status}, principal?, scope, seq, source?, tenant_id,
+ * trace?, type. docs/formats/evidence.md describes each.
+ */
+#ifndef ONCE_EVIDENCE_ENTRY_H
+#define ONCE_EVIDENCE_ENTRY_H
+
+#include "core/decide.h"
+#include "store/store.h"
+
+struct chain {
+    uint64_t seq;       /* of the last entry; 0 for none */
+    struct digest hash; /* of the last entry; zero for none */
+    char chain_id[37];  /* a UUID as text */
+};
+
+/* Continue where a store stands. */
+void chain_init(
+    struct chain *chain, const struct store_head *head, const struct store_identity *identity);
+
+/* What one entry is made of. */
+struct entry_facts {
+    const struct request *request;
+    const struct record *found; /* NULL: there was none */
+    const struct decision *decision;
+    struct decide_moment moment;
+};
+
+/* Compose the entry for a decision, append it to the chain. The bytes live in out, which is only
+ * appended to. E_LIMIT or E_NOMEM: the chain has not moved. */
+enum status entry_compose(struct chain *chain, const struct entry_facts *facts, struct buf *out,
+    struct entry *ret_entry) MUST_CHECK;
+
+/* "execution.started", … for a decision. */
+const char *entry_type(const struct request *request, const struct decision *decision);
+
+#endif
