@@ -133,6 +133,10 @@ extern const struct policy policy_default;
 struct decision decide(
     const struct record *found, const struct request *request, struct decide_moment moment);
 
+/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
+ * passes can be decided, stored and told in evidence. */
+enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
+
 /* "first_seen", "duplicate_replayed", … as the API spells them. */
 const char *decision_name(enum decision_kind kind);
 const char *request_kind_name(enum request_kind kind);
