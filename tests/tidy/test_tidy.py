@@ -118,7 +118,7 @@ CASES = {
     "a folder nobody placed": (
         "src/misc/x.c", "int misc_x;\n", "src/misc/x.c:1: src/misc has no place"),
     "an include without its folder": (
-        CORE, DECIDE.replace('"base/thing.h"', '"decide.h"'), f'{CORE}:1: "decide.h" has no folder'),
+        CORE, DECIDE.replace('"base/thing.h"', '"x.h"'), f'{CORE}:1: "x.h" has no folder'),
     "core includes the clock": (
         CORE, "#include <time.h>\n\n" + DECIDE, f"{CORE}:1: core may not include <time.h>"),
     "core includes files": (
@@ -159,7 +159,7 @@ CASES = {
         "docs/x.md", "see\n/wo" + "rk/x\n", "docs/x.md:2: a machine's path"),
     "a folder without code": ("src/net/meson.build", "\n", "src/net:1: a folder without code"),
     "a requirement not listed": (
-        "docs/requirements.txt", "ABC-1\nABC-2\nABC-3\n", "docs/conformance.md:1: ABC-3 is not list"),
+        "docs/requirements.txt", "ABC-1\nABC-2\nABC-3\n", "docs/conformance.md:1: ABC-3 is not"),
     "a requirement listed twice": (
         "docs/conformance.md", CONFORMANCE + "| ABC-2 | again | not yet |\n",
         "docs/conformance.md:5: ABC-2 is listed twice"),
