@@ -30,7 +30,7 @@
  *                                             because the right to execute was given up
  *   H5    in_progress or unknown              done, even after the lease ran out (nobody took over)
  *
- * An operator's resolve: N1 as H1; N2 sealed the same way: resolved again, otherwise already_sealed;
+ * An operator's resolve: N1 as H1; N2 sealed the same way: resolved again, else already_sealed;
  * N3 released: resolved again for not_executed, otherwise already_sealed; N4 in_progress and lease
  * alive: still_running, nothing changes; N5 unknown: resolved. The janitor's lease_over: J1 as H1;
  * J2 in_progress and lease over: unknown; J3 anything else: nothing.
