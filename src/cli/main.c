@@ -3,8 +3,10 @@
  *
  * The program's life: main > cli_parse > cmd_<name> > the exit code.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "cli/cli.h"
@@ -71,8 +73,20 @@ static int run_command(struct cli *cli, int argc, char **argv)
     return cli->command->run(cli);
 }
 
+/* A stream that was closed when we came must stay an error of write, and must not become the
+ * number of a file of the store: so it is opened the wrong way round. */
+static void occupy_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    occupy_streams();
     /* A closed pipe is an error of write, which out_finish reports; not a silent death. */
     (void)signal(SIGPIPE, SIG_IGN);
     int dumped = dump(argc, argv);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "canon/jcs.h"
 #include "cli/cli.h"
 
 void out_text(const char *format, ...)
@@ -101,28 +102,6 @@ bool utf8_valid(struct slice bytes)
     return true;
 }
 
-void json_put_string(struct buf *out, struct slice text)
-{
-    static const char names[] = "\bb\ff\nn\rr\tt\"\"\\\\";
-    buf_char(out, '"');
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        const char *name = NULL;
-        for (size_t k = 0; k + 1 < sizeof names && name == NULL; k += 2) {
-            name = names[k] == (char)c ? &names[k + 1] : NULL;
-        }
-        if (name != NULL) {
-            buf_char(out, '\\');
-            buf_char(out, *name);
-        } else if (c < 0x20) {
-            buf_printf(out, "\\u%04x", c);
-        } else {
-            buf_char(out, (char)c);
-        }
-    }
-    buf_char(out, '"');
-}
-
 static void put_base64(struct buf *out, struct slice bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -168,7 +147,7 @@ void jsonw_bytes(struct jsonw *json, const char *name, struct slice bytes)
 {
     if (utf8_valid(bytes)) {
         put_name(json, name, "");
-        json_put_string(json->out, bytes);
+        jcs_put_string(json->out, bytes);
         return;
     }
     put_name(json, name, "_base64");

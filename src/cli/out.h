@@ -54,7 +54,4 @@ int jsonw_print(struct jsonw *json);
 
 /* The bytes are UTF-8 as RFC 3629 has it. */
 bool utf8_valid(struct slice bytes);
-/* A JSON string; the bytes must be valid UTF-8. */
-void json_put_string(struct buf *out, struct slice text);
-
 #endif
