@@ -150,8 +150,8 @@ enum status recording_read(const struct once_operation *operation, struct arena 
     if (!recording.framed) {
         recording.kept[CAPTURE_STDOUT] = body.len;
     } else if (!pieces_add_up(&recording)) {
-        return err_set(err, E_CORRUPT, "the recorded output of %s does not add up",
-            operation->operation_id);
+        return err_set(
+            err, E_CORRUPT, "the recorded output of %s does not add up", operation->operation_id);
     }
     *ret_recording = recording;
     return OK;

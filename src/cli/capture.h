@@ -11,9 +11,8 @@
 #ifndef ONCE_CLI_CAPTURE_H
 #define ONCE_CLI_CAPTURE_H
 
-#include <stdint.h>
-
 #include <once/once.h>
+#include <stdint.h>
 
 #include "base/arena.h"
 #include "base/buf.h"

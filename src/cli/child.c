@@ -66,14 +66,13 @@ static int spawn(struct child *child, char **argv, char **environment, const int
     }
     (void)posix_spawnattr_setsigmask(&attributes, &child->mask_before);
     (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
-    (void)posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     failed = posix_spawn_file_actions_adddup2(&actions, write_ends[0], STDOUT_FILENO);
     failed = failed != 0 ? failed
                          : posix_spawn_file_actions_adddup2(&actions, write_ends[1], STDERR_FILENO);
-    failed = failed != 0 ? failed
-                         : posix_spawnp(&child->pid, argv[0], &actions, &attributes, argv,
-                               environment);
+    failed = failed != 0
+                 ? failed
+                 : posix_spawnp(&child->pid, argv[0], &actions, &attributes, argv, environment);
     (void)posix_spawnattr_destroy(&attributes);
     (void)posix_spawn_file_actions_destroy(&actions);
     return failed;
@@ -234,8 +233,8 @@ static void chunks_to_late(struct child *child)
 {
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
         struct child_stream *stream = &child->streams[i];
-        capture_add(&child->late, i,
-            slice_of(stream->chunk + stream->at, stream->filled - stream->at));
+        capture_add(
+            &child->late, i, slice_of(stream->chunk + stream->at, stream->filled - stream->at));
         stream->at = stream->filled = 0;
     }
 }

@@ -24,10 +24,10 @@ enum { CHILD_DRAIN_MS = 1000, CHILD_CHUNK_BYTES = 65536 };
 
 /* One of the two streams on its way through. */
 struct child_stream {
-    int from;       /* our end of the pipe; -1 when it is over */
-    int to;         /* our own descriptor; -1 when nobody listens */
-    size_t at;      /* next byte of chunk to show */
-    size_t filled;  /* bytes in chunk */
+    int from;        /* our end of the pipe; -1 when it is over */
+    int to;          /* our own descriptor; -1 when nobody listens */
+    size_t at;       /* next byte of chunk to show */
+    size_t filled;   /* bytes in chunk */
     int write_errno; /* why nobody listens any more; 0: somebody does */
     char chunk[CHILD_CHUNK_BYTES];
 };

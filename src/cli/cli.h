@@ -10,11 +10,10 @@
 #ifndef ONCE_CLI_CLI_H
 #define ONCE_CLI_CLI_H
 
+#include <once/once.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <once/once.h>
 
 #include "base/arena.h"
 #include "base/err.h"

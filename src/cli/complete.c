@@ -34,12 +34,13 @@ static void bash_values(const struct command_def *command)
 {
     for (const struct option_def *o = command->options; o->name != NULL; o++) {
         if (o->kind == OPTION_CHOICE) {
-            out_text("        %s:--%s) mapfile -t COMPREPLY < <(compgen -W '", command->name,
-                o->name);
+            out_text(
+                "        %s:--%s) mapfile -t COMPREPLY < <(compgen -W '", command->name, o->name);
             words(o->choices);
             out_text("' -- \"$cur\"); return ;;\n");
         } else if (o->kind == OPTION_FILE) {
-            out_text("        %s:--%s) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return ;;\n",
+            out_text(
+                "        %s:--%s) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return ;;\n",
                 command->name, o->name);
         } else if (o->kind != OPTION_FLAG) {
             out_text("        %s:--%s) return ;;\n", command->name, o->name);
@@ -68,7 +69,8 @@ static void bash(void)
     out_text("' -- \"$cur\")\n        return\n    fi\n");
     out_text("    for ((i = 2; i < COMP_CWORD; i++)); do\n");
     out_text("        if [ \"${COMP_WORDS[i]}\" = -- ]; then\n");
-    out_text("            mapfile -t COMPREPLY < <(compgen -c -f -- \"$cur\")\n            return\n");
+    out_text(
+        "            mapfile -t COMPREPLY < <(compgen -c -f -- \"$cur\")\n            return\n");
     out_text("        fi\n    done\n");
     out_text("    case \"${COMP_WORDS[1]}:$prev\" in\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
@@ -151,8 +153,8 @@ static void zsh(void)
 
 static void fish_option(const struct command_def *command, const struct option_def *option)
 {
-    out_text("complete -c once -n '__fish_seen_subcommand_from %s' -l %s", command->name,
-        option->name);
+    out_text(
+        "complete -c once -n '__fish_seen_subcommand_from %s' -l %s", command->name, option->name);
     if (option->letter != '\0') {
         out_text(" -s %c", option->letter);
     }

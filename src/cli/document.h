@@ -23,7 +23,6 @@ char *document_option(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct opt
 /* "once ls [OPTIONS]"; the same way. */
 char *document_usage(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct command_def *command);
 /* Says what holds when the option is not given: "default 30s, or ONCE_LEASE"; may be "". */
-char *document_default(
-    char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
+char *document_default(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
 
 #endif

@@ -35,8 +35,8 @@ char *document_default(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct op
     if (option->required) {
         used += (size_t)snprintf(ret_text, DOCUMENT_OPTION_BYTES_MAX, "required");
     } else if (option->fallback != NULL) {
-        used += (size_t)snprintf(
-            ret_text, DOCUMENT_OPTION_BYTES_MAX, "default %s", option->fallback);
+        used +=
+            (size_t)snprintf(ret_text, DOCUMENT_OPTION_BYTES_MAX, "default %s", option->fallback);
     }
     if (option->env != NULL) {
         (void)snprintf(ret_text + used, DOCUMENT_OPTION_BYTES_MAX - used, "%s$%s",

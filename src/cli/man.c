@@ -143,11 +143,12 @@ static void markdown_command(const struct command_def *command)
 
 void document_markdown(void)
 {
-    out_text("# Commands\n\nMade from the program's own table: `once --dump-markdown`. `once help "
-             "COMMAND` and the manual page once(1) say the same.\n\nOptions are written `--name "
-             "value` or `--name=value`. An option that is not given is taken from its variable, "
-             "where one is named, and then from its default. Data goes to standard output, messages "
-             "to standard error.\n");
+    out_text(
+        "# Commands\n\nMade from the program's own table: `once --dump-markdown`. `once help "
+        "COMMAND` and the manual page once(1) say the same.\n\nOptions are written `--name "
+        "value` or `--name=value`. An option that is not given is taken from its variable, "
+        "where one is named, and then from its default. Data goes to standard output, messages "
+        "to standard error.\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
         markdown_command(c);
     }

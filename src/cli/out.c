@@ -63,45 +63,6 @@ const char *out_plain(void)
     return out_colour() ? "\033[0m" : "";
 }
 
-/* How many bytes a UTF-8 sequence has that starts with this byte; 0: none can. */
-static size_t utf8_length(unsigned char first)
-{
-    if (first < 0x80) {
-        return 1;
-    }
-    if (first >= 0xc2 && first <= 0xdf) {
-        return 2;
-    }
-    if ((first & 0xf0) == 0xe0) {
-        return 3;
-    }
-    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
-}
-
-bool utf8_valid(struct slice bytes)
-{
-    const unsigned char *at = (const unsigned char *)bytes.data;
-    for (size_t i = 0; i < bytes.len;) {
-        size_t length = utf8_length(at[i]);
-        if (length == 0 || length > bytes.len - i) {
-            return false;
-        }
-        for (size_t k = 1; k < length; k++) {
-            if ((at[i + k] & 0xc0) != 0x80) {
-                return false;
-            }
-        }
-        unsigned char second = length > 1 ? at[i + 1] : 0x80;
-        bool overlong = (at[i] == 0xe0 && second < 0xa0) || (at[i] == 0xf0 && second < 0x90);
-        bool surrogate = at[i] == 0xed && second > 0x9f;
-        if (overlong || surrogate || (at[i] == 0xf4 && second > 0x8f)) {
-            return false;
-        }
-        i += length;
-    }
-    return true;
-}
-
 static void put_base64(struct buf *out, struct slice bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -145,7 +106,7 @@ void jsonw_close(struct jsonw *json, char bracket)
 
 void jsonw_bytes(struct jsonw *json, const char *name, struct slice bytes)
 {
-    if (utf8_valid(bytes)) {
+    if (text_utf8(bytes)) {
         put_name(json, name, "");
         jcs_put_string(json->out, bytes);
         return;

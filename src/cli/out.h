@@ -52,6 +52,4 @@ void jsonw_raw(struct jsonw *json, const char *name, struct slice value);
 /* The text and a newline to standard output. 0, or an exit code with the message written. */
 int jsonw_print(struct jsonw *json);
 
-/* The bytes are UTF-8 as RFC 3629 has it. */
-bool utf8_valid(struct slice bytes);
 #endif

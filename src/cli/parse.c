@@ -97,8 +97,8 @@ static void hint_choices(const struct option_def *option)
     char list[256];
     size_t used = 0;
     for (size_t i = 0; i < OPTION_CHOICES_MAX && option->choices[i] != NULL; i++) {
-        int more = snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ",
-            option->choices[i]);
+        int more = snprintf(
+            list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", option->choices[i]);
         used += more > 0 ? (size_t)more : 0;
         ASSERT(used < sizeof list);
     }

@@ -17,8 +17,8 @@ static bool rest(struct renewer *renewer, int64_t ms)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&renewer->mutex);
-    while (!renewer->stop && pthread_cond_timedwait(&renewer->wake, &renewer->mutex, &until) !=
-                                 ETIMEDOUT) {
+    while (!renewer->stop &&
+           pthread_cond_timedwait(&renewer->wake, &renewer->mutex, &until) != ETIMEDOUT) {
     }
     bool stop = renewer->stop;
     (void)pthread_mutex_unlock(&renewer->mutex);
@@ -34,8 +34,8 @@ static enum renewal judge(const struct grant *grant, const struct once_answer *a
     }
     cli_say("warning: the grant of %s is lost: %s", grant->operation_id,
         once_decision_name(answer->decision));
-    cli_hint("the command goes on, but its end will not be recorded; once why %s",
-        grant->operation_id);
+    cli_hint(
+        "the command goes on, but its end will not be recorded; once why %s", grant->operation_id);
     return RENEWAL_LOST;
 }
 
@@ -48,8 +48,8 @@ static enum renewal renew(struct renewer *renewer)
     if (cli_try_open(renewer->cli, how, &once, NULL) != ONCE_OK) {
         return RENEWAL_LATER;
     }
-    struct once_hold hold = {.operation_id = grant->operation_id, .fence = grant->fence,
-        .lease_ms = grant->lease_ms};
+    struct once_hold hold = {
+        .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = grant->lease_ms};
     enum renewal renewal = RENEWAL_LATER;
     if (once_renew(once, &hold, &answer, NULL) == ONCE_OK) {
         renewal = judge(grant, answer);

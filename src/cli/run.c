@@ -40,7 +40,8 @@ static int settle_call(struct run *run, struct once *once, const struct settleme
     struct once_answer **ret_answer, struct once_error *error)
 {
     struct buf meta;
-    struct once_hold hold = {.operation_id = run->grant.operation_id, .fence = run->grant.fence,
+    struct once_hold hold = {.operation_id = run->grant.operation_id,
+        .fence = run->grant.fence,
         .reason = settlement->reason};
     if (settlement->how == SETTLE_RELEASE) {
         return once_release(once, &hold, ret_answer, error);
@@ -54,7 +55,8 @@ static int settle_call(struct run *run, struct once *once, const struct settleme
         .operation_id = run->grant.operation_id,
         .fence = run->grant.fence,
         .status = settlement->status,
-        .outcome = {.code = settlement->code, .meta = {meta.data, meta.len},
+        .outcome = {.code = settlement->code,
+            .meta = {meta.data, meta.len},
             .body = {run->capture.pieces.data, run->capture.pieces.len}},
         .request_id = cli_text(run->cli, "request-id"),
     };
@@ -90,8 +92,8 @@ static int settle_once(
         if (!*ret_ours) {
             cli_say("the end of %s was not recorded: %s", run->grant.operation_id,
                 once_decision_name(answer->decision));
-            cli_hint("somebody else settled it or took it over; once why %s",
-                run->grant.operation_id);
+            cli_hint(
+                "somebody else settled it or took it over; once why %s", run->grant.operation_id);
         }
         once_answer_free(once, answer);
     }
@@ -117,8 +119,7 @@ static bool settle(struct run *run, const struct settlement *settlement)
         cli_sleep_ms(pause_ms < 2000 ? pause_ms : 2000); /* a seal may be repeated (H3) */
     }
     (void)cli_fail(&error);
-    cli_say("the end of the command was not recorded; %s will be unknown",
-        run->grant.operation_id);
+    cli_say("the end of the command was not recorded; %s will be unknown", run->grant.operation_id);
     run_hint_unknown(run, run->grant.operation_id);
     return false;
 }
@@ -169,8 +170,8 @@ static int exec_failed(struct run *run, int errno_value)
 {
     const char *name = run->cli->operands[0];
     char reason[LIMIT_REASON_BYTES_MAX];
-    (void)snprintf(reason, sizeof reason, "the command could not be started: %s",
-        strerror(errno_value));
+    (void)snprintf(
+        reason, sizeof reason, "the command could not be started: %s", strerror(errno_value));
     if (errno_value == ENOENT) {
         cli_say("cannot run '%s': command not found", name);
         return not_started(run, CLI_RUN_NOT_FOUND, reason);
@@ -187,14 +188,13 @@ static struct run_end record_end(struct run *run, int wait_status)
     if (WIFEXITED(wait_status)) {
         int code = WEXITSTATUS(wait_status);
         struct run_end end = {.status = code == 0 ? ONCE_EXECUTED : ONCE_FAILED, .code = code};
-        end.recorded = settle(run,
-            &(struct settlement){.how = SETTLE_SEAL, .status = end.status, .code = code});
+        end.recorded = settle(
+            run, &(struct settlement){.how = SETTLE_SEAL, .status = end.status, .code = code});
         return end;
     }
     int number = WTERMSIG(wait_status);
     char reason[LIMIT_REASON_BYTES_MAX];
-    (void)snprintf(
-        reason, sizeof reason, "the command was killed by signal %d (%s)", number,
+    (void)snprintf(reason, sizeof reason, "the command was killed by signal %d (%s)", number,
         strsignal(number));
     struct run_end end = {.status = ONCE_STATUS_UNKNOWN, .code = 128 + number};
     end.recorded = settle(run, &(struct settlement){.how = SETTLE_UNKNOWN, .reason = reason});
@@ -249,7 +249,8 @@ static int act_on(struct run *run, const struct run_answer *answer)
 {
     switch (answer->decision) {
     case ONCE_FIRST_SEEN:
-        run->grant = (struct grant){.fence = answer->fence, .attempt = answer->attempt,
+        run->grant = (struct grant){.fence = answer->fence,
+            .attempt = answer->attempt,
             .lease_ms = cli_ms(run->cli, "lease")};
         memcpy(run->grant.operation_id, answer->operation_id, sizeof run->grant.operation_id);
         return execute(run);
@@ -273,8 +274,8 @@ static int act_on(struct run *run, const struct run_answer *answer)
 
 int cmd_run(struct cli *cli)
 {
-    struct run run = {.cli = cli, .key = cli_text(cli, "idempotency-key"),
-        .scope = cli_text(cli, "scope")};
+    struct run run = {
+        .cli = cli, .key = cli_text(cli, "idempotency-key"), .scope = cli_text(cli, "scope")};
     struct run_answer answer = {0};
     if (cli_bytes(cli, "max-output") > CAPTURE_BYTES_MAX) {
         return cli_usage(cli, "run: --max-output is more than 15MiB");

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "canon/jcs.h"
+#include "base/text.h"
 #include "cli/out.h"
 #include "cli/run.h"
 
@@ -14,7 +14,7 @@
 /* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
 static void put_bytes(struct jsonw *json, struct slice bytes)
 {
-    if (utf8_valid(bytes)) {
+    if (text_utf8(bytes)) {
         jsonw_bytes(json, NULL, bytes);
         return;
     }
@@ -30,7 +30,7 @@ static int put_environment(struct run *run, struct jsonw *json)
     const char *name = NULL;
     jsonw_open(json, "env", '{');
     for (size_t n = 0; (name = cli_nth(run->cli, "env", n)) != NULL; n++) {
-        if (name[0] == '\0' || strchr(name, '=') != NULL || !utf8_valid(slice_str(name))) {
+        if (name[0] == '\0' || strchr(name, '=') != NULL || !text_utf8(slice_str(name))) {
             return cli_usage(run->cli, "run: --env: '%s' is not the name of a variable", name);
         }
         bool seen = false;

@@ -43,8 +43,8 @@ static void put_recording(struct jsonw *json, const struct recording *recording)
         buf_init(&bytes, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
         recording_stream(recording, i, &bytes);
         jsonw_bytes(json, names[i], buf_view(&bytes));
-        jsonw_u64(json, dropped[i],
-            recording->dropped[i] + (recording->gone ? recording->kept[i] : 0));
+        jsonw_u64(
+            json, dropped[i], recording->dropped[i] + (recording->gone ? recording->kept[i] : 0));
         buf_release(&bytes);
     }
 }
@@ -130,8 +130,8 @@ int run_report_end(struct run *run, struct child *child, const struct run_end *e
 {
     int code = end->status == ONCE_STATUS_UNKNOWN ? CLI_AGAIN : end->code;
     if (run->cli->json) {
-        struct run_answer answer = {.decision = ONCE_FIRST_SEEN, .fence = run->grant.fence,
-            .attempt = run->grant.attempt};
+        struct run_answer answer = {
+            .decision = ONCE_FIRST_SEEN, .fence = run->grant.fence, .attempt = run->grant.attempt};
         struct recording recording = recording_of(&run->capture);
         memcpy(answer.operation_id, run->grant.operation_id, sizeof answer.operation_id);
         int printed = print_document(run, &answer, &recording, end);
