@@ -16,17 +16,33 @@ struct place {
     char url[96];
 };
 
-void place_init(struct place *place);
-void place_release(struct place *place);
+void place_init(struct place *where);
+void place_release(struct place *where);
 
 struct once *open_url(const char *url, const char *tenant);
-void close_once(struct once *once);
+void close_once(struct once *handle);
+
+/* What most tests use: a store that is opened before and closed and removed after each. */
+extern struct place place;
+extern struct once *once;
+int open_place(void **state);
+int close_place(void **state);
+/* Close and open it again, as another tenant perhaps. */
+void reopen_place(const char *tenant);
+#define ON_STORE(name) cmocka_unit_test_setup_teardown(name, open_place, close_place)
+
+/* Of the open store; any may be NULL. */
+void free_answers(struct once_answer *a, struct once_answer *b, struct once_answer *c);
 
 /* Each fails the test unless the call returns ONCE_OK. */
-struct once_answer *begin_with(struct once *once, const struct once_begin *begin);
-struct once_answer *begin_key(struct once *once, const char *key, const char *payload);
-struct once_answer *seal_text(struct once *once, const struct once_answer *grant, const char *body);
-struct once_operation *get_one(struct once *once, const char *operation_id);
+struct once_answer *begin_with(struct once *handle, const struct once_begin *begin);
+struct once_answer *begin_key(struct once *handle, const char *key, const char *payload);
+struct once_answer *seal_text(
+    struct once *handle, const struct once_answer *grant, const char *body);
+struct once_operation *get_one(struct once *handle, const char *operation_id);
+/* Visitors that count into a size_t. */
+int count_entry(void *context, const struct once_entry *entry);
+int count_operation(void *context, const struct once_operation *operation);
 void sleep_ms(int ms);
 
 #endif
