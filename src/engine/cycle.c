@@ -18,6 +18,9 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     struct digest hash;
     const struct record *record; /* NULL: absent */
+    struct slice request_body;   /* the record's, when this batch brought it: the store does not
+                                    have it yet */
+    struct slice outcome_body;   /* likewise */
 };
 
 enum status cycle_init(
@@ -204,20 +207,45 @@ static enum status compose(struct cycle *cycle, struct engine_call *call,
     return status;
 }
 
+/* A body from the store, or from the call of this batch that brought it (E2). */
+static enum status fetch_body(struct cycle *cycle, struct engine_call *call,
+    const struct body_ref *body, struct slice brought, struct slice *ret_bytes, struct err *err)
+{
+    return brought.len > 0
+               ? arena_copy(call->arena, brought, ret_bytes)
+               : cycle->store->ops->body(cycle->store, body, call->arena, ret_bytes, err);
+}
+
 /* Fetch what the answer needs besides the record. */
 static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, struct err *err)
 {
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
+    bool fresh;
     if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
-        return cycle->store->ops->body(
-            cycle->store, &record->outcome.body, call->arena, &call->outcome, err);
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->outcome_body;
+        return fetch_body(cycle, call, &record->outcome.body, brought, &call->outcome, err);
     }
     if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
-        return cycle->store->ops->body(
-            cycle->store, &record->request, call->arena, &call->first_body, err);
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->request_body;
+        return fetch_body(cycle, call, &record->request, brought, &call->first_body, err);
     }
     return OK;
+}
+
+/* What the batch knows of the key from now on. A new operation brings its own bodies or none. */
+static void remember(struct cycle *cycle, const struct engine_call *call, const struct record *next,
+    const struct change *change)
+{
+    bool fresh;
+    struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
+    seen->record = next;
+    if (call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1) {
+        seen->request_body = change->request_body;
+    }
+    if (change->kind == CHANGE_PUT) {
+        seen->outcome_body = change->outcome_body;
+    }
 }
 
 /* Failures of one call that leave the batch as it was; all others end the batch. */
@@ -292,8 +320,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     *next = call->decision.next;
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
-        bool fresh;
-        seen_of(cycle, &next->key.hash, &fresh)->record = next;
+        remember(cycle, call, next, ret_change);
     }
     call->decision.next = answer;
     return OK;

@@ -75,9 +75,8 @@ static enum status take_key(struct lib_call *call, const struct once_begin *begi
     enum status status = call_take_text(
         call, RULE("scope", "scope", LIMIT_SCOPE_BYTES_MAX), begin->scope, &key->scope, err);
     if (status == OK) {
-        status = call_take_text(call,
-            RULE("principal", "principal", LIMIT_PRINCIPAL_BYTES_MAX), begin->principal,
-            &key->principal, err);
+        status = call_take_text(call, RULE("principal", "principal", LIMIT_PRINCIPAL_BYTES_MAX),
+            begin->principal, &key->principal, err);
     }
     if (status == OK) {
         status = call_take_text(
@@ -138,8 +137,8 @@ static const struct ms_rule rule_lease = {
     "lease_ms", "lease_ms_min", LIMIT_LEASE_MS_MIN, "lease_ms_max", LIMIT_LEASE_MS_MAX};
 
 /* 0 is the default. */
-static enum status take_ms(const struct ms_rule *rule, int64_t ms, int64_t ms_default,
-    int64_t *ret_ms, struct err *err)
+static enum status take_ms(
+    const struct ms_rule *rule, int64_t ms, int64_t ms_default, int64_t *ret_ms, struct err *err)
 {
     if (ms < 0) {
         return err_set(err, E_INVALID, "%s must be positive", rule->name);
@@ -194,8 +193,7 @@ static enum status take_policy(
     struct lib_call *call, const struct once_begin *begin, struct err *err)
 {
     struct policy *policy = &call->engine.request.policy;
-    static const struct ms_rule rule_wait = {
-        "wait_ms", NULL, 1, "wait_ms_max", LIMIT_WAIT_MS_MAX};
+    static const struct ms_rule rule_wait = {"wait_ms", NULL, 1, "wait_ms_max", LIMIT_WAIT_MS_MAX};
     switch ((int)begin->on_unknown) {
     case ONCE_HOLD: policy->on_unknown = ON_UNKNOWN_HOLD; break;
     case ONCE_TAKEOVER: policy->on_unknown = ON_UNKNOWN_TAKEOVER; break;
@@ -205,11 +203,11 @@ static enum status take_policy(
     }
     policy->retry_failed = begin->retry_failed != 0;
     policy->retry_rejected = begin->retry_rejected != 0;
-    enum status status = take_ms(
-        &rule_ttl, begin->ttl_ms, LIMIT_WINDOW_MS_DEFAULT, &policy->window_ms, err);
+    enum status status =
+        take_ms(&rule_ttl, begin->ttl_ms, LIMIT_WINDOW_MS_DEFAULT, &policy->window_ms, err);
     if (status == OK) {
-        status = take_ms(
-            &rule_lease, begin->lease_ms, LIMIT_LEASE_MS_DEFAULT, &policy->lease_ms, err);
+        status =
+            take_ms(&rule_lease, begin->lease_ms, LIMIT_LEASE_MS_DEFAULT, &policy->lease_ms, err);
     }
     return status == OK ? take_ms(&rule_wait, begin->wait_ms, 0, &call->engine.wait_ms, err)
                         : status;
@@ -246,15 +244,15 @@ static enum status take_seal(struct lib_call *call, const struct once_seal *seal
     return status == OK ? take_outcome(call, &seal->outcome, err) : status;
 }
 
-static enum status take_hold(struct lib_call *call, enum request_kind kind,
-    const struct once_hold *hold, struct err *err)
+static enum status take_hold(
+    struct lib_call *call, enum request_kind kind, const struct once_hold *hold, struct err *err)
 {
     struct request *request = &call->engine.request;
     request->kind = kind;
     enum status status = take_holder(call, hold->operation_id, hold->fence, err);
     if (status == OK && kind == REQUEST_RENEW) {
-        status = take_ms(&rule_lease, hold->lease_ms, LIMIT_LEASE_MS_DEFAULT,
-            &request->policy.lease_ms, err);
+        status = take_ms(
+            &rule_lease, hold->lease_ms, LIMIT_LEASE_MS_DEFAULT, &request->policy.lease_ms, err);
     } else if (status == OK) {
         status = take_reason(call, hold->reason, err);
     }
@@ -294,7 +292,9 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
     int set = (what->begin != NULL) + (what->seal != NULL) + (what->release != NULL) +
               (what->unknown != NULL) + (what->renew != NULL) + (what->resolve != NULL);
     if (set != 1) {
-        return err_set(err, E_INVALID, "%d members of the call are set instead of one", set);
+        return err_set(err, E_MISUSE,
+            set == 0 ? "nothing is asked: the request is NULL"
+                     : "more than one member of the call is set");
     }
     /* Of whose operations this handle may speak (P9). */
     call->engine.request.key.tenant = call->once->tenant;

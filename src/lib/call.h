@@ -56,7 +56,7 @@ enum status call_take_bytes(struct lib_call *call, const char *name, struct once
 enum status call_take_payload(
     struct lib_call *call, const struct once_begin *begin, struct err *err) MUST_CHECK;
 /* Trace ids as one canonical object: the given members and request_id. */
-enum status call_take_trace(struct lib_call *call, const char *trace, const char *request_id,
-    struct err *err) MUST_CHECK;
+enum status call_take_trace(
+    struct lib_call *call, const char *trace, const char *request_id, struct err *err) MUST_CHECK;
 
 #endif

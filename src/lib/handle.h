@@ -18,13 +18,13 @@
 #include "once/once.h"
 
 struct once {
-    struct mem mem;          /* what everything is allocated with */
-    struct engine *engine;   /* NULL: the handle is read-only */
-    struct store *store;     /* read-only: its own; the engine owns it otherwise */
-    pthread_mutex_t lock;    /* over the read-only store and settled_count */
-    pthread_cond_t settled;  /* settled_count moved; waits on the monotonic clock */
-    uint64_t settled_count;  /* operations that stopped being in progress through this handle */
-    struct slice tenant;     /* whose records this handle sees (P9) */
+    struct mem mem;         /* what everything is allocated with */
+    struct engine *engine;  /* NULL: the handle is read-only */
+    struct store *store;    /* read-only: its own; the engine owns it otherwise */
+    pthread_mutex_t lock;   /* over the read-only store and settled_count */
+    pthread_cond_t settled; /* settled_count moved; waits on the monotonic clock */
+    uint64_t settled_count; /* operations that stopped being in progress through this handle */
+    struct slice tenant;    /* whose records this handle sees (P9) */
     char tenant_text[LIMIT_TENANT_BYTES_MAX + 1];
 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "canon/json_scan.h"
+#include "base/text.h"
 #include "lib/call.h"
 
 static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
@@ -51,16 +51,7 @@ void handle_settled(struct once *once)
 
 enum status text_is_utf8(const char *name, struct slice text, struct err *err)
 {
-    const char *end = text.data + text.len;
-    for (const char *at = text.data; at < end;) {
-        size_t size = (unsigned char)*at < 0x80 ? 1 : scan_utf8(at, end);
-        if (size == 0) {
-            return err_set(err, E_INVALID, "%s is not UTF-8 at byte %zu", name,
-                (size_t)(at - text.data));
-        }
-        at += size;
-    }
-    return OK;
+    return text_utf8(text) ? OK : err_set(err, E_INVALID, "%s is not valid UTF-8", name);
 }
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -201,8 +192,8 @@ static enum status run(struct once *once, const struct once_call *what,
     return status;
 }
 
-static int do_call(struct once *once, const struct once_call *what,
-    struct once_answer **ret_answer, struct once_error *error)
+static int do_call(struct once *once, const struct once_call *what, struct once_answer **ret_answer,
+    struct once_error *error)
 {
     struct err err = {0};
     if (ret_answer != NULL) {
@@ -216,8 +207,8 @@ int once_begin(struct once *once, const struct once_begin *begin, struct once_an
 {
     if (ret_answer == NULL) {
         struct err err = {0};
-        return handle_say(error,
-            err_set(&err, E_MISUSE, "ret_answer is NULL: the grant would be lost"), &err);
+        return handle_say(
+            error, err_set(&err, E_MISUSE, "ret_answer is NULL: the grant would be lost"), &err);
     }
     return do_call(once, &(struct once_call){.begin = begin}, ret_answer, error);
 }
@@ -279,8 +270,8 @@ static void submitted_done(struct engine_call *engine_call)
     mem_free(mem, call);
 }
 
-static enum status submit(struct once *once, const struct once_call *what, once_done done,
-    void *context, struct err *err)
+static enum status submit(
+    struct once *once, const struct once_call *what, once_done done, void *context, struct err *err)
 {
     enum status status = handle_writes(once, err);
     if (status != OK) {

@@ -2,7 +2,7 @@
 #include "lib/call.h"
 
 enum {
-    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,  /* as given: blanks and escapes shrink */
+    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,   /* as given: blanks and escapes shrink */
     TREE_BYTES_MAX = 64 * TRACE_TEXT_BYTES_MAX + 65536, /* more than such a text can need */
 };
 
