@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/err.h"
 
 #define CAPTURE_FORMAT "once-run/1"
 
