@@ -18,6 +18,8 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     struct digest hash;
     const struct record *record; /* NULL: absent */
+    struct slice request_body; /* bytes that came with it in this batch; the store has no place … */
+    struct slice outcome_body; /* … for them before the commit */
 };
 
 enum status cycle_init(
@@ -204,18 +206,30 @@ static enum status compose(struct cycle *cycle, struct engine_call *call,
     return status;
 }
 
+/* The bytes of a body, from the batch when they came with it, otherwise from the store. */
+static enum status fetch_body(struct cycle *cycle, const struct body_ref *body, struct slice fresh,
+    struct arena *arena, struct slice *ret_bytes, struct err *err)
+{
+    if (fresh.len > 0) {
+        enum status status = arena_copy(arena, fresh, ret_bytes);
+        return status == OK ? OK : err_set(err, status, "out of memory for the answer");
+    }
+    return cycle->store->ops->body(cycle->store, body, arena, ret_bytes, err);
+}
+
 /* Fetch what the answer needs besides the record. */
 static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, struct err *err)
 {
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
+    bool unused;
     if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
-        return cycle->store->ops->body(
-            cycle->store, &record->outcome.body, call->arena, &call->outcome, err);
+        struct slice fresh = seen_of(cycle, &record->key.hash, &unused)->outcome_body;
+        return fetch_body(cycle, &record->outcome.body, fresh, call->arena, &call->outcome, err);
     }
     if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
-        return cycle->store->ops->body(
-            cycle->store, &record->request, call->arena, &call->first_body, err);
+        struct slice fresh = seen_of(cycle, &record->key.hash, &unused)->request_body;
+        return fetch_body(cycle, &record->request, fresh, call->arena, &call->first_body, err);
     }
     return OK;
 }
@@ -293,7 +307,13 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
         bool fresh;
-        seen_of(cycle, &next->key.hash, &fresh)->record = next;
+        struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
+        seen->record = next;
+        if (call->decision.change == CHANGE_PUT) {
+            bool first = ret_change->request_body.len > 0;
+            seen->request_body = first ? ret_change->request_body : seen->request_body;
+            seen->outcome_body = ret_change->outcome_body;
+        }
     }
     call->decision.next = answer;
     return OK;
