@@ -78,7 +78,7 @@ COMMAND_REFUSED = [
     ("args that are no object", '{"tenant_id":"a","actor_id":"u","args":[],'
      '"intent":{"entity":"e","action":"a","target":"t"}}', 'member "/args" must be an object'),
     ("an effective actor that is no string", '{"tenant_id":"a","actor_id":"u","effective_actor_id":null,'
-     '"intent":{"entity":"e","action":"a","target":"t"}}', 'must be a string'),
+     '"intent":{"entity":"e","action":"a","target":"t"}}', 'member "/effective_actor_id" must be a string'),
     ("not an object", '["tenant_id"]', 'not an object'),
 ]
 EFFECT = [
