@@ -256,6 +256,44 @@ static void arrays_lose_their_common_ends(void **state)
         "{\"op\":\"remove\",\"path\":\"/1\"}]"));
 }
 
+/* Fails the nth allocation. */
+static void *failing_resize(void *context, void *pointer, size_t size)
+{
+    int *left = context;
+    if (size > 0 && (*left)-- == 0) {
+        return NULL;
+    }
+    return mem_libc.resize(NULL, pointer, size);
+}
+
+static void a_failed_allocation_is_reported(void **state)
+{
+    struct fixture *f = *state;
+    buf_str(&f->after, "{\"a\":\"");
+    for (int i = 0; i < 2000; i++) {
+        buf_char(&f->after, 'x');
+    }
+    buf_str(&f->after, "\"}");
+    const struct json_value *before = read_or_fail(f, SLICE_LIT("{\"a\":1}"));
+    const struct json_value *after = read_or_fail(f, buf_view(&f->after));
+    for (int n = 0;; n++) {
+        int left = n;
+        struct mem mem = {failing_resize, &left};
+        struct buf patch;
+        struct diff_options options = {.bytes_max = MEMORY_MAX};
+        bool truncated = true;
+        buf_init(&patch, &mem, MEMORY_MAX);
+        enum status status = diff_write(before, after, &options, &patch, &truncated, NULL);
+        buf_release(&patch);
+        if (status == OK) {
+            assert_false(truncated);
+            assert_true(n >= 3);
+            break;
+        }
+        assert_int_equal(status, E_NOMEM);
+    }
+}
+
 #define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -267,6 +305,7 @@ int main(void)
         WITH(no_redacted_secret_is_in_any_patch),
         WITH(numbers_differ_by_exact_value_and_are_shown_as_written),
         WITH(arrays_lose_their_common_ends),
+        WITH(a_failed_allocation_is_reported),
     };
     return cmocka_run_group_tests_name("diff", tests, NULL, NULL);
 }
