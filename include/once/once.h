@@ -5,7 +5,7 @@
  *     struct once_error error;
  *     struct once_answer *answer;
  *     once_open(NULL, &once, &error);
- *     once_begin(once, &(struct once_begin){.scope = "charge", .key = "order-42"}, &answer, &error);
+ *     once_begin(once, &(struct once_begin){.scope = "charge", .key = "order-7"}, &answer, &error);
  *     if (answer->decision == ONCE_FIRST_SEEN) {
  *         ... charge the card ...
  *         once_seal(once, &(struct once_seal){.operation_id = answer->operation_id,

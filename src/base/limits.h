@@ -6,6 +6,8 @@
 #ifndef ONCE_BASE_LIMITS_H
 #define ONCE_BASE_LIMITS_H
 
+#include <stdint.h>
+
 enum {
     /* Names. 255 is what the idempotency-key draft and its users allow; the others follow it. */
     LIMIT_KEY_BYTES_MAX = 255,
@@ -39,6 +41,9 @@ enum {
     LIMIT_WAIT_MS_MAX = 60000,          /* a caller may park this long for a replay */
     LIMIT_CLOCK_JUMP_MS_MAX = 60000,    /* a larger forward step pauses expiry */
 };
+
+/* Fences left out past one that was shown from a lost future: more than were granted since. */
+#define LIMIT_QUARANTINE_FENCES UINT64_C(1048576)
 
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
 #define LIMIT_LEASE_MS_MAX  INT64_C(604800000)    /* a week: the longest batch job we heard of */

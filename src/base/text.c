@@ -247,3 +247,43 @@ char *text_put_size(char ret_text[32], uint64_t bytes)
     (void)snprintf(ret_text, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, names[unit]);
     return ret_text;
 }
+
+/* How many bytes a character takes that starts with this one, and the range its second byte must
+ * be in (RFC 3629 section 4); the narrowed ranges shut out overlong forms and surrogates. */
+static size_t utf8_shape(unsigned char first, unsigned char *ret_low, unsigned char *ret_high)
+{
+    *ret_low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    *ret_high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (first >= 0xc2 && first <= 0xdf) {
+        return 2;
+    }
+    if (first >= 0xe0 && first <= 0xef) {
+        return 3;
+    }
+    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+}
+
+bool text_utf8(struct slice text)
+{
+    size_t at = 0;
+    while (at < text.len) {
+        unsigned char first = (unsigned char)text.data[at];
+        if (first < 0x80) {
+            at++;
+            continue;
+        }
+        unsigned char low, high;
+        size_t size = utf8_shape(first, &low, &high);
+        if (size == 0 || size > text.len - at) {
+            return false;
+        }
+        for (size_t i = 1; i < size; i++) {
+            unsigned char next = (unsigned char)text.data[at + i];
+            if (next < (i == 1 ? low : 0x80) || next > (i == 1 ? high : 0xbf)) {
+                return false;
+            }
+        }
+        at += size;
+    }
+    return true;
+}

@@ -21,6 +21,9 @@ bool text_u64(struct slice text, uint64_t *ret_value);
 bool text_hex(struct slice text, void *ret_bytes, size_t size);
 bool text_time(struct slice text, int64_t *ret_ms);
 
+/* Valid UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past U+10FFFF. */
+bool text_utf8(struct slice text);
+
 /* The shortest exact form: 86400000 is "24h", 90000 is "90s". Returns its argument. */
 char *text_put_duration(char ret_text[32], int64_t ms);
 /* "2026-11-15T19:23:27.123Z"; years 0 to 9999, others are clamped. Returns its argument. */

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 const struct policy policy_default = {
     .window_ms = LIMIT_WINDOW_MS_DEFAULT,
@@ -287,6 +288,99 @@ struct decision decide(
     }
     return request->kind == REQUEST_LEASE_OVER ? janitor(found, moment)
                                                : holder(found, request, moment);
+}
+
+static enum status check_text(
+    const char *name, struct slice text, size_t bytes_max, struct err *err)
+{
+    if (text.len > bytes_max) {
+        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)", name,
+            text.len, name, bytes_max);
+    }
+    if (!text_utf8(text)) {
+        return err_set(err, E_INVALID, "%s is not valid UTF-8", name);
+    }
+    return OK;
+}
+
+static enum status check_span(
+    const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
+{
+    if (value < min || value > max) {
+        return err_set(err, E_INVALID, "%s is %lldms, outside of %lldms to %lldms", name,
+            (long long)value, (long long)min, (long long)max);
+    }
+    return OK;
+}
+
+/* What the request became must fit what asks: only a resolve can say "not executed". */
+static enum status check_settled(const struct request *request, struct err *err)
+{
+    switch (request->status) {
+    case RECORD_EXECUTED:
+    case RECORD_FAILED: return OK;
+    case RECORD_REJECTED:
+        if (request->kind == REQUEST_SEAL) {
+            return OK;
+        }
+        break;
+    case RECORD_RELEASED:
+        if (request->kind == REQUEST_RESOLVE) {
+            return OK;
+        }
+        break;
+    case RECORD_IN_PROGRESS:
+    case RECORD_UNKNOWN:
+    case RECORD_COMPENSATED: break;
+    }
+    return err_set(
+        err, E_INVALID, "status is not one that a %s can give", request_kind_name(request->kind));
+}
+
+static enum status check_spans(const struct request *request, struct err *err)
+{
+    const struct policy *policy = &request->policy;
+    enum status status = OK;
+    if (request->kind == REQUEST_BEGIN || request->kind == REQUEST_RENEW) {
+        status = check_span("lease", policy->lease_ms, LIMIT_LEASE_MS_MIN, LIMIT_LEASE_MS_MAX, err);
+    }
+    if (status == OK && (request->kind == REQUEST_BEGIN || policy->window_ms != 0)) {
+        status = check_span("ttl", policy->window_ms, 1, LIMIT_WINDOW_MS_MAX, err);
+    }
+    return status;
+}
+
+enum status request_check(const struct request *request, struct err *err)
+{
+    const struct {
+        const char *name;
+        struct slice text;
+        size_t bytes_max;
+    } texts[] = {
+        {"effect_id", request->effect_id, LIMIT_EFFECT_ID_BYTES_MAX},
+        {"source_type", request->source.type, LIMIT_SOURCE_BYTES_MAX},
+        {"source_id", request->source.id, LIMIT_SOURCE_BYTES_MAX},
+        {"source_version", request->source.version, LIMIT_SOURCE_BYTES_MAX},
+        {"trace", request->trace, LIMIT_TRACE_BYTES_MAX},
+        {"actor", request->actor, LIMIT_PRINCIPAL_BYTES_MAX},
+        {"reason", request->reason, LIMIT_REASON_BYTES_MAX},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        enum status status = check_text(texts[i].name, texts[i].text, texts[i].bytes_max, err);
+        if (status != OK) {
+            return status;
+        }
+    }
+    if (request->outcome.meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
+        return err_set(err, E_INVALID,
+            "outcome meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
+            request->outcome.meta.len, LIMIT_OUTCOME_META_BYTES_MAX);
+    }
+    enum status status = check_spans(request, err);
+    if (status == OK && (request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE)) {
+        status = check_settled(request, err);
+    }
+    return status;
 }
 
 const char *decision_name(enum decision_kind kind)

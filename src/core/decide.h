@@ -30,7 +30,7 @@
  *                                             because the right to execute was given up
  *   H5    in_progress or unknown              done, even after the lease ran out (nobody took over)
  *
- * An operator's resolve: N1 as H1; N2 sealed the same way: resolved again, otherwise already_sealed;
+ * An operator's resolve: N1 as H1; N2 sealed the same way: resolved again, else already_sealed;
  * N3 released: resolved again for not_executed, otherwise already_sealed; N4 in_progress and lease
  * alive: still_running, nothing changes; N5 unknown: resolved. The janitor's lease_over: J1 as H1;
  * J2 in_progress and lease over: unknown; J3 anything else: nothing.
@@ -132,6 +132,10 @@ extern const struct policy policy_default;
 /* found is NULL when there is no record. It must be the record that the request names. */
 struct decision decide(
     const struct record *found, const struct request *request, struct decide_moment moment);
+
+/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
+ * passes can be decided, stored and told in evidence. */
+enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
 
 /* "first_seen", "duplicate_replayed", … as the API spells them. */
 const char *decision_name(enum decision_kind kind);

@@ -34,6 +34,10 @@ enum status record_key_seal(struct record_key *key, struct err *err)
             return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)",
                 parts[i].name, parts[i].value.len, parts[i].name, parts[i].bytes_max);
         }
+        /* Evidence is JSON: a name that is not text could not be told truthfully there. */
+        if (!text_utf8(parts[i].value)) {
+            return err_set(err, E_INVALID, "%s is not valid UTF-8", parts[i].name);
+        }
         framed[at++] = (char)(unsigned char)(parts[i].value.len >> 8);
         framed[at++] = (char)(unsigned char)(parts[i].value.len & 0xff);
         if (parts[i].value.len > 0) {
@@ -82,6 +86,12 @@ int64_t op_id_time_ms(const struct op_id *id)
         time = time << 8 | id->bytes[i];
     }
     return (int64_t)time;
+}
+
+uint32_t op_id_fence(const struct op_id *id)
+{
+    return (uint32_t)(id->bytes[6] & 0x0f) << 22 | (uint32_t)id->bytes[7] << 14 |
+           (uint32_t)(id->bytes[8] & 0x3f) << 8 | id->bytes[9];
 }
 
 bool op_id_equal(const struct op_id *a, const struct op_id *b)

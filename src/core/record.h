@@ -112,7 +112,8 @@ struct record {
     struct slice reason;         /* why it was released, is unknown, or was settled */
 };
 
-/* Compute key->hash from the parts. E_INVALID names the part that is empty or too long. */
+/* Compute key->hash from the parts. E_INVALID names the part that is empty, too long or not
+ * UTF-8. */
 enum status record_key_seal(struct record_key *key, struct err *err) MUST_CHECK;
 
 /* The id of the operation that this fence was first granted for. Pure and unique: a store never
@@ -123,6 +124,8 @@ struct op_id op_id_make(int64_t now_ms, const struct digest *key_hash, uint64_t 
 uint64_t op_id_prefix(const struct op_id *id);
 /* When it was made, in milliseconds since 1970. */
 int64_t op_id_time_ms(const struct op_id *id);
+/* The low 26 bits of the fence that it was first granted with. */
+uint32_t op_id_fence(const struct op_id *id);
 bool op_id_equal(const struct op_id *a, const struct op_id *b);
 /* "op_" and the UUID. Returns its argument. */
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id);

@@ -48,8 +48,9 @@ struct engine_call {
 
     /* The engine's own. */
     struct engine_call *next;
-    int64_t wait_until_ms; /* boot clock; when a parked call gives up */
-    const struct record *found;
+    bool parked;           /* waits for somebody's seal; not answered yet */
+    int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
+    void *waiter;          /* engine_do's */
 };
 
 struct engine_options {

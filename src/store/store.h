@@ -141,7 +141,7 @@ struct store_ops {
 
     void (*head)(struct store *store, struct store_head *ret_head);
     void (*identity)(struct store *store, struct store_identity *ret_identity);
-    /* A bounded piece of housekeeping: forget expired records, write ahead, save the index, squeeze.
+    /* A bounded piece of housekeeping: forget expired ones, write ahead, save the index, squeeze.
      * Called often; returns at once when there is nothing to do. Same failures as commit. */
     enum status (*maintain)(struct store *store, int64_t now_ms, struct err *err);
     /* Flush, tidy up and free. The store is gone whatever is returned. */

@@ -1,8 +1,6 @@
 /*
  * The base modules: bounded buffers and arenas, the text forms people type, the checksum.
  */
-#include "check_c.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "check_c.h"
 
 static void a_buffer_never_grows_past_its_maximum_and_remembers(void **state)
 {

@@ -1,0 +1,55 @@
+# Everything a person does here, one word each. Every target first installs the packages it misses.
+PREFIX ?= /usr/local
+ARGS ?=
+
+.PHONY: build run test test-long bench fuzz mutants tidy format install clean help
+
+build: ## the release binary, at build/once
+	@tools/deps build
+	@tools/build build --buildtype=release -Dtests=false
+
+run: build ## watch a flaky provider being charged exactly once
+	@test -x build/once || { echo 'once: the command line is not built yet' >&2; exit 69; }
+	@build/once demo $(ARGS)
+
+test: ## everything, short tier, under sanitizers (ARGS="--suite unit -k buf" for a part)
+	@tools/deps build test
+	@tools/test $(ARGS)
+
+test-long: ## the long tiers: more seeds, more crashes, clang-tidy, the planted bugs
+	@tools/deps build test
+	@tools/test --long $(ARGS)
+
+bench: ## speed and size, as ratios measured in one run
+	@tools/deps build bench
+	@tools/build build-bench --buildtype=release -Dtests=false -Dbench=true
+	@test -x bench/run || { echo 'once: there are no benchmarks yet' >&2; exit 69; }
+	@bench/run $(ARGS)
+
+fuzz: ## every libFuzzer target for a minute each (ARGS="--seconds 600 -k json")
+	@tools/deps build test
+	@tools/fuzz $(ARGS)
+
+mutants: ## plant each known bug and see its test catch it
+	@tools/deps build test
+	@tools/mutants $(ARGS)
+
+tidy: ## the test about the source
+	@tools/deps build test
+	@tools/tidy $(ARGS)
+
+format: ## clang-format every C file in place
+	@tools/deps build test
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
+
+install: build ## binary, libraries, header, once.pc, man page, completions (PREFIX, DESTDIR)
+	@meson configure build --prefix='$(abspath $(PREFIX))'
+	@ninja -C build
+	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild
+	@test -n '$(DESTDIR)' || test "$$(id -u)" != 0 || ldconfig
+
+clean: ## remove every build directory
+	@rm -rf build build-*
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile

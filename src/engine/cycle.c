@@ -1,0 +1,394 @@
+#include "engine/cycle.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+enum {
+    SEEN_SLOTS = 4 * LIMIT_BATCH_REQUESTS_MAX, /* a power of two; a quarter full at most */
+    ENTRY_BYTES_MAX = 64 << 10, /* every name at its limit and escaped sixfold is about 20 KiB */
+    STALE_RETRIES_MAX = 16,     /* lost races in a row before we say that the store is too busy */
+};
+
+#define CYCLE_ARENA_BYTES_MAX ((size_t)64 << 20) /* 1024 records at their limits */
+
+/* A key that the batch has met, and its record as the batch left it so far (E2). */
+struct cycle_seen {
+    uint32_t turn; /* valid when it equals the cycle's */
+    struct digest hash;
+    const struct record *record; /* NULL: absent */
+};
+
+enum status cycle_init(
+    struct cycle *cycle, struct store *store, const struct mem *mem, struct err *err)
+{
+    struct store_head head;
+    struct store_identity identity;
+    store->ops->head(store, &head);
+    store->ops->identity(store, &identity);
+    *cycle = (struct cycle){.mem = mem, .store = store, .opened_ms = head.moment.time_ms};
+    chain_init(&cycle->chain, &head, &identity);
+    mem_wipe(&identity, sizeof identity);
+    arena_init(&cycle->arena, mem, CYCLE_ARENA_BYTES_MAX);
+    buf_init(&cycle->text, mem, ENTRY_BYTES_MAX);
+    cycle->seen = mem_zalloc(mem, SEEN_SLOTS, sizeof *cycle->seen);
+    if (cycle->seen == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    return OK;
+}
+
+void cycle_release(struct cycle *cycle)
+{
+    if (cycle->mem != NULL) {
+        mem_free(cycle->mem, cycle->seen);
+        cycle->seen = NULL;
+        buf_release(&cycle->text);
+        arena_release(&cycle->arena);
+    }
+}
+
+/* The mark of a key in this batch; a fresh one has turn set and record NULL. */
+static struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash, bool *ret_fresh)
+{
+    uint32_t at;
+    memcpy(&at, hash->bytes, sizeof at);
+    for (;; at++) {
+        struct cycle_seen *seen = &cycle->seen[at % SEEN_SLOTS];
+        if (seen->turn != cycle->turn) {
+            *seen = (struct cycle_seen){.turn = cycle->turn, .hash = *hash};
+            *ret_fresh = true;
+            return seen;
+        }
+        if (memcmp(seen->hash.bytes, hash->bytes, sizeof hash->bytes) == 0) {
+            *ret_fresh = false;
+            return seen;
+        }
+    }
+}
+
+static void next_turn(struct cycle *cycle)
+{
+    arena_clear(&cycle->arena);
+    cycle->turn++;
+    if (cycle->turn == 0) { /* after four thousand million batches old marks could read as new */
+        memset(cycle->seen, 0, SEEN_SLOTS * sizeof *cycle->seen);
+        cycle->turn = 1;
+    }
+}
+
+/* ---- load ---------------------------------------------------------------------------------- */
+
+/* One load for all begins of the batch. */
+static enum status load_begins(
+    struct cycle *cycle, struct engine_call *const *calls, size_t count, struct err *err)
+{
+    struct digest *hashes = arena_alloc(&cycle->arena, count * sizeof *hashes);
+    struct cycle_seen **marks = arena_alloc(&cycle->arena, count * sizeof *marks);
+    const struct record **records = arena_alloc(&cycle->arena, count * sizeof *records);
+    if (hashes == NULL || marks == NULL || records == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a batch");
+    }
+    size_t wanted = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i]->read == NULL && calls[i]->request.kind == REQUEST_BEGIN) {
+            bool fresh;
+            struct cycle_seen *seen = seen_of(cycle, &calls[i]->request.key.hash, &fresh);
+            if (fresh) {
+                hashes[wanted] = calls[i]->request.key.hash;
+                marks[wanted] = seen;
+                wanted++;
+            }
+        }
+    }
+    enum status status = wanted == 0 ? OK
+                                     : cycle->store->ops->load(cycle->store, hashes, wanted,
+                                           &cycle->arena, records, err);
+    for (size_t i = 0; status == OK && i < wanted; i++) {
+        marks[i]->record = records[i];
+    }
+    return status;
+}
+
+/* The record a call is about, as the batch left it so far; NULL when there is none. */
+static enum status found_of(
+    struct cycle *cycle, struct engine_call *call, const struct record **ret_found, struct err *err)
+{
+    bool fresh;
+    if (call->request.kind == REQUEST_BEGIN) {
+        *ret_found = seen_of(cycle, &call->request.key.hash, &fresh)->record;
+        ASSERT(!fresh); /* load_begins marked it */
+        return OK;
+    }
+    const struct record *record = NULL;
+    enum status status = cycle->store->ops->find(
+        cycle->store, &call->request.operation_id, &cycle->arena, &record, err);
+    if (status != OK) {
+        return status;
+    }
+    if (record != NULL) {
+        struct cycle_seen *seen = seen_of(cycle, &record->key.hash, &fresh);
+        if (fresh) {
+            seen->record = record;
+        }
+        record = seen->record;
+    }
+    /* P9: another tenant's operation is no operation. */
+    if (record != NULL && call->request.key.tenant.len > 0 &&
+        !slice_equal(record->key.tenant, call->request.key.tenant)) {
+        record = NULL;
+    }
+    *ret_found = record;
+    return OK;
+}
+
+/* ---- decide -------------------------------------------------------------------------------- */
+
+/*
+ * A holder shows a grant that this store never gave: its operation is not here, was made after this
+ * store's last commit, and its fence is beyond all of ours and fits the id. That is a caller from a
+ * future that was lost when an older copy was put in place.
+ */
+static bool from_the_future(
+    struct cycle *cycle, const struct request *request, const struct record *found)
+{
+    struct store_head head;
+    if (found != NULL || request->kind == REQUEST_BEGIN || request->fence == 0) {
+        return false;
+    }
+    cycle->store->ops->head(cycle->store, &head);
+    return request->fence > head.fence &&
+           (request->fence & 0x3ffffff) == op_id_fence(&request->operation_id) &&
+           op_id_time_ms(&request->operation_id) >= cycle->opened_ms;
+}
+
+/* No grants any more, and none of the lost fences is ever given again (P4). */
+static void quarantine(struct cycle *cycle, uint64_t fence)
+{
+    struct store_head head;
+    uint64_t first;
+    cycle->store->ops->head(cycle->store, &head);
+    cycle->quarantined = true;
+    cycle->quarantine_fence = fence;
+    /* A failure leaves the counter low; the quarantine itself keeps grants from happening. */
+    (void)cycle->store->ops->fences(
+        cycle->store, fence - head.fence + LIMIT_QUARANTINE_FENCES, &first, NULL);
+}
+
+/* Say why a call gets no decision. Only this call is affected. */
+static void refuse_quarantined(struct cycle *cycle, struct engine_call *call)
+{
+    (void)err_set(&call->err, E_UNAVAILABLE,
+        "quarantined: a caller holds fence %llu, which this store never gave out",
+        (unsigned long long)cycle->quarantine_fence);
+    err_hint(&call->err,
+        "the store is an older copy than the one that granted it; put the newer one back, or settle "
+        "what was lost by hand and restart to accept the loss");
+}
+
+static enum status compose(struct cycle *cycle, struct engine_call *call,
+    const struct record *found, struct decide_moment moment, struct entry *ret_entry)
+{
+    struct entry_facts facts = {&call->request, found, &call->decision, moment};
+    struct chain before = cycle->chain;
+    buf_clear(&cycle->text);
+    enum status status = entry_compose(&cycle->chain, &facts, &cycle->text, ret_entry);
+    if (status == OK) {
+        status = arena_copy(&cycle->arena, ret_entry->bytes, &ret_entry->bytes);
+    }
+    if (status != OK) {
+        cycle->chain = before;
+        (void)err_set(&call->err, status, "out of memory for evidence");
+    }
+    return status;
+}
+
+/* Fetch what the answer needs besides the record. */
+static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, struct err *err)
+{
+    const struct record *record = &call->decision.next;
+    bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
+    if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
+        return cycle->store->ops->body(
+            cycle->store, &record->outcome.body, call->arena, &call->outcome, err);
+    }
+    if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
+        return cycle->store->ops->body(
+            cycle->store, &record->request, call->arena, &call->first_body, err);
+    }
+    return OK;
+}
+
+/* Failures of one call that leave the batch as it was; all others end the batch. */
+static bool only_this_call(enum status status)
+{
+    return status == E_NOMEM || status == E_LIMIT;
+}
+
+static void make_change(const struct engine_call *call, const struct record *found,
+    const struct record *next, struct change *ret_change)
+{
+    bool put = call->decision.change == CHANGE_PUT;
+    ret_change->kind = call->decision.change;
+    ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
+    ret_change->version_expected = found == NULL ? 0 : found->version;
+    ret_change->request_body =
+        put && call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1 ? call->request_body
+                                                                                : SLICE_EMPTY;
+    ret_change->outcome_body =
+        put && record_status_sealed(next->status) ? call->outcome_body : SLICE_EMPTY;
+}
+
+/*
+ * Decide one call. *ret_change gets what is to be committed; its entry is empty when the call is
+ * parked, refused, or leaves nothing behind.
+ */
+static enum status decide_call(struct cycle *cycle, struct engine_call *call,
+    struct decide_moment moment, struct change *ret_change, struct err *err)
+{
+    const struct record *found = NULL;
+    enum status status = found_of(cycle, call, &found, err);
+    if (status != OK) {
+        return status;
+    }
+    if (from_the_future(cycle, &call->request, found)) {
+        quarantine(cycle, call->request.fence);
+    }
+    if (cycle->quarantined &&
+        (call->request.kind == REQUEST_BEGIN || call->request.fence == cycle->quarantine_fence)) {
+        refuse_quarantined(cycle, call);
+        return OK;
+    }
+    call->decision = decide(found, &call->request, moment);
+    if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
+        call->parked = true;
+        return OK;
+    }
+    if (call->decision.kind == DECISION_NOTHING) {
+        return OK;
+    }
+
+    /* Everything that can fail comes before the batch takes notice of this call. */
+    struct record *next = arena_alloc(&cycle->arena, sizeof *next);
+    struct record answer = {0};
+    if (next == NULL) {
+        status = E_NOMEM;
+    } else if (call->decision.next.fence > 0) {
+        status = record_copy(&call->decision.next, call->arena, &answer);
+    }
+    if (status == OK) {
+        status = fetch_bodies(cycle, call, err);
+    }
+    if (status == OK) {
+        status = compose(cycle, call, found, moment, &ret_change->entry);
+    }
+    if (only_this_call(status)) {
+        return err_set(&call->err, status, "out of memory for the answer"), OK;
+    }
+    if (status != OK) {
+        return status;
+    }
+    *next = call->decision.next;
+    make_change(call, found, next, ret_change);
+    if (call->decision.change != CHANGE_NONE) {
+        bool fresh;
+        seen_of(cycle, &next->key.hash, &fresh)->record = next;
+    }
+    call->decision.next = answer;
+    return OK;
+}
+
+/* ---- the batch ----------------------------------------------------------------------------- */
+
+static void clear_answer(struct engine_call *call)
+{
+    call->parked = false;
+    call->outcome = SLICE_EMPTY;
+    call->first_body = SLICE_EMPTY;
+    err_clear(&call->err);
+}
+
+static size_t count_begins(struct engine_call *const *calls, size_t count)
+{
+    size_t begins = 0;
+    for (size_t i = 0; i < count; i++) {
+        begins += calls[i]->read == NULL && calls[i]->request.kind == REQUEST_BEGIN;
+    }
+    return begins;
+}
+
+/* Decide all calls in order; *ret_count changes are to be committed. */
+static enum status decide_all(struct cycle *cycle, struct engine_call *const *calls, size_t count,
+    int64_t now_ms, struct change *changes, size_t *ret_count, struct err *err)
+{
+    uint64_t fence_next = 0;
+    size_t begins = count_begins(calls, count);
+    enum status status =
+        begins == 0 ? OK : cycle->store->ops->fences(cycle->store, begins, &fence_next, err);
+    size_t used = 0;
+    for (size_t i = 0; status == OK && i < count; i++) {
+        struct engine_call *call = calls[i];
+        clear_answer(call);
+        if (call->read != NULL) {
+            /* A read fails for itself alone, unless it found damage. */
+            (void)call->read(cycle->store, call, &call->err);
+            status =
+                call->err.status == E_CORRUPT ? err_set(err, E_CORRUPT, "%s", call->err.text) : OK;
+            continue;
+        }
+        struct decide_moment moment = {.now_ms = now_ms, .fence_next = fence_next};
+        changes[used] = (struct change){.kind = CHANGE_NONE};
+        status = decide_call(cycle, call, moment, &changes[used], err);
+        used += changes[used].entry.bytes.len > 0;
+        fence_next += call->request.kind == REQUEST_BEGIN;
+    }
+    *ret_count = used;
+    return status;
+}
+
+static enum status run_once(struct cycle *cycle, struct engine_call *const *calls, size_t count,
+    const struct store_moment *moment, struct err *err)
+{
+    next_turn(cycle);
+    struct change *changes = arena_alloc(&cycle->arena, count * sizeof *changes);
+    if (changes == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a batch");
+    }
+    struct chain before = cycle->chain;
+    size_t used = 0;
+    enum status status = load_begins(cycle, calls, count, err);
+    if (status == OK) {
+        status = decide_all(cycle, calls, count, moment->time_ms, changes, &used, err);
+    }
+    if (status == OK && used > 0) {
+        struct commit commit = {.changes = changes, .count = used, .moment = *moment};
+        status = cycle->store->ops->commit(cycle->store, &commit, err);
+    }
+    if (status != OK) {
+        cycle->chain = before; /* nothing of it was written, or nobody will write after it (E5) */
+    }
+    return status;
+}
+
+enum status cycle_run(struct cycle *cycle, struct engine_call *const *calls, size_t count,
+    const struct store_moment *moment, struct err *err)
+{
+    ASSERT(count > 0 && count <= LIMIT_BATCH_REQUESTS_MAX);
+    enum status status = E_STALE;
+    for (int i = 0; status == E_STALE && i < STALE_RETRIES_MAX; i++) {
+        status = run_once(cycle, calls, count, moment, err);
+    }
+    if (status == E_STALE) {
+        return err_set(err, E_UNAVAILABLE, "lost %d races for the same records", STALE_RETRIES_MAX);
+    }
+    return status;
+}
+
+enum status cycle_note(struct cycle *cycle, const struct entry *note,
+    const struct store_moment *moment, struct err *err)
+{
+    struct change change = {.kind = CHANGE_NONE, .entry = *note};
+    struct commit commit = {.changes = &change, .count = 1, .moment = *moment};
+    return cycle->store->ops->commit(cycle->store, &commit, err);
+}

@@ -1,0 +1,500 @@
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/cycle.h"
+#include "engine/janitor.h"
+#include "engine/moment.h"
+#include "engine/parked.h"
+
+enum {
+    BATCHES = 4,       /* one collecting, one deciding, one flushing, one being answered */
+    IDLE_TICK_MS = 250 /* how often an idle engine looks at its timers */
+};
+
+/* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
+struct batch {
+    struct batch *next;
+    size_t count;
+    struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
+};
+
+struct engine {
+    const struct mem *mem;
+    struct store *store;
+    struct clock clock;
+    struct store_identity identity;
+
+    /* The engine thread's alone. */
+    struct cycle cycle;
+    struct moment moment;
+    struct parked parked;
+    struct janitor janitor;
+    struct queue ready; /* woken or timed-out calls, to go before new ones */
+    int64_t boot_ms;    /* the boot clock at the latest turn */
+
+    /* Shared, under lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t work;      /* the engine thread: something to collect, or a batch came free */
+    pthread_cond_t flushable; /* the flush thread: something to flush */
+    struct queue queue;       /* submitted, not collected */
+    bool sleeping;            /* the engine thread waits for work */
+    struct batch *free;       /* batches nobody uses */
+    struct batch *filled;     /* decided and committed, oldest first */
+    struct batch *filled_last;
+    bool stopping;      /* engine_free was called */
+    bool drained;       /* the engine thread has ended: nothing will be filled any more */
+    struct err failure; /* status OK until the engine stopped for good (E5) */
+    struct engine_stats stats;
+
+    pthread_t engine_thread;
+    pthread_t flush_thread;
+    struct batch batches[BATCHES];
+};
+
+/* ---- answering ----------------------------------------------------------------------------- */
+
+/* Nothing is ever answered again but with this (E5). The first failure wins. */
+static void engine_fail(struct engine *engine, const struct err *err)
+{
+    pthread_mutex_lock(&engine->lock);
+    if (engine->failure.status == OK) {
+        engine->failure = *err;
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void fail_calls(struct batch *batch, const struct err *err)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->calls[i]->err = *err;
+    }
+}
+
+/* Hand a batch to the flush thread. */
+static void batch_fill(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    batch->next = NULL;
+    if (engine->filled == NULL) {
+        engine->filled = batch;
+    } else {
+        engine->filled_last->next = batch;
+    }
+    engine->filled_last = batch;
+    pthread_cond_signal(&engine->flushable);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void batch_answer(struct engine *engine, struct batch *batch, const struct err *failure)
+{
+    if (failure->status != OK) {
+        fail_calls(batch, failure);
+    }
+    size_t count = batch->count;
+    for (size_t i = 0; i < count; i++) {
+        batch->calls[i]->done(batch->calls[i]); /* the call may be gone after this */
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stats.calls += count;
+    batch->next = engine->free;
+    engine->free = batch;
+    if (engine->sleeping) {
+        pthread_cond_signal(&engine->work);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Make one round of batches durable, then tell their callers (E1). */
+static void flush_round(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct err failure = engine->failure;
+    pthread_mutex_unlock(&engine->lock);
+    uint64_t started = clock_nanos();
+    if (failure.status == OK && engine->store->ops->flush(engine->store, &failure) != OK) {
+        engine_fail(engine, &failure);
+    }
+    uint64_t took = clock_nanos() - started;
+    while (batch != NULL) {
+        struct batch *next = batch->next;
+        batch_answer(engine, batch, &failure);
+        batch = next;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stats.flushes++;
+    engine->stats.flush_nanos += took;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void *flush_main(void *context)
+{
+    struct engine *engine = context;
+    for (;;) {
+        pthread_mutex_lock(&engine->lock);
+        while (engine->filled == NULL && !engine->drained) {
+            pthread_cond_wait(&engine->flushable, &engine->lock);
+        }
+        struct batch *batch = engine->filled;
+        engine->filled = NULL;
+        pthread_mutex_unlock(&engine->lock);
+        if (batch == NULL) {
+            return NULL;
+        }
+        flush_round(engine, batch);
+    }
+}
+
+/* ---- collecting ---------------------------------------------------------------------------- */
+
+static size_t call_bytes(const struct engine_call *call)
+{
+    return call->request_body.len + call->outcome_body.len;
+}
+
+/* Move calls from a queue into the batch while it has room. One call always fits. */
+static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes)
+{
+    while (queue->first != NULL && batch->count < LIMIT_BATCH_REQUESTS_MAX) {
+        size_t more = call_bytes(queue->first);
+        if (batch->count > 0 && *bytes + more > LIMIT_BATCH_BYTES_MAX) {
+            return;
+        }
+        *bytes += more;
+        batch->calls[batch->count++] = queue_pop(queue);
+    }
+}
+
+static void wait_for_work(struct engine *engine)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t wait_ms = IDLE_TICK_MS;
+    if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - engine->boot_ms < wait_ms) {
+        wait_ms = engine->parked.next_ms - engine->boot_ms + 1;
+    }
+    int64_t nanos = until.tv_nsec + (wait_ms < 1 ? 1 : wait_ms) * 1000000;
+    until.tv_sec += nanos / 1000000000;
+    until.tv_nsec = nanos % 1000000000;
+    engine->sleeping = true;
+    (void)pthread_cond_timedwait(&engine->work, &engine->lock, &until);
+    engine->sleeping = false;
+}
+
+/*
+ * A batch with whatever is waiting (E3), maybe nothing when only a timer is due. NULL: stopping and
+ * nothing left.
+ */
+static struct batch *collect(struct engine *engine)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&engine->lock);
+    bool work = engine->queue.first != NULL || engine->ready.first != NULL;
+    if (!work && !engine->stopping) {
+        wait_for_work(engine);
+    }
+    while (engine->free == NULL) {
+        engine->sleeping = true;
+        pthread_cond_wait(&engine->work, &engine->lock);
+        engine->sleeping = false;
+    }
+    struct batch *batch = engine->free;
+    engine->free = batch->next;
+    batch->count = 0;
+    collect_from(&engine->ready, batch, &bytes);
+    collect_from(&engine->queue, batch, &bytes);
+    bool ended = engine->stopping && batch->count == 0 && engine->parked.count == 0;
+    if (ended) {
+        batch->next = engine->free;
+        engine->free = batch;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return ended ? NULL : batch;
+}
+
+/* ---- deciding ------------------------------------------------------------------------------ */
+
+/* Take parked calls out of a decided batch, and wake those that wait for what it settled. */
+static void park_and_wake(struct engine *engine, struct batch *batch)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct engine_call *call = batch->calls[i];
+        if (call->parked) {
+            if (call->wait_until_ms == 0) {
+                call->wait_until_ms = engine->boot_ms + call->wait_ms;
+            }
+            if (!parked_add(&engine->parked, call)) {
+                call->wait_ms = 0; /* no room to wait: it is told "in progress" next turn */
+                queue_push(&engine->ready, call);
+            }
+            continue;
+        }
+        batch->calls[kept++] = call;
+        const struct record *next = &call->decision.next;
+        if (call->read == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
+            next->status != RECORD_IN_PROGRESS) {
+            parked_wake(&engine->parked, &next->key.hash, &engine->ready);
+        }
+    }
+    batch->count = kept;
+}
+
+static void run_batch(struct engine *engine, struct batch *batch, const struct store_moment *now)
+{
+    struct err err = {0};
+    enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);
+    if (status == OK) {
+        park_and_wake(engine, batch);
+    } else {
+        fail_calls(batch, &err);
+        if (status == E_UNKNOWN || status == E_CORRUPT) {
+            engine_fail(engine, &err);
+        }
+    }
+}
+
+/* One turn: timers, then a batch. */
+static void turn(struct engine *engine, struct batch *batch)
+{
+    struct store_moment now = moment_now(&engine->moment);
+    engine->boot_ms = now.boot_ms;
+    parked_expire(&engine->parked, engine->stopping ? INT64_MAX - 1 : now.boot_ms, &engine->ready);
+    struct err err = {0};
+    if (janitor_turn(&engine->janitor, &now, batch->calls, &batch->count, &err) != OK) {
+        engine_fail(engine, &err);
+    }
+    pthread_mutex_lock(&engine->lock);
+    err = engine->failure;
+    pthread_mutex_unlock(&engine->lock);
+    if (err.status != OK) {
+        fail_calls(batch, &err);
+    } else if (batch->count > 0) {
+        run_batch(engine, batch, &now);
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stats.batches += batch->count > 0;
+    engine->stats.parked = engine->parked.count;
+    engine->stats.clock_held = engine->moment.held;
+    engine->stats.quarantined = engine->cycle.quarantined;
+    engine->store->ops->head(engine->store, &engine->stats.head);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void *engine_main(void *context)
+{
+    struct engine *engine = context;
+    struct batch *batch;
+    while ((batch = collect(engine)) != NULL) {
+        turn(engine, batch);
+        batch_fill(engine, batch);
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->drained = true;
+    pthread_cond_signal(&engine->flushable);
+    pthread_mutex_unlock(&engine->lock);
+    return NULL;
+}
+
+/* ---- the interface ------------------------------------------------------------------------- */
+
+enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
+{
+    ASSERT(call->done != NULL && call->arena != NULL);
+    if (call->read == NULL) {
+        enum status status = request_check(&call->request, err);
+        if (status != OK) {
+            return status;
+        }
+    }
+    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
+    call->wait_until_ms = 0;
+    call->parked = false;
+
+    enum status status = OK;
+    pthread_mutex_lock(&engine->lock);
+    if (engine->failure.status != OK) {
+        status = engine->failure.status;
+        if (err != NULL) {
+            *err = engine->failure;
+        }
+    } else if (engine->stopping) {
+        status = err_set(err, E_UNAVAILABLE, "the engine is shutting down");
+    } else if (engine->queue.count >= LIMIT_QUEUE_REQUESTS_MAX) {
+        status = err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
+            LIMIT_QUEUE_REQUESTS_MAX);
+    } else {
+        queue_push(&engine->queue, call);
+        if (engine->sleeping) {
+            pthread_cond_signal(&engine->work);
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+};
+
+static void waiter_done(struct engine_call *call)
+{
+    struct waiter *waiter = call->waiter;
+    pthread_mutex_lock(&waiter->lock);
+    waiter->done = true;
+    pthread_cond_signal(&waiter->changed);
+    pthread_mutex_unlock(&waiter->lock);
+}
+
+enum status engine_do(struct engine *engine, struct engine_call *call)
+{
+    struct waiter waiter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    call->waiter = &waiter;
+    call->done = waiter_done;
+    enum status status = engine_submit(engine, call, &call->err);
+    if (status != OK) {
+        return status;
+    }
+    pthread_mutex_lock(&waiter.lock);
+    while (!waiter.done) {
+        pthread_cond_wait(&waiter.changed, &waiter.lock);
+    }
+    pthread_mutex_unlock(&waiter.lock);
+    return call->err.status;
+}
+
+void engine_fingerprint(
+    const struct engine *engine, const struct digest *plain, struct digest *ret_keyed)
+{
+    digest_hmac(engine->identity.fingerprint_key, sizeof engine->identity.fingerprint_key,
+        plain->bytes, sizeof plain->bytes, ret_keyed);
+}
+
+void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
+{
+    pthread_mutex_lock(&engine->lock);
+    *ret_stats = engine->stats;
+    ret_stats->queued = engine->queue.count;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+const struct store_identity *engine_identity(const struct engine *engine)
+{
+    return &engine->identity;
+}
+
+static void engine_init_sync(struct engine *engine)
+{
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&engine->lock, NULL);
+    (void)pthread_cond_init(&engine->work, &attributes);
+    (void)pthread_cond_init(&engine->flushable, NULL);
+    (void)pthread_condattr_destroy(&attributes);
+    for (size_t i = 0; i < BATCHES; i++) {
+        engine->batches[i].next = engine->free;
+        engine->free = &engine->batches[i];
+    }
+}
+
+static enum status engine_start(struct engine *engine, struct err *err)
+{
+    int failed = pthread_create(&engine->flush_thread, NULL, flush_main, engine);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, failed, "cannot start a thread");
+    }
+    failed = pthread_create(&engine->engine_thread, NULL, engine_main, engine);
+    if (failed == 0) {
+        return OK;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->drained = true;
+    pthread_cond_signal(&engine->flushable);
+    pthread_mutex_unlock(&engine->lock);
+    (void)pthread_join(engine->flush_thread, NULL);
+    return err_errno(err, E_UNAVAILABLE, failed, "cannot start a thread");
+}
+
+/* Free what engine_new made; the threads have ended. Closes the store. */
+static enum status engine_dispose(struct engine *engine, struct err *err)
+{
+    enum status status = engine->failure.status;
+    if (status != OK && err != NULL) {
+        *err = engine->failure;
+    }
+    janitor_release(&engine->janitor);
+    cycle_release(&engine->cycle);
+    enum status closed = engine->store->ops->close(engine->store, status == OK ? err : NULL);
+    mem_wipe(&engine->identity, sizeof engine->identity);
+    (void)pthread_mutex_destroy(&engine->lock);
+    (void)pthread_cond_destroy(&engine->work);
+    (void)pthread_cond_destroy(&engine->flushable);
+    mem_free(engine->mem, engine);
+    return status == OK ? closed : status;
+}
+
+enum status engine_new(struct store *store, const struct engine_options *options,
+    struct engine **ret_engine, struct err *err)
+{
+    static const struct engine_options none = {0};
+    options = options == NULL ? &none : options;
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct engine *engine = mem_zalloc(mem, 1, sizeof *engine);
+    if (engine == NULL) {
+        (void)store->ops->close(store, NULL); /* nothing was committed */
+        return err_set(err, E_NOMEM, "out of memory for the engine");
+    }
+    engine->mem = mem;
+    engine->store = store;
+    if (options->clock == NULL) {
+        clock_system(&engine->clock);
+    } else {
+        engine->clock = *options->clock;
+    }
+    engine_init_sync(engine);
+    store->ops->identity(store, &engine->identity);
+    store->ops->head(store, &engine->stats.head);
+    moment_init(&engine->moment, &engine->clock, &engine->stats.head.moment);
+    parked_init(&engine->parked);
+    enum status status = cycle_init(&engine->cycle, store, mem, err);
+    if (status == OK) {
+        status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
+    }
+    if (status == OK) {
+        status = engine_start(engine, err);
+    }
+    if (status != OK) {
+        (void)engine_dispose(engine, NULL); /* the first failure is the one to tell */
+        return status;
+    }
+    *ret_engine = engine;
+    return OK;
+}
+
+enum status engine_free(struct engine *engine, struct err *err)
+{
+    if (engine == NULL) {
+        return OK;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stopping = true;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+    (void)pthread_join(engine->engine_thread, NULL);
+    (void)pthread_join(engine->flush_thread, NULL);
+
+    struct err closing = {0};
+    struct store_moment now = moment_now(&engine->moment);
+    if (engine->failure.status == OK && janitor_close(&engine->janitor, &now, &closing) != OK) {
+        engine->failure = closing;
+    }
+    return engine_dispose(engine, err);
+}

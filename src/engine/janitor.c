@@ -1,0 +1,104 @@
+#include "engine/janitor.h"
+
+#include "base/check.h"
+#include "base/limits.h"
+
+enum {
+    MAINTAIN_EVERY_MS = 5,
+    LEASES_EVERY_MS = 500,
+    CHECKPOINT_EVERY_MS = 60000,
+    JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
+};
+
+enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
+    const struct store_identity *identity, const struct engine_options *options, struct err *err)
+{
+    (void)err;
+    janitor->cycle = cycle;
+    janitor->identity = identity;
+    janitor->checkpoint_every_ms =
+        options->checkpoint_every_ms > 0 ? options->checkpoint_every_ms : CHECKPOINT_EVERY_MS;
+    janitor->checkpoint_seq = cycle->chain.seq;
+    for (size_t i = 0; i < JANITOR_CALLS; i++) {
+        arena_init(&janitor->arenas[i], cycle->mem, JANITOR_ARENA_BYTES_MAX);
+    }
+    return OK;
+}
+
+void janitor_release(struct janitor *janitor)
+{
+    for (size_t i = 0; i < JANITOR_CALLS; i++) {
+        arena_release(&janitor->arenas[i]);
+    }
+}
+
+/* Runs on the flush thread. A failure needs no word here: the engine stopped, or the lease is still
+ * over the next time. */
+static void lease_done(struct engine_call *call)
+{
+    struct janitor *janitor = call->context;
+    atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+}
+
+/* A failure that ends the engine; a store that is short of space or memory is asked again. */
+static enum status fatal_only(enum status status, struct err *err)
+{
+    if (status == E_UNKNOWN || status == E_CORRUPT) {
+        return status;
+    }
+    err_clear(err);
+    return OK;
+}
+
+static enum status settle_leases(struct janitor *janitor, const struct store_moment *now,
+    struct engine_call **calls, size_t *count, struct err *err)
+{
+    if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
+        return OK; /* the last round is still being flushed */
+    }
+    struct op_id ids[JANITOR_CALLS];
+    struct store *store = janitor->cycle->store;
+    size_t room = LIMIT_BATCH_REQUESTS_MAX - *count;
+    size_t found = 0;
+    enum status status = store->ops->due(
+        store, now->time_ms, ids, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
+    if (status != OK) {
+        return fatal_only(status, err);
+    }
+    atomic_store_explicit(&janitor->in_flight, found, memory_order_relaxed);
+    for (size_t i = 0; i < found; i++) {
+        arena_clear(&janitor->arenas[i]);
+        janitor->calls[i] = (struct engine_call){
+            .request = {.kind = REQUEST_LEASE_OVER, .operation_id = ids[i]},
+            .arena = &janitor->arenas[i],
+            .context = janitor,
+            .done = lease_done,
+        };
+        calls[(*count)++] = &janitor->calls[i];
+    }
+    return OK;
+}
+
+enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
+    struct engine_call **calls, size_t *count, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    enum status status = OK;
+    if (now->boot_ms - janitor->maintain_ms >= MAINTAIN_EVERY_MS) {
+        janitor->maintain_ms = now->boot_ms;
+        status = fatal_only(store->ops->maintain(store, now->time_ms, err), err);
+    }
+    if (status == OK && now->boot_ms - janitor->leases_ms >= LEASES_EVERY_MS) {
+        janitor->leases_ms = now->boot_ms;
+        status = settle_leases(janitor, now, calls, count, err);
+    }
+    return status;
+}
+
+enum status janitor_close(struct janitor *janitor, const struct store_moment *now, struct err *err)
+{
+    (void)now;
+    (void)err;
+    ASSERT(atomic_load(&janitor->in_flight) == 0);
+    return OK;
+}

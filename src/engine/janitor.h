@@ -1,0 +1,45 @@
+/*
+ * janitor: every duty of the engine that a timer drives.
+ *
+ *   duty                        how often
+ *   the store's housekeeping    every 5 ms while busy (store maintain: expiry, snapshots, squeeze)
+ *   leases that ran out         every 500 ms: in_progress becomes unknown, with evidence
+ *   signed checkpoints          every minute when there is new evidence, and at close
+ *
+ * Threads: the engine thread alone, but for the done function of its own calls.
+ */
+#ifndef ONCE_ENGINE_JANITOR_H
+#define ONCE_ENGINE_JANITOR_H
+
+#include <stdatomic.h>
+
+#include "engine/cycle.h"
+
+enum { JANITOR_CALLS = 64 }; /* leases settled in one turn; the rest comes half a second later */
+
+struct janitor {
+    struct cycle *cycle;
+    const struct store_identity *identity;
+    int64_t checkpoint_every_ms;
+    int64_t maintain_ms; /* boot clock: when each duty was done last */
+    int64_t leases_ms;
+    int64_t checkpoint_ms;
+    uint64_t checkpoint_seq;  /* evidence that the last checkpoint covers */
+    _Atomic size_t in_flight; /* own calls not answered yet */
+    struct engine_call calls[JANITOR_CALLS];
+    struct arena arenas[JANITOR_CALLS];
+};
+
+enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
+    const struct store_identity *identity, const struct engine_options *options,
+    struct err *err) MUST_CHECK;
+void janitor_release(struct janitor *janitor);
+
+/* Do what is due; may append its own calls to the batch. Anything but OK: stop the engine. */
+enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
+    struct engine_call **calls, size_t *count, struct err *err) MUST_CHECK;
+/* The last duties, when no call is in flight any more. */
+enum status janitor_close(
+    struct janitor *janitor, const struct store_moment *now, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,72 @@
+#include "engine/parked.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+void parked_init(struct parked *parked)
+{
+    memset(parked, 0, sizeof *parked);
+    parked->next_ms = INT64_MAX;
+}
+
+static struct queue *bucket_of(struct parked *parked, const struct digest *key_hash)
+{
+    uint32_t at;
+    memcpy(&at, key_hash->bytes, sizeof at);
+    return &parked->buckets[at % PARKED_BUCKETS];
+}
+
+bool parked_add(struct parked *parked, struct engine_call *call)
+{
+    ASSERT(call->parked);
+    if (parked->count >= LIMIT_WAITERS_MAX) {
+        return false;
+    }
+    queue_push(bucket_of(parked, &call->request.key.hash), call);
+    parked->count++;
+    if (call->wait_until_ms < parked->next_ms) {
+        parked->next_ms = call->wait_until_ms;
+    }
+    return true;
+}
+
+void parked_wake(struct parked *parked, const struct digest *key_hash, struct queue *out)
+{
+    if (parked->count == 0) {
+        return;
+    }
+    struct queue *bucket = bucket_of(parked, key_hash);
+    struct queue others = {0};
+    struct engine_call *call;
+    while ((call = queue_pop(bucket)) != NULL) {
+        bool same = memcmp(call->request.key.hash.bytes, key_hash->bytes, 32) == 0;
+        parked->count -= same;
+        queue_push(same ? out : &others, call);
+    }
+    *bucket = others;
+}
+
+void parked_expire(struct parked *parked, int64_t boot_ms, struct queue *out)
+{
+    if (boot_ms < parked->next_ms) {
+        return;
+    }
+    parked->next_ms = INT64_MAX;
+    for (size_t i = 0; i < PARKED_BUCKETS; i++) {
+        struct queue others = {0};
+        struct engine_call *call;
+        while ((call = queue_pop(&parked->buckets[i])) != NULL) {
+            bool over = boot_ms >= call->wait_until_ms;
+            if (over) {
+                call->wait_ms = 0; /* decided for good the next time */
+                parked->count--;
+            } else if (call->wait_until_ms < parked->next_ms) {
+                parked->next_ms = call->wait_until_ms;
+            }
+            queue_push(over ? out : &others, call);
+        }
+        parked->buckets[i] = others;
+    }
+}

@@ -1,0 +1,304 @@
+#include "evidence/entry.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "canon/jcs.h"
+
+void chain_init(
+    struct chain *chain, const struct store_head *head, const struct store_identity *identity)
+{
+    *chain = (struct chain){.seq = head->seq, .hash = head->hash};
+    static const size_t groups[] = {4, 2, 2, 2, 6};
+    char *at = chain->chain_id;
+    const unsigned char *from = identity->chain_id;
+    for (size_t i = 0; i < 5; i++) {
+        (void)text_put_hex(at, from, groups[i]);
+        at += 2 * groups[i];
+        from += groups[i];
+        *at++ = i < 4 ? '-' : '\0';
+    }
+}
+
+static const char *settled_type(enum record_status status)
+{
+    switch (status) {
+    case RECORD_EXECUTED: return "execution.executed";
+    case RECORD_FAILED: return "execution.failed";
+    case RECORD_REJECTED: return "execution.rejected";
+    case RECORD_RELEASED: return "execution.released";
+    case RECORD_UNKNOWN: return "execution.blocked";
+    case RECORD_COMPENSATED: return "compensation.executed";
+    case RECORD_IN_PROGRESS: break;
+    }
+    return "execution.started";
+}
+
+const char *entry_type(const struct request *request, const struct decision *decision)
+{
+    switch (decision->kind) {
+    case DECISION_FIRST_SEEN: return "execution.started";
+    case DECISION_CONFLICT_REJECTED: return "execution.rejected";
+    case DECISION_SEALED:
+        return decision->repeated ? "observation.emitted" : settled_type(request->status);
+    case DECISION_RELEASED:
+        return decision->repeated ? "observation.emitted" : "execution.released";
+    case DECISION_UNKNOWN: return decision->repeated ? "observation.emitted" : "execution.blocked";
+    case DECISION_RESOLVED:
+        return decision->repeated ? "observation.emitted" : "execution.resolved";
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_NOTHING: break;
+    }
+    return "observation.emitted";
+}
+
+/* Members are written in the order that RFC 8785 sorts them, so the text is canonical as it comes.
+ * Each helper writes `,"name":value`; the first member of an object is written by hand. */
+
+static void put_text(struct buf *out, const char *name, struct slice text)
+{
+    buf_str(out, name);
+    jcs_put_string(out, text);
+}
+
+static void put_text_if(struct buf *out, const char *name, struct slice text)
+{
+    if (text.len > 0) {
+        put_text(out, name, text);
+    }
+}
+
+static void put_str(struct buf *out, const char *name, const char *text)
+{
+    buf_str(out, name);
+    buf_char(out, '"');
+    buf_str(out, text); /* one of our own words: nothing to escape */
+    buf_char(out, '"');
+}
+
+static void put_u64(struct buf *out, const char *name, uint64_t value)
+{
+    buf_str(out, name);
+    buf_u64(out, value);
+}
+
+static void put_digest(struct buf *out, const char *name, const struct digest *digest)
+{
+    buf_str(out, name);
+    buf_char(out, '"');
+    buf_hex(out, digest->bytes, sizeof digest->bytes);
+    buf_char(out, '"');
+}
+
+static void put_conflict(struct buf *out, const struct entry_facts *facts)
+{
+    put_digest(out, ",\"conflict\":{\"received_fingerprint\":", &facts->request->fingerprint);
+    put_digest(out, ",\"stored_fingerprint\":", &facts->found->fingerprint);
+    buf_char(out, '}');
+}
+
+static void put_outcome_facts(struct buf *out, const struct outcome *outcome)
+{
+    put_u64(out, ",\"outcome\":{\"bytes\":", outcome->body.bytes);
+    buf_str(out, ",\"code\":");
+    buf_i64(out, outcome->code);
+    put_digest(out, ",\"digest\":", &outcome->body.digest);
+    if (outcome->meta.len > 0) {
+        struct digest meta;
+        digest_sha256(outcome->meta.data, outcome->meta.len, &meta);
+        put_digest(out, ",\"meta_digest\":", &meta);
+    }
+    buf_str(out, outcome->body.retained ? ",\"retained\":true}" : ",\"retained\":false}");
+}
+
+/* What decide was told and which rule it applied: enough to decide again. */
+static void put_decided(struct buf *out, const struct entry_facts *facts)
+{
+    const struct request *request = facts->request;
+    const struct policy *policy = &request->policy;
+    bool begin = request->kind == REQUEST_BEGIN;
+    put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
+    put_str(out, ",\"decision\":", decision_name(facts->decision->kind));
+    put_u64(out, ",\"fence\":", begin ? facts->decision->next.fence : request->fence);
+    if (begin) {
+        put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
+        put_digest(out, ",\"fingerprint\":", &request->fingerprint);
+        put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
+    }
+    if (begin || request->kind == REQUEST_RENEW) {
+        put_u64(out, ",\"lease_ms\":", (uint64_t)policy->lease_ms);
+    }
+    put_u64(out, ",\"now_ms\":", (uint64_t)facts->moment.now_ms);
+    if (begin) {
+        put_str(out, ",\"on_unknown\":", on_unknown_name(policy->on_unknown));
+    }
+    bool settles = request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE;
+    if (settles) {
+        put_outcome_facts(out, &request->outcome);
+    }
+    put_str(out, ",\"request\":", request_kind_name(request->kind));
+    if (begin && policy->retry_failed) {
+        buf_str(out, ",\"retry_failed\":true");
+    }
+    if (begin && policy->retry_rejected) {
+        buf_str(out, ",\"retry_rejected\":true");
+    }
+    put_str(out, ",\"rule\":", facts->decision->rule);
+    if (settles) {
+        put_str(out, ",\"status\":", record_status_name(request->status));
+    }
+    if (policy->window_ms > 0) {
+        put_u64(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
+    }
+    buf_char(out, '}');
+}
+
+/* IDS-14 knows three decisions; the two others are duplicates that ran nothing, with the detail
+ * beside it (DESIGN section 4). */
+static void put_dedupe(struct buf *out, const struct entry_facts *facts, const char *operation_id)
+{
+    const char *decision = decision_name(facts->decision->kind);
+    bool detail = facts->decision->kind == DECISION_IN_PROGRESS ||
+                  facts->decision->kind == DECISION_HELD_UNKNOWN;
+    bool executed = facts->decision->kind == DECISION_FIRST_SEEN;
+    put_str(out, ",\"dedupe\":{\"decision\":", detail ? "duplicate_replayed" : decision);
+    if (detail) {
+        put_str(out, ",\"detail\":", decision);
+    }
+    buf_str(out, executed ? ",\"executed\":true" : ",\"executed\":false");
+    put_str(out, ",\"original_operation_id\":", operation_id);
+    if (facts->decision->kind == DECISION_DUPLICATE_REPLAYED &&
+        facts->decision->next.outcome.body.bytes > 0) {
+        buf_str(out, ",\"outcome_ref\":\"sha256:");
+        buf_hex(out, facts->decision->next.outcome.body.digest.bytes, 32);
+        buf_char(out, '"');
+    }
+    buf_char(out, '}');
+}
+
+/* Why nothing happened, for decisions that are refusals; otherwise the reason given. */
+static struct slice entry_reason(const struct entry_facts *facts)
+{
+    switch (facts->decision->kind) {
+    case DECISION_CONFLICT_REJECTED: return SLICE_LIT("idempotency_conflict");
+    case DECISION_HELD_UNKNOWN: return SLICE_LIT("outcome_unknown");
+    case DECISION_RENEWED: return SLICE_LIT("lease_renewed");
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING: return slice_str(decision_name(facts->decision->kind));
+    case DECISION_FIRST_SEEN:
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_IN_PROGRESS:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RESOLVED:
+    case DECISION_NOTHING: break;
+    }
+    return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
+}
+
+static void put_source(struct buf *out, const struct source *source)
+{
+    if (source->type.len + source->id.len + source->version.len == 0) {
+        return;
+    }
+    put_text(out, ",\"source\":{\"id\":", source->id);
+    put_text(out, ",\"type\":", source->type);
+    put_text_if(out, ",\"version\":", source->version);
+    buf_char(out, '}');
+}
+
+static void put_outcome(struct buf *out, const struct entry_facts *facts, const char *state)
+{
+    struct slice reason = entry_reason(facts);
+    buf_str(out, ",\"outcome\":{");
+    if (reason.len > 0) {
+        put_text(out, "\"reason\":", reason);
+        buf_char(out, ',');
+    }
+    put_str(out, "\"status\":", state);
+    buf_char(out, '}');
+}
+
+static void put_entry(const struct chain *chain, const struct entry_facts *facts, struct buf *out)
+{
+    const struct record *record = &facts->decision->next;
+    const struct request *request = facts->request;
+    bool known = record->fence > 0; /* R1: there is a record */
+    const struct record_key *key = known ? &record->key : &request->key;
+    const char *state = known ? record_status_name(record->status) : "absent";
+    char operation_id[OP_ID_TEXT_BYTES];
+    char time[TEXT_TIME_BYTES];
+    (void)op_id_put(operation_id, known ? &record->operation_id : &request->operation_id);
+
+    buf_char(out, '{');
+    if (request->actor.len > 0) {
+        put_text(out, "\"actor\":", request->actor);
+        buf_char(out, ',');
+    }
+    put_str(out, "\"chain_id\":", chain->chain_id);
+    if (facts->decision->kind == DECISION_CONFLICT_REJECTED) {
+        put_conflict(out, facts);
+    }
+    put_decided(out, facts);
+    if (request->kind == REQUEST_BEGIN) {
+        put_dedupe(out, facts, operation_id);
+    }
+    put_text_if(out, ",\"effect_id\":", record->effect_id);
+    buf_str(out, ",\"entry_id\":\"ent_");
+    buf_append(out, chain->chain_id, 8);
+    buf_char(out, '_');
+    buf_u64(out, chain->seq + 1);
+    buf_char(out, '"');
+    put_text_if(out, ",\"idempotency_key\":", key->key);
+    put_str(out, ",\"lifecycle_state\":", state);
+    put_str(out, ",\"occurred_at\":", text_put_time(time, facts->moment.now_ms));
+    put_str(out, ",\"operation_id\":", operation_id);
+    put_outcome(out, facts, state);
+    put_text_if(out, ",\"principal\":", key->principal);
+    put_text(out, ",\"scope\":", key->scope);
+    put_u64(out, ",\"seq\":", chain->seq + 1);
+    put_source(out, known ? &record->source : &request->source);
+    put_text(out, ",\"tenant_id\":", key->tenant);
+    if (request->trace.len > 0) {
+        buf_str(out, ",\"trace\":");
+        buf_slice(out, request->trace); /* canonical JSON already */
+    }
+    put_str(out, ",\"type\":", entry_type(request, facts->decision));
+    buf_char(out, '}');
+}
+
+enum status entry_compose(
+    struct chain *chain, const struct entry_facts *facts, struct buf *out, struct entry *ret_entry)
+{
+    ASSERT(facts->decision->kind != DECISION_NOTHING);
+    size_t from = out->len;
+    put_entry(chain, facts, out);
+    if (buf_status(out) != OK) {
+        return buf_status(out);
+    }
+    struct entry entry = {
+        .kind = ENTRY_EVIDENCE,
+        .seq = chain->seq + 1,
+        .operation_id = facts->decision->next.fence > 0 ? facts->decision->next.operation_id
+                                                        : facts->request->operation_id,
+        .time_ms = facts->moment.now_ms,
+        .bytes = slice_of(out->data + from, out->len - from),
+    };
+    digest_sha256_2(chain->hash.bytes, sizeof chain->hash.bytes, entry.bytes.data, entry.bytes.len,
+        &entry.hash);
+    chain->seq = entry.seq;
+    chain->hash = entry.hash;
+    *ret_entry = entry;
+    return OK;
+}

@@ -1,0 +1,221 @@
+"""tools/tidy finds what it says it finds: one planted violation for each rule.
+
+A small clean tree passes; each case changes one file of it and names the line to be reported.
+"""
+import importlib.machinery
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tools" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+tidy = load("tidy")
+
+HEADER = """/*
+ * thing: a thing.
+ */
+#ifndef ONCE_BASE_THING_H
+#define ONCE_BASE_THING_H
+
+int thing(int value);
+
+#endif
+"""
+SOURCE = """#include "base/thing.h"
+
+int thing(int value)
+{
+    return value + 1;
+}
+"""
+DECIDE = """#include "base/thing.h"
+
+int decide(int value);
+
+int decide(int value)
+{
+    return thing(value);
+}
+"""
+PUBLIC = """/*
+ * once: the public interface.
+ */
+#ifndef ONCE_ONCE_H
+#define ONCE_ONCE_H
+
+int once_version(void);
+
+#endif
+"""
+TEST = "static void things_add_up(void)\n{\n}\n"
+CONFORMANCE = """| id | what | proof |
+| --- | --- | --- |
+| ABC-1 | adds | `tests/unit/test_thing.c:things_add_up` |
+| ABC-2 | more | not yet |
+"""
+
+CLEAN = {
+    "src/base/thing.h": HEADER,
+    "src/base/thing.c": SOURCE,
+    "src/core/decide.c": DECIDE,
+    "include/once/once.h": PUBLIC,
+    "tests/unit/test_thing.c": TEST,
+    "docs/requirements.txt": "ABC-1\nABC-2\n",
+    "docs/conformance.md": CONFORMANCE,
+    "tools/tidy-allow": "# nothing\n",
+}
+
+
+def long_function(lines):
+    return "int thing(int value)\n{\n" + "    value++;\n" * (lines - 4) + "    return value;\n}\n"
+
+
+def in_body(line):
+    return SOURCE.replace("    return", f"    {line}\n    return")
+
+
+def include(header):
+    return SOURCE.replace("\n\n", f"\n\n#include {header}\n\n", 1)
+
+
+def faults_of(tmp_path, changes):
+    for name, text in {**CLEAN, **changes}.items():
+        if text is None:
+            continue
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copy(ROOT / ".clang-format", tmp_path)
+    return [f"{name}:{line}: {message}" for name, line, message in tidy.check(tmp_path)]
+
+
+def test_a_clean_tree_has_no_faults(tmp_path):
+    assert faults_of(tmp_path, {}) == []
+
+
+THING = "src/base/thing.c"
+CORE = "src/core/decide.c"
+UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]
+BROKEN_PUBLIC = PUBLIC.replace("once_version(void)", "once_class(int class)")
+NOT_C99 = PUBLIC.replace("int once_version(void);", "enum once_big { ONCE_BIG = 1ll << 40 };")
+
+# name of the case: (file, its new text, what has to be reported)
+CASES = {
+    "a lower layer includes a higher": (
+        THING, include('"core/decide.h"'), f"{THING}:3: base may not include core"),
+    "only lib and cli include the public header": (
+        THING, include('"once/once.h"'), f"{THING}:3: base may not include once"),
+    "a folder nobody placed": (
+        "src/misc/x.c", "int misc_x;\n", "src/misc/x.c:1: src/misc has no place"),
+    "an include without its folder": (
+        CORE, DECIDE.replace('"base/thing.h"', '"x.h"'), f'{CORE}:1: "x.h" has no folder'),
+    "core includes the clock": (
+        CORE, "#include <time.h>\n\n" + DECIDE, f"{CORE}:1: core may not include <time.h>"),
+    "core includes files": (
+        CORE, "#include <sys/stat.h>\n\n" + DECIDE, f"{CORE}:1: core may not include <sys/stat.h>"),
+    "the library prints": (THING, in_body('puts("x");'), f"{THING}:5: puts: only src/cli prints"),
+    "the library logs": (THING, in_body("fflush(stderr);"), f"{THING}:5: stderr: only src/cli"),
+    "a line comment": (THING, in_body("// why"), f"{THING}:5: a // comment"),
+    "a line too long": (THING, in_body(f"/* {'x' * 100} */"), f"{THING}:5: 110 columns"),
+    "a tab": (THING, in_body("/*\t*/"), f"{THING}:5: a tab"),
+    "trailing space": (THING, in_body("value++; "), f"{THING}:5: space at the end of the line"),
+    "no newline at the end": (THING, SOURCE.rstrip(), f"{THING}:6: no newline"),
+    "a long function": (
+        THING, '#include "base/thing.h"\n\n' + long_function(71), f"{THING}:3: thing has 71 lines"),
+    "a long function in Python": (
+        "tools/x.py", "def f():\n" + "    print()\n" * 70, "tools/x.py:1: f has 71 lines"),
+    "a stale excuse": (
+        "tools/tidy-allow", f"function {THING}:thing\n", "tools/tidy-allow:1: 'function"),
+    "a long file": (
+        THING, "/* a reason */\n" + SOURCE + "\nint x;\n" * 800, f"{THING}:801: 1607 lines"),
+    "a wrong guard": (
+        "src/base/thing.h", HEADER.replace("BASE_THING", "THING"),
+        "src/base/thing.h:1: the header's guard is not ONCE_BASE_THING_H"),
+    "a header that does not say what it is": (
+        "src/base/thing.h", HEADER.replace("thing: a thing", "A thing"),
+        "src/base/thing.h:1: a header begins with a comment 'thing: what it is'"),
+    "own header not first": (
+        THING, "#include <stddef.h>\n\n" + SOURCE, f'{THING}:1: "base/thing.h" is not included'),
+    "a header that needs another": (
+        "src/base/thing.h", HEADER.replace("int value", "size_t value"),
+        "src/base/thing.h:7: does not compile alone"),
+    "a public header that is not C99": (
+        "include/once/once.h", NOT_C99, "include/once/once.h:7: is not C99"),
+    "a public header that is not C++": (
+        "include/once/once.h", BROKEN_PUBLIC, "include/once/once.h:7: is not C++"),
+    "not formatted": (THING, in_body("value ++;"), f"{THING}:5: not as clang-format has it"),
+    "a large file": ("docs/x.bin", "x" * (1 << 20) + "x", "docs/x.bin:1: larger than 1 MiB"),
+    "a machine's path": (
+        "docs/x.md", "see\n/wo" + "rk/x\n", "docs/x.md:2: a machine's path"),
+    "a folder without code": ("src/net/meson.build", "\n", "src/net:1: a folder without code"),
+    "a requirement not listed": (
+        "docs/requirements.txt", "ABC-1\nABC-2\nABC-3\n", "docs/conformance.md:1: ABC-3 is not"),
+    "a requirement listed twice": (
+        "docs/conformance.md", CONFORMANCE + "| ABC-2 | again | not yet |\n",
+        "docs/conformance.md:5: ABC-2 is listed twice"),
+    "a requirement nobody made": (
+        "docs/conformance.md", CONFORMANCE + "| ABC-9 | what | not yet |\n",
+        "docs/conformance.md:5: ABC-9 is not in"),
+    "a proof that is a claim": (
+        "docs/conformance.md", CONFORMANCE.replace("not yet", "surely"),
+        "docs/conformance.md:4: ABC-2 has no proof"),
+    "a proof whose file is gone": (
+        "docs/conformance.md", CONFORMANCE.replace("test_thing", "test_gone"),
+        "docs/conformance.md:3: ABC-1 names 'tests/unit/test_gone.c', which does not exist"),
+    "a proof whose test is gone": (
+        "docs/conformance.md", CONFORMANCE.replace("things_add_up", "things_go"),
+        "docs/conformance.md:3: ABC-1 names 'things_go', which is not in"),
+}
+CASES.update({f"unfinished work: {word}": (
+    "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})
+CASES.update({f"a banned call: {call}": (
+    THING, in_body(f"(void){call}(0);"), f"{THING}:5: {call} is banned") for call in [
+    "strcpy", "strcat", "sprintf", "strtok", "gets", "atoi", "atol", "gmtime", "localtime", "rand",
+    "srand", "time", "malloc", "calloc", "realloc", "free", "strdup", "system"]})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_planted_violation_is_reported(tmp_path, case):
+    name, text, expected = CASES[case]
+    faults = faults_of(tmp_path, {name: text})
+    assert any(fault.startswith(expected) for fault in faults), faults
+
+
+def test_what_is_near_a_rule_is_not_reported(tmp_path):
+    near = """#include "base/thing.h"
+
+/* strcpy(a, b) in words, and https://example.org, are no calls and no comments. */
+static const char *const url = "http://x/malloc(1)";
+
+struct hooks {
+    void (*free)(const char *text);
+};
+
+int thing(int value)
+{
+    const struct hooks hooks = {0};
+    const struct hooks *pointer = &hooks;
+    hooks.free(url);
+    pointer->free(url);
+    return value;
+}
+"""
+    assert faults_of(tmp_path, {THING: near}) == []
+
+
+def test_an_excused_function_and_a_reasoned_file_are_accepted(tmp_path):
+    text = '#include "base/thing.h"\n\n' + long_function(900)
+    reason = "/* This file is past 800 lines because it is one table. */\n"
+    faults = faults_of(tmp_path, {
+        THING: reason + text, "tools/tidy-allow": f"function {THING}:thing\n"})
+    assert faults == []

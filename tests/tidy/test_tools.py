@@ -1,0 +1,129 @@
+"""The test runner's judgement, and the planted bugs that have to keep applying."""
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(f"once_{name}", str(ROOT / "tools" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    return module
+
+
+runner = load("test")
+mutants = load("mutants")
+
+# (exit status or minus the signal, output) -> (passed, failed, skipped)
+JUDGEMENTS = {
+    "a silent program counts as one": ((0, "fine\n"), (1, 0, 0)),
+    "cmocka's functions are counted": ((0, "1..2\nok 1 - a\nok 2 - b\n"), (2, 0, 0)),
+    "a failed function is one failure": ((1, "1..2\nok 1 - a\nnot ok 2 - b\n"), (1, 1, 0)),
+    "a failed function fails an exit of 0": ((0, "1..2\nok 1 - a\nnot ok 2 - b\n"), (1, 1, 0)),
+    "a skipped function is neither": ((0, "1..2\nok 1 - a\nnot ok 2 # SKIP b\n"), (1, 0, 1)),
+    "a program's own count is taken": ((0, "once-tests: 2000 passed, 0 failed\n"), (2000, 0, 0)),
+    "its failures count": ((1, "once-tests: 7 passed, 3 failed\n"), (7, 3, 0)),
+    "exit 77 is skipped": ((77, ""), (0, 0, 1)),
+    "a failing exit fails whatever was printed": ((1, "1..1\nok 1 - a\n"), (1, 1, 0)),
+    "a crash fails": ((-11, "1..1\nok 1 - a\n"), (1, 1, 0)),
+    "a timeout fails": ((None, "1..1\nok 1 - a\n"), (1, 1, 0)),
+    "tests that never ran fail": ((0, "1..3\nok 1 - a\n"), (1, 1, 0)),
+    "no test at all fails": ((0, "1..0\n"), (0, 1, 0)),
+    "a count of nothing fails": ((0, "once-tests: 0 passed, 0 failed\n"), (0, 1, 0)),
+    "undefined behaviour fails": (
+        (0, "x.c:1:2: runtime error: shift\n1..1\nok 1 - a\n"), (1, 1, 0)),
+    "a leak fails": ((0, "==1==ERROR: LeakSanitizer: detected\n1..1\nok 1 - a\n"), (1, 1, 0)),
+    "a race fails": ((0, "WARNING: ThreadSanitizer: data race\n"), (0, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("case", JUDGEMENTS)
+def test_judgement(case):
+    (status, output), expected = JUDGEMENTS[case]
+    result = runner.judge(runner.Job(name="unit/x", command=[]), status, output)
+    assert (result.passed, result.failed, result.skipped) == expected
+
+
+class Options:
+    long = False
+
+
+def test_a_program_that_hangs_is_ended(tmp_path):
+    job = runner.Job(name="unit/hang", command=["sleep", "60"], timeout_s=1)
+    result = runner.run(job, Options, tmp_path)
+    assert result.failed == 1 and "timed out" in result.why and result.seconds < 30
+
+
+def test_a_program_that_is_missing_fails(tmp_path):
+    result = runner.run(runner.Job(name="unit/none", command=["./none"]), Options, tmp_path)
+    assert result.failed == 1 and "cannot start" in result.why
+
+
+def test_every_planted_bug_still_applies():
+    assert mutants.check(ROOT) == []
+
+
+def write_mutant(folder, find):
+    (folder / "tests/mutants").mkdir(parents=True)
+    (folder / "x.c").write_text("one two two\n")
+    (folder / "tests/mutants/m.mutant").write_text(
+        f"file: x.c\ntest: unit/x\nwhy: because\nfind:\n{find}\nreplace:\nthree\n")
+
+
+@pytest.mark.parametrize("find, count", [("two", 2), ("four", 0)])
+def test_a_planted_bug_that_no_longer_applies_is_reported(tmp_path, find, count):
+    write_mutant(tmp_path, find)
+    assert mutants.check(tmp_path) == [f"m.mutant: its text occurs {count} times in x.c"]
+
+
+def test_a_planted_bug_is_put_exactly_there(tmp_path):
+    write_mutant(tmp_path, "one two")
+    mutant = mutants.parse(tmp_path / "tests/mutants/m.mutant")
+    assert mutant.mutate((tmp_path / "x.c").read_text()) == "three two\n"
+
+
+def test_nothing_missing_means_nothing_said():
+    done = subprocess.run([ROOT / "tools/deps", "build", "test"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_unknown_group_of_packages_is_a_usage_error():
+    assert subprocess.run([ROOT / "tools/deps", "x"], capture_output=True).returncode == 64
+
+
+def stub(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def run_deps(folder, user):
+    """tools/deps on a machine where only gcc is installed and apt-get says what it is asked."""
+    stub(folder, "dpkg-query", "echo installed gcc; echo not-installed meson; exit 1")
+    stub(folder, "apt-get", f"echo \"$@\" >>'{folder}/asked'; [ -e '{folder}/lists' ] || "
+        f"[ \"$1\" = update ] && touch '{folder}/lists'")
+    stub(folder, "id", f"echo {user}")
+    stub(folder, "sudo", "exit 1")
+    return subprocess.run([ROOT / "tools/deps", "build"], capture_output=True, text=True,
+        env={"PATH": f"{folder}:/usr/bin:/bin"})
+
+
+def test_missing_packages_are_installed_and_lists_fetched_when_absent(tmp_path):
+    assert run_deps(tmp_path, 0).returncode == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split()[0] for line in asked] == ["install", "update", "install"]
+    assert "meson" in asked[0].split() and "gcc" not in asked[0].split()
+
+
+def test_without_the_right_to_install_the_one_line_is_printed(tmp_path):
+    done = run_deps(tmp_path, 1000)
+    assert done.returncode == 69
+    assert "sudo apt-get install" in done.stderr and " meson " in done.stderr
+    assert not (tmp_path / "asked").exists()
