@@ -859,6 +859,57 @@ static void every_history_from_nothing_agrees_with_the_model(void **state)
     test_free(all);
 }
 
+static void assert_refused(const struct request *request, const char *text)
+{
+    struct err err = {0};
+    assert_int_equal(request_check(request, &err), E_INVALID);
+    if (strstr(err.text, text) == NULL) {
+        fail_msg("'%s' does not say '%s'", err.text, text);
+    }
+}
+
+static void a_request_outside_its_limits_is_refused_by_name(void **state)
+{
+    (void)state;
+    static char long_text[300];
+    memset(long_text, 'x', sizeof long_text);
+    struct request request = begin_request();
+    assert_int_equal(request_check(&request, NULL), OK);
+    request.policy.lease_ms = 9;
+    assert_refused(&request, "lease is 9ms, outside of 10ms");
+    request.policy.lease_ms = LEASE_MS;
+    request.policy.window_ms = 0;
+    assert_refused(&request, "ttl");
+    request.policy.window_ms = INT64_MAX; /* now + window would overflow */
+    assert_refused(&request, "ttl");
+    request.policy.window_ms = WINDOW_MS;
+    request.source.id = slice_of(long_text, 256);
+    assert_refused(&request, "source_id_bytes_max (255)");
+    request.source.id = SLICE_LIT("\xff");
+    assert_refused(&request, "source_id is not valid UTF-8");
+}
+
+static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    static const struct {
+        enum record_status status;
+        bool seal;
+        bool resolve;
+    } rows[] = {{RECORD_EXECUTED, true, true}, {RECORD_FAILED, true, true},
+        {RECORD_REJECTED, true, false}, {RECORD_RELEASED, false, true}, {0, false, false},
+        {RECORD_IN_PROGRESS, false, false}, {RECORD_UNKNOWN, false, false},
+        {RECORD_COMPENSATED, false, false}, {(enum record_status)8, false, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct request seal = holder_request(REQUEST_SEAL, &found);
+        struct request resolve = holder_request(REQUEST_RESOLVE, &found);
+        seal.status = resolve.status = rows[i].status;
+        assert_int_equal(request_check(&seal, NULL), rows[i].seal ? OK : E_INVALID);
+        assert_int_equal(request_check(&resolve, NULL), rows[i].resolve ? OK : E_INVALID);
+    }
+}
+
 static void the_words_are_those_of_the_api(void **state)
 {
     (void)state;
@@ -897,6 +948,8 @@ int main(void)
         TEST(every_request_and_every_pair_agrees_with_the_model),
         TEST(every_three_in_a_row_agree_with_the_model),
         TEST(every_history_from_nothing_agrees_with_the_model),
+        TEST(a_request_outside_its_limits_is_refused_by_name),
+        TEST(a_seal_says_what_it_became_and_only_a_resolve_says_not_executed),
         TEST(the_words_are_those_of_the_api),
     };
     return cmocka_run_group_tests_name("decide", tests, NULL, NULL);

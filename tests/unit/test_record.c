@@ -371,9 +371,11 @@ static void an_id_tells_its_time_and_the_prefix_of_its_key(void **state)
     struct prng prng = {6};
     for (int i = 0; i < 10000; i++) {
         int64_t time = (int64_t)prng_below(&prng, UINT64_C(1) << 48);
-        struct op_id id = op_id_make(time, &hash, prng_next(&prng));
+        uint64_t fence = prng_next(&prng);
+        struct op_id id = op_id_make(time, &hash, fence);
         assert_true(op_id_time_ms(&id) == time);
         assert_true(op_id_prefix(&id) == UINT64_C(0xa0a1a2a3a4a5));
+        assert_int_equal(op_id_fence(&id), fence & 0x3ffffff);
         assert_int_equal(id.bytes[6] >> 4, 7);
         assert_int_equal(id.bytes[8] >> 6, 2);
     }
@@ -466,6 +468,18 @@ static void a_key_past_its_limit_is_refused_by_name(void **state)
     assert_string_equal(err.text, "key is empty");
 }
 
+static void a_key_that_is_not_text_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xe2\x82", "a\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = {0};
+        struct record_key key = {.tenant = SLICE_LIT("t"), .key = slice_str(bad[i])};
+        assert_int_equal(record_key_seal(&key, &err), E_INVALID);
+        assert_string_equal(err.text, "key is not valid UTF-8");
+    }
+}
+
 static void what_is_in_progress_or_unknown_never_expires(void **state)
 {
     (void)state;
@@ -541,7 +555,9 @@ static void a_copy_owes_nothing_to_the_original(void **state)
 int main(void)
 {
     struct prng prng = {0};
-    prng_fill(&prng, letters, sizeof letters);
+    for (size_t i = 0; i < sizeof letters; i++) {
+        letters[i] = (char)(' ' + prng_below(&prng, 95));
+    }
     const struct CMUnitTest tests[] = {
         TEST(a_record_comes_back_as_it_was_written),
         TEST(a_record_cut_anywhere_is_refused),
@@ -557,6 +573,7 @@ int main(void)
         TEST(keys_are_framed_so_that_gluing_collides_with_nothing),
         TEST(each_part_of_a_key_counts),
         TEST(a_key_past_its_limit_is_refused_by_name),
+        TEST(a_key_that_is_not_text_is_refused_by_name),
         TEST(what_is_in_progress_or_unknown_never_expires),
         TEST(all_else_expires_at_the_end_of_its_window_and_not_before),
         TEST(statuses_have_names_that_read_back),
