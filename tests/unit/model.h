@@ -6,8 +6,8 @@
  * do that", and a table of what each doing does to each field. The tests hold decide() against it
  * for every small state, so that a slip has to be made twice, in two different shapes.
  */
-#ifndef ONCE_TESTS_MODEL_H
-#define ONCE_TESTS_MODEL_H
+#ifndef ONCE_TESTS_UNIT_MODEL_H
+#define ONCE_TESTS_UNIT_MODEL_H
 
 #include "core/decide.h"
 
