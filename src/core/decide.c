@@ -102,11 +102,6 @@ static struct decision grant_new(
     return grant("B1", record, request, moment);
 }
 
-static bool same_digest(const struct digest *a, const struct digest *b)
-{
-    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
-}
-
 static struct decision begin_unknown(
     const struct record *found, const struct request *request, struct decide_moment moment)
 {
@@ -131,7 +126,7 @@ static struct decision begin(
     }
     /* P7: before in_progress and before replay, so that a wrong payload learns nothing. */
     if (found->fingerprint_version != request->fingerprint_version ||
-        !same_digest(&found->fingerprint, &request->fingerprint)) {
+        !digest_equal(&found->fingerprint, &request->fingerprint)) {
         return touch(DECISION_CONFLICT_REJECTED, "B2", found);
     }
     bool again = false;
@@ -156,7 +151,7 @@ static bool same_outcome(const struct record *found, const struct request *reque
     const struct outcome *b = &request->outcome;
     return found->status == request->status && slice_equal(found->effect_id, request->effect_id) &&
            a->code == b->code && slice_equal(a->meta, b->meta) && a->body.bytes == b->body.bytes &&
-           same_digest(&a->body.digest, &b->body.digest);
+           digest_equal(&a->body.digest, &b->body.digest);
 }
 
 static struct record settle(

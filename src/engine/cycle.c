@@ -61,7 +61,7 @@ static struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash
             *ret_fresh = true;
             return seen;
         }
-        if (memcmp(seen->hash.bytes, hash->bytes, sizeof hash->bytes) == 0) {
+        if (digest_equal(&seen->hash, hash)) {
             *ret_fresh = false;
             return seen;
         }

@@ -37,6 +37,7 @@ struct engine {
     struct janitor janitor;
     struct queue ready; /* woken or timed-out calls, to go before new ones */
     int64_t boot_ms;    /* the boot clock at the latest turn */
+    bool ending;        /* stopping, as the engine thread has seen it: nobody waits any more */
 
     /* Shared, under lock. */
     pthread_mutex_t lock;
@@ -208,7 +209,8 @@ static struct batch *collect(struct engine *engine)
     batch->count = 0;
     collect_from(&engine->ready, batch, &bytes);
     collect_from(&engine->queue, batch, &bytes);
-    bool ended = engine->stopping && batch->count == 0 && engine->parked.count == 0;
+    engine->ending = engine->stopping;
+    bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
         batch->next = engine->free;
         engine->free = batch;
@@ -264,7 +266,7 @@ static void turn(struct engine *engine, struct batch *batch)
 {
     struct store_moment now = moment_now(&engine->moment);
     engine->boot_ms = now.boot_ms;
-    parked_expire(&engine->parked, engine->stopping ? INT64_MAX - 1 : now.boot_ms, &engine->ready);
+    parked_expire(&engine->parked, engine->ending ? INT64_MAX : now.boot_ms, &engine->ready);
     struct err err = {0};
     if (janitor_turn(&engine->janitor, &now, batch->calls, &batch->count, &err) != OK) {
         engine_fail(engine, &err);

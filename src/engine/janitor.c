@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "evidence/checkpoint.h"
 
 enum {
     MAINTAIN_EVERY_MS = 5,
@@ -79,6 +80,27 @@ static enum status settle_leases(struct janitor *janitor, const struct store_mom
     return OK;
 }
 
+/* Sign how far the evidence has come, when it has come further since the last time. */
+static enum status sign_checkpoint(
+    struct janitor *janitor, const struct store_moment *now, struct err *err)
+{
+    struct cycle *cycle = janitor->cycle;
+    struct entry note;
+    if (cycle->chain.seq == janitor->checkpoint_seq) {
+        return OK;
+    }
+    buf_clear(&cycle->text);
+    enum status status = checkpoint_compose(
+        &cycle->chain, janitor->identity, now->time_ms, &cycle->text, &note, err);
+    if (status == OK) {
+        status = cycle_note(cycle, &note, now, err);
+    }
+    if (status == OK) {
+        janitor->checkpoint_seq = cycle->chain.seq;
+    }
+    return fatal_only(status, err);
+}
+
 enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
     struct engine_call **calls, size_t *count, struct err *err)
 {
@@ -92,13 +114,15 @@ enum status janitor_turn(struct janitor *janitor, const struct store_moment *now
         janitor->leases_ms = now->boot_ms;
         status = settle_leases(janitor, now, calls, count, err);
     }
+    if (status == OK && now->boot_ms - janitor->checkpoint_ms >= janitor->checkpoint_every_ms) {
+        janitor->checkpoint_ms = now->boot_ms;
+        status = sign_checkpoint(janitor, now, err);
+    }
     return status;
 }
 
 enum status janitor_close(struct janitor *janitor, const struct store_moment *now, struct err *err)
 {
-    (void)now;
-    (void)err;
     ASSERT(atomic_load(&janitor->in_flight) == 0);
-    return OK;
+    return sign_checkpoint(janitor, now, err);
 }

@@ -41,7 +41,7 @@ void parked_wake(struct parked *parked, const struct digest *key_hash, struct qu
     struct queue others = {0};
     struct engine_call *call;
     while ((call = queue_pop(bucket)) != NULL) {
-        bool same = memcmp(call->request.key.hash.bytes, key_hash->bytes, 32) == 0;
+        bool same = digest_equal(&call->request.key.hash, key_hash);
         parked->count -= same;
         queue_push(same ? out : &others, call);
     }

@@ -148,6 +148,10 @@ struct store_ops {
     enum status (*close)(struct store *store, struct err *err);
 };
 
+/* What the members above mean, for all stores. */
+bool scan_match(const struct scan *scan, const struct record *record);
+bool entry_in_range(const struct entry_range *range, const struct entry *entry);
+
 struct store_options {
     const struct mem *mem; /* NULL: the C library's */
     const struct io *io;   /* NULL: the machine's own */

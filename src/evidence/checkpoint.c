@@ -1,0 +1,343 @@
+#include "evidence/checkpoint.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/text.h"
+
+enum {
+    SIGNATURE_BYTES = 64,               /* RFC 8032 section 5.1.6 */
+    SIGNED_BYTES = 4 + SIGNATURE_BYTES, /* key id in front, as signed notes have it */
+    SIGNED_TEXT_BYTES = (SIGNED_BYTES + 2) / 3 * 4,
+    HASH_TEXT_BYTES = (32 + 2) / 3 * 4,
+    KEY_BYTES = 1 + 32, /* 0x01 for Ed25519 in front */
+    KEY_TEXT_BYTES = KEY_BYTES / 3 * 4,
+    ORIGIN_BYTES_MAX = 5 + 37, /* "once/", the chain id, a terminator */
+    ALGORITHM_ED25519 = 0x01,  /* signed-note's number for it */
+    NOTE_LINES = 6,
+};
+
+static_assert(KEY_BYTES % 3 == 0, "a public key needs no padding");
+
+/* RFC 4648 section 4, padded, without a terminator. Returns the place behind it. */
+static char *put_base64(char *at, const void *bytes, size_t size)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *from = bytes;
+    for (size_t i = 0; i < size; i += 3) {
+        size_t left = size - i;
+        uint32_t group = (uint32_t)from[i] << 16 | (left > 1 ? (uint32_t)from[i + 1] << 8 : 0) |
+                         (left > 2 ? (uint32_t)from[i + 2] : 0);
+        *at++ = digits[group >> 18];
+        *at++ = digits[group >> 12 & 63];
+        *at++ = left > 1 ? digits[group >> 6 & 63] : '=';
+        *at++ = left > 2 ? digits[group & 63] : '=';
+    }
+    return at;
+}
+
+static int base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return c - 'A';
+    }
+    if (c >= 'a' && c <= 'z') {
+        return c - 'a' + 26;
+    }
+    if (c >= '0' && c <= '9') {
+        return c - '0' + 52;
+    }
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Exactly size bytes in their one spelling: loose bits behind the last byte are refused. */
+static bool read_base64(struct slice text, unsigned char *ret_bytes, size_t size)
+{
+    if (text.len != (size + 2) / 3 * 4) {
+        return false;
+    }
+    size_t padding = (3 - size % 3) % 3;
+    uint32_t group = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        bool pad = i >= text.len - padding;
+        int digit = pad ? 0 : base64_digit(text.data[i]);
+        if (digit < 0 || (pad && text.data[i] != '=')) {
+            return false;
+        }
+        group = (group << 6 | (uint32_t)digit) & 0xffffff;
+        for (size_t k = 0; i % 4 == 3 && k < 3; k++) {
+            unsigned char byte = (unsigned char)(group >> (16 - 8 * k));
+            if (at < size) {
+                ret_bytes[at++] = byte;
+            } else if (byte != 0) {
+                return false;
+            }
+        }
+    }
+    ASSERT(at == size);
+    return true;
+}
+
+static enum status crypto_failed(struct err *err, const char *what)
+{
+    return err_set(err, E_UNAVAILABLE, "the crypto library cannot %s with Ed25519", what);
+}
+
+static void put_origin(char ret_text[ORIGIN_BYTES_MAX], const char *chain_id)
+{
+    (void)snprintf(ret_text, ORIGIN_BYTES_MAX, "once/%s", chain_id);
+}
+
+/* The key id of signed-note: SHA-256(name ‖ "\n" ‖ algorithm ‖ key), its first four bytes. */
+static void make_key_id(struct checkpoint_key *key)
+{
+    char origin[ORIGIN_BYTES_MAX];
+    unsigned char tail[1 + KEY_BYTES] = {'\n', ALGORITHM_ED25519};
+    struct digest digest;
+    put_origin(origin, key->chain_id);
+    memcpy(tail + 2, key->ed25519, sizeof key->ed25519);
+    digest_sha256_2(origin, strlen(origin), tail, sizeof tail, &digest);
+    memcpy(key->key_id, digest.bytes, sizeof key->key_id);
+}
+
+static bool chain_id_read(struct slice text, char ret_text[37])
+{
+    char with_prefix[OP_ID_TEXT_BYTES] = "op_";
+    struct op_id id;
+    if (text.len != 36) {
+        return false;
+    }
+    memcpy(with_prefix + 3, text.data, 36);
+    if (!op_id_read(slice_of(with_prefix, OP_ID_TEXT_BYTES - 1), &id)) {
+        return false;
+    }
+    /* Written back, so that capital letters are not a second spelling. */
+    (void)op_id_put(with_prefix, &id);
+    memcpy(ret_text, with_prefix + 3, 37);
+    return memcmp(ret_text, text.data, 36) == 0;
+}
+
+static void chain_id_put(char ret_text[37], const unsigned char bytes[16])
+{
+    struct op_id id;
+    char text[OP_ID_TEXT_BYTES];
+    memcpy(id.bytes, bytes, sizeof id.bytes);
+    (void)op_id_put(text, &id);
+    memcpy(ret_text, text + 3, 37);
+}
+
+enum status checkpoint_key_of(
+    const struct store_identity *identity, struct checkpoint_key *ret_key, struct err *err)
+{
+    struct checkpoint_key key;
+    size_t size = sizeof key.ed25519;
+    EVP_PKEY *pair = EVP_PKEY_new_raw_private_key(
+        EVP_PKEY_ED25519, NULL, identity->signing_seed, sizeof identity->signing_seed);
+    bool ok = pair != NULL && EVP_PKEY_get_raw_public_key(pair, key.ed25519, &size) == 1 &&
+              size == sizeof key.ed25519;
+    EVP_PKEY_free(pair); /* clears the private half */
+    if (!ok) {
+        return crypto_failed(err, "make a public key");
+    }
+    chain_id_put(key.chain_id, identity->chain_id);
+    make_key_id(&key);
+    *ret_key = key;
+    return OK;
+}
+
+char *checkpoint_key_put(char ret_text[CHECKPOINT_KEY_BYTES_MAX], const struct checkpoint_key *key)
+{
+    char id[2 * sizeof key->key_id + 1];
+    unsigned char bytes[KEY_BYTES] = {ALGORITHM_ED25519};
+    memcpy(bytes + 1, key->ed25519, sizeof key->ed25519);
+    int length = snprintf(ret_text, CHECKPOINT_KEY_BYTES_MAX, "once/%s+%s+", key->chain_id,
+        text_put_hex(id, key->key_id, sizeof key->key_id));
+    ASSERT(length > 0 && (size_t)length + KEY_TEXT_BYTES < CHECKPOINT_KEY_BYTES_MAX);
+    *put_base64(ret_text + length, bytes, sizeof bytes) = '\0';
+    return ret_text;
+}
+
+enum status checkpoint_key_read(struct slice text, struct checkpoint_key *ret_key, struct err *err)
+{
+    enum { ID_AT = 5 + 36 + 1, KEY_AT = ID_AT + 8 + 1, BYTES = KEY_AT + KEY_TEXT_BYTES };
+    struct checkpoint_key key;
+    unsigned char bytes[KEY_BYTES];
+    while (text.len > 0 && text.data[text.len - 1] == '\n') {
+        text.len--; /* a file has one at its end */
+    }
+    if (text.len != BYTES || memcmp(text.data, "once/", 5) != 0 ||
+        !chain_id_read(slice_of(text.data + 5, 36), key.chain_id) ||
+        !read_base64(slice_of(text.data + KEY_AT, KEY_TEXT_BYTES), bytes, sizeof bytes) ||
+        bytes[0] != ALGORITHM_ED25519) {
+        return err_set(err, E_INVALID, "not a public key of the form once/<chain id>+<id>+<key>");
+    }
+    memcpy(key.ed25519, bytes + 1, sizeof key.ed25519);
+    make_key_id(&key);
+    char again[CHECKPOINT_KEY_BYTES_MAX];
+    if (!slice_is(text, checkpoint_key_put(again, &key))) {
+        return err_set(err, E_INVALID, "the id in the public key is not that of the key");
+    }
+    *ret_key = key;
+    return OK;
+}
+
+/* The signed part: everything up to and including the line break before the empty line. */
+static size_t put_body(char ret_text[CHECKPOINT_BYTES_MAX], const struct checkpoint *checkpoint)
+{
+    char time[TEXT_TIME_BYTES];
+    char hash[HASH_TEXT_BYTES + 1];
+    *put_base64(hash, checkpoint->hash.bytes, sizeof checkpoint->hash.bytes) = '\0';
+    int length = snprintf(ret_text, CHECKPOINT_BYTES_MAX, "once/%s\n%llu\n%s\ntime %s\n",
+        checkpoint->chain_id, (unsigned long long)checkpoint->seq, hash,
+        text_put_time(time, checkpoint->time_ms));
+    ASSERT(length > 0 && length < CHECKPOINT_BYTES_MAX);
+    return (size_t)length;
+}
+
+/* The whole note: the body, the empty line, the signature line. */
+static size_t put_note(char ret_text[CHECKPOINT_BYTES_MAX], const struct checkpoint *checkpoint,
+    const unsigned char signed_bytes[SIGNED_BYTES])
+{
+    size_t at = put_body(ret_text, checkpoint);
+    int length = snprintf(
+        ret_text + at, CHECKPOINT_BYTES_MAX - at, "\n\xe2\x80\x94 once/%s ", checkpoint->chain_id);
+    ASSERT(length > 0);
+    at += (size_t)length;
+    ASSERT(at + SIGNED_TEXT_BYTES + 1 <= CHECKPOINT_BYTES_MAX);
+    char *end = put_base64(ret_text + at, signed_bytes, SIGNED_BYTES);
+    *end++ = '\n';
+    return (size_t)(end - ret_text);
+}
+
+static bool sign(
+    const unsigned char seed[32], struct slice body, unsigned char ret_signature[SIGNATURE_BYTES])
+{
+    size_t size = SIGNATURE_BYTES;
+    EVP_PKEY *pair = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, 32);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool ok = pair != NULL && context != NULL &&
+              EVP_DigestSignInit(context, NULL, NULL, NULL, pair) == 1 &&
+              EVP_DigestSign(
+                  context, ret_signature, &size, (const unsigned char *)body.data, body.len) == 1 &&
+              size == SIGNATURE_BYTES;
+    EVP_MD_CTX_free(context);
+    EVP_PKEY_free(pair); /* clears the private half */
+    return ok;
+}
+
+enum status checkpoint_compose(const struct chain *chain, const struct store_identity *identity,
+    int64_t time_ms, struct buf *out, struct entry *ret_entry, struct err *err)
+{
+    struct checkpoint checkpoint = {.seq = chain->seq, .hash = chain->hash, .time_ms = time_ms};
+    struct checkpoint_key key;
+    char note[CHECKPOINT_BYTES_MAX];
+    unsigned char signed_bytes[SIGNED_BYTES];
+    enum status status = checkpoint_key_of(identity, &key, err);
+    if (status != OK) {
+        return status;
+    }
+    /* A note signed for another chain would be believed by nobody. */
+    ASSERT(strcmp(chain->chain_id, key.chain_id) == 0);
+    memcpy(checkpoint.chain_id, key.chain_id, sizeof checkpoint.chain_id);
+    size_t body_bytes = put_body(note, &checkpoint);
+    memcpy(signed_bytes, key.key_id, sizeof key.key_id);
+    if (!sign(
+            identity->signing_seed, slice_of(note, body_bytes), signed_bytes + sizeof key.key_id)) {
+        return crypto_failed(err, "sign");
+    }
+    size_t note_bytes = put_note(note, &checkpoint, signed_bytes);
+    size_t at = out->len;
+    buf_append(out, note, note_bytes);
+    if (buf_status(out) != OK) {
+        return err_set(err, buf_status(out), "no room for a checkpoint of %zu bytes", note_bytes);
+    }
+    *ret_entry = (struct entry){.kind = ENTRY_CHECKPOINT,
+        .seq = chain->seq,
+        .hash = chain->hash,
+        .time_ms = time_ms,
+        .bytes = slice_of(out->data + at, note_bytes)};
+    return OK;
+}
+
+/* Cut a text into exactly count lines, each ended by a line break. */
+static bool split_lines(struct slice text, struct slice *ret_lines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *end = text.len == 0 ? NULL : memchr(text.data, '\n', text.len);
+        if (end == NULL) {
+            return false;
+        }
+        ret_lines[i] = slice_of(text.data, (size_t)(end - text.data));
+        text = slice_of(end + 1, text.len - ret_lines[i].len - 1);
+    }
+    return text.len == 0;
+}
+
+/* Read the members of a note. That they are spelt in the one right way is checked by the caller. */
+static bool read_note(
+    struct slice text, struct checkpoint *ret_checkpoint, unsigned char ret_signed[SIGNED_BYTES])
+{
+    struct slice lines[NOTE_LINES];
+    if (text.len > CHECKPOINT_BYTES_MAX || !split_lines(text, lines, NOTE_LINES)) {
+        return false;
+    }
+    struct slice signature = lines[NOTE_LINES - 1];
+    return lines[0].len > 5 &&
+           chain_id_read(slice_of(lines[0].data + 5, lines[0].len - 5), ret_checkpoint->chain_id) &&
+           text_u64(lines[1], &ret_checkpoint->seq) &&
+           read_base64(lines[2], ret_checkpoint->hash.bytes, sizeof ret_checkpoint->hash.bytes) &&
+           lines[3].len > 5 &&
+           text_time(slice_of(lines[3].data + 5, lines[3].len - 5), &ret_checkpoint->time_ms) &&
+           signature.len > SIGNED_TEXT_BYTES &&
+           read_base64(
+               slice_of(signature.data + signature.len - SIGNED_TEXT_BYTES, SIGNED_TEXT_BYTES),
+               ret_signed, SIGNED_BYTES);
+}
+
+/* OpenSSL's answer is three-valued: right, wrong, and could not tell. */
+static enum status check_signature(struct slice body, const unsigned char *signature,
+    const struct checkpoint_key *key, struct err *err)
+{
+    EVP_PKEY *public_half =
+        EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key->ed25519, sizeof key->ed25519);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool ready = public_half != NULL && context != NULL &&
+                 EVP_DigestVerifyInit(context, NULL, NULL, NULL, public_half) == 1;
+    bool right = ready && EVP_DigestVerify(context, signature, SIGNATURE_BYTES,
+                              (const unsigned char *)body.data, body.len) == 1;
+    EVP_MD_CTX_free(context);
+    EVP_PKEY_free(public_half);
+    if (!ready) {
+        return crypto_failed(err, "check a signature");
+    }
+    return right ? OK : err_set(err, E_CORRUPT, "the checkpoint's signature is wrong");
+}
+
+enum status checkpoint_verify(struct slice text, const struct checkpoint_key *key,
+    struct checkpoint *ret_checkpoint, struct err *err)
+{
+    struct checkpoint checkpoint;
+    unsigned char signed_bytes[SIGNED_BYTES];
+    char again[CHECKPOINT_BYTES_MAX];
+    if (!read_note(text, &checkpoint, signed_bytes) ||
+        !slice_equal(text, slice_of(again, put_note(again, &checkpoint, signed_bytes)))) {
+        return err_set(err, E_CORRUPT, "not a checkpoint as Once writes it");
+    }
+    if (strcmp(checkpoint.chain_id, key->chain_id) != 0) {
+        return err_set(err, E_CORRUPT, "the checkpoint is of another chain, %s, not %s",
+            checkpoint.chain_id, key->chain_id);
+    }
+    if (memcmp(signed_bytes, key->key_id, sizeof key->key_id) != 0) {
+        return err_set(err, E_CORRUPT, "the checkpoint is signed with another key");
+    }
+    size_t body_bytes = put_body(again, &checkpoint);
+    enum status status = check_signature(
+        slice_of(text.data, body_bytes), signed_bytes + sizeof key->key_id, key, err);
+    if (status == OK) {
+        *ret_checkpoint = checkpoint;
+    }
+    return status;
+}

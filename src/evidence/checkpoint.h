@@ -1,0 +1,64 @@
+/*
+ * checkpoint: a signed note that says how far a chain of evidence had come.
+ *
+ * The text is a signed note (C2SP signed-note) whose body is a checkpoint (C2SP tlog-checkpoint):
+ *
+ *     once/01920000-0000-7000-8000-000000000001        origin: "once/" and the chain id
+ *     128                                              size: seq of the last entry covered
+ *     CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=     its chained hash, base64
+ *     time 2026-11-15T19:23:27.123Z                    extension line: when it was signed
+ *                                                      empty line
+ *     — once/01920000-… Az3grlgtzPICa5OS8npVmf1Myq/…   base64(key id ‖ Ed25519 signature)
+ *
+ * The signature is over the text up to and including the line break before the empty line. Unlike a
+ * tlog, the hash is the head of a hash chain and no Merkle root.
+ *
+ * Promises:  one text for one content: the reader takes only what the writer writes, so a changed
+ *            byte anywhere is refused. Private keys are wiped from our memory after use.
+ * Does not:  keep or find keys; they come from the store's identity or from the caller.
+ */
+#ifndef ONCE_EVIDENCE_CHECKPOINT_H
+#define ONCE_EVIDENCE_CHECKPOINT_H
+
+#include "evidence/entry.h"
+
+enum {
+    CHECKPOINT_BYTES_MAX = 512,     /* a note is about 270 bytes */
+    CHECKPOINT_KEY_BYTES_MAX = 128, /* a public key as text is 98 bytes, and its terminator */
+};
+
+/* Whose notes to believe. */
+struct checkpoint_key {
+    char chain_id[37];         /* a UUID as text */
+    unsigned char key_id[4];   /* first bytes of SHA-256(name ‖ "\n" ‖ 0x01 ‖ key) */
+    unsigned char ed25519[32]; /* RFC 8032 public key */
+};
+
+struct checkpoint {
+    char chain_id[37];  /* whose chain */
+    uint64_t seq;       /* of the last entry covered; 0 for an empty chain */
+    struct digest hash; /* of that entry; zero for an empty chain */
+    int64_t time_ms;    /* when it was signed */
+};
+
+/* The public half of a store's identity. E_UNAVAILABLE: the crypto library has no Ed25519. */
+enum status checkpoint_key_of(const struct store_identity *identity, struct checkpoint_key *ret_key,
+    struct err *err) MUST_CHECK;
+/* "once/<chain id>+<key id, hex>+<base64(0x01 ‖ key)>", a C2SP verifier key. Returns its argument. */
+char *checkpoint_key_put(char ret_text[CHECKPOINT_KEY_BYTES_MAX], const struct checkpoint_key *key);
+/* E_INVALID: it is not such a text, or the key id is not that of the key. */
+enum status checkpoint_key_read(
+    struct slice text, struct checkpoint_key *ret_key, struct err *err) MUST_CHECK;
+
+/*
+ * Sign where the chain stands. The text lives in out, which is only appended to; ret_entry points
+ * into it and is ready to be committed. E_LIMIT, E_NOMEM, E_UNAVAILABLE: nothing was appended.
+ */
+enum status checkpoint_compose(const struct chain *chain, const struct store_identity *identity,
+    int64_t time_ms, struct buf *out, struct entry *ret_entry, struct err *err) MUST_CHECK;
+
+/* Read a note and check its signature. E_CORRUPT says what is wrong. E_UNAVAILABLE, E_NOMEM. */
+enum status checkpoint_verify(struct slice text, const struct checkpoint_key *key,
+    struct checkpoint *ret_checkpoint, struct err *err) MUST_CHECK;
+
+#endif

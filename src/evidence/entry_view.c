@@ -1,0 +1,386 @@
+#include "evidence/entry_view.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "canon/jcs.h"
+#include "canon/json.h"
+
+/* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
+#define NUMBER_MAX (UINT64_C(1) << 53)
+
+/* The last moment that has a text form; sums of it and any window are far from an overflow. */
+#define TIME_MS_MAX INT64_C(253402300799999)
+
+/* A reader that remembers the first member that was wrong, so that it is checked once. */
+struct members {
+    const struct json_value *object;
+    const char *wrong; /* NULL while all is well */
+};
+
+static const struct json_value *member(
+    struct members *members, const char *name, enum json_type type, bool optional)
+{
+    const struct json_value *value = json_find(members->object, slice_str(name));
+    if (value == NULL && optional) {
+        return NULL;
+    }
+    if (!json_is(value, type)) {
+        members->wrong = members->wrong == NULL ? name : members->wrong;
+        return NULL;
+    }
+    return value;
+}
+
+static struct slice text_of(struct members *members, const char *name)
+{
+    const struct json_value *value = member(members, name, JSON_STRING, false);
+    return value == NULL ? SLICE_EMPTY : json_text(value);
+}
+
+static struct slice text_if(struct members *members, const char *name)
+{
+    const struct json_value *value = member(members, name, JSON_STRING, true);
+    return value == NULL ? SLICE_EMPTY : json_text(value);
+}
+
+static void fail(struct members *members, const char *name)
+{
+    members->wrong = members->wrong == NULL ? name : members->wrong;
+}
+
+static uint64_t u64_of(struct members *members, const char *name, bool optional)
+{
+    const struct json_value *value = json_find(members->object, slice_str(name));
+    int64_t number = 0;
+    uint64_t large = 0;
+    if (value == NULL && optional) {
+        return 0;
+    }
+    if (json_is(value, JSON_NUMBER) && json_int(value, &number) && number >= 0 &&
+        (uint64_t)number <= NUMBER_MAX) {
+        return (uint64_t)number;
+    }
+    if (json_is(value, JSON_STRING) && text_u64(json_text(value), &large) && large > NUMBER_MAX) {
+        return large;
+    }
+    fail(members, name);
+    return 0;
+}
+
+/* A number that fits what it is put into. */
+static uint64_t u64_max(struct members *members, const char *name, bool optional, uint64_t max)
+{
+    uint64_t value = u64_of(members, name, optional);
+    if (value > max) {
+        fail(members, name);
+        return 0;
+    }
+    return value;
+}
+
+static bool flag_of(struct members *members, const char *name, bool optional)
+{
+    const struct json_value *value = json_find(members->object, slice_str(name));
+    if (!json_is(value, JSON_TRUE) && !json_is(value, JSON_FALSE) && !(value == NULL && optional)) {
+        fail(members, name);
+    }
+    return json_is(value, JSON_TRUE);
+}
+
+static void digest_text(
+    struct members *members, const char *name, struct slice text, struct digest *ret_digest)
+{
+    if (!text_hex(text, ret_digest->bytes, sizeof ret_digest->bytes)) {
+        *ret_digest = (struct digest){0};
+        fail(members, name);
+    }
+}
+
+static void digest_of(struct members *members, const char *name, struct digest *ret_digest)
+{
+    digest_text(members, name, text_of(members, name), ret_digest);
+}
+
+static void read_outcome(struct members *decided, struct arena *arena, struct outcome *ret_outcome)
+{
+    struct members members = {.object = member(decided, "outcome", JSON_OBJECT, false)};
+    int64_t code = 0;
+    if (members.object == NULL) {
+        return;
+    }
+    if (!json_int(json_find(members.object, SLICE_LIT("code")), &code) || code < INT32_MIN ||
+        code > INT32_MAX) {
+        fail(&members, "code");
+    }
+    ret_outcome->code = (int32_t)code;
+    ret_outcome->body.bytes = u64_of(&members, "bytes", false);
+    ret_outcome->body.retained = flag_of(&members, "retained", false);
+    digest_of(&members, "digest", &ret_outcome->body.digest);
+    if (text_if(&members, "meta_digest").len > 0) {
+        struct digest *meta = arena_alloc(arena, sizeof *meta);
+        if (meta == NULL) {
+            fail(&members, "meta_digest");
+        } else {
+            digest_of(&members, "meta_digest", meta);
+            ret_outcome->meta = slice_of(meta->bytes, sizeof meta->bytes);
+        }
+    }
+    if (members.wrong != NULL) {
+        fail(decided, members.wrong);
+    }
+}
+
+static bool request_kind_read(struct slice text, enum request_kind *ret_kind)
+{
+    for (int i = REQUEST_BEGIN; i <= REQUEST_LEASE_OVER; i++) {
+        if (slice_is(text, request_kind_name((enum request_kind)i))) {
+            *ret_kind = (enum request_kind)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool on_unknown_read(struct slice text, enum on_unknown *ret_on_unknown)
+{
+    for (int i = ON_UNKNOWN_HOLD; i <= ON_UNKNOWN_RECONCILE; i++) {
+        if (slice_is(text, on_unknown_name((enum on_unknown)i))) {
+            *ret_on_unknown = (enum on_unknown)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void read_begin(struct members *decided, struct entry_view *view)
+{
+    struct policy *policy = &view->request.policy;
+    view->moment.fence_next = u64_of(decided, "fence_next", false);
+    if (view->moment.fence_next == 0) {
+        fail(decided, "fence_next");
+    }
+    digest_of(decided, "fingerprint", &view->request.fingerprint);
+    view->request.fingerprint_version =
+        (uint8_t)u64_max(decided, "fingerprint_version", false, UINT8_MAX);
+    if (!on_unknown_read(text_of(decided, "on_unknown"), &policy->on_unknown)) {
+        fail(decided, "on_unknown");
+    }
+    policy->retry_failed = flag_of(decided, "retry_failed", true);
+    policy->retry_rejected = flag_of(decided, "retry_rejected", true);
+}
+
+static const char *read_decided(
+    const struct json_value *object, struct arena *arena, struct entry_view *view)
+{
+    struct members decided = {.object = object};
+    struct request *request = &view->request;
+    if (!request_kind_read(text_of(&decided, "request"), &request->kind)) {
+        fail(&decided, "request");
+    }
+    view->decision = text_of(&decided, "decision");
+    view->rule = text_of(&decided, "rule");
+    view->fence = u64_of(&decided, "fence", false);
+    view->attempt = u64_of(&decided, "attempt", false);
+    view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)TIME_MS_MAX);
+    if (view->moment.now_ms == 0) {
+        fail(&decided, "now_ms");
+    }
+    request->policy.lease_ms =
+        (int64_t)u64_max(&decided, "lease_ms", true, (uint64_t)LIMIT_LEASE_MS_MAX);
+    request->policy.window_ms =
+        (int64_t)u64_max(&decided, "window_ms", true, (uint64_t)LIMIT_WINDOW_MS_MAX);
+    if (request->kind == REQUEST_BEGIN) {
+        read_begin(&decided, view);
+    } else {
+        request->fence = view->fence;
+        request->operation_id = view->operation_id;
+    }
+    if (request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE) {
+        read_outcome(&decided, arena, &request->outcome);
+        request->effect_id = text_if(&decided, "effect_id");
+        if (!record_status_read(text_of(&decided, "status"), &request->status)) {
+            fail(&decided, "status");
+        }
+    }
+    return decided.wrong;
+}
+
+static void read_dedupe(struct members *top, struct entry_view *view)
+{
+    static const char prefix[] = "sha256:";
+    struct members members = {.object = member(top, "dedupe", JSON_OBJECT, true)};
+    struct op_id original;
+    if (members.object == NULL) {
+        return;
+    }
+    view->dedupe = true;
+    view->dedupe_decision = text_of(&members, "decision");
+    view->dedupe_detail = text_if(&members, "detail");
+    view->executed = flag_of(&members, "executed", false);
+    if (!op_id_read(text_of(&members, "original_operation_id"), &original) ||
+        !op_id_equal(&original, &view->operation_id)) {
+        fail(&members, "original_operation_id");
+    }
+    struct slice reference = text_if(&members, "outcome_ref");
+    if (reference.len > sizeof prefix - 1 && memcmp(reference.data, prefix, 7) == 0) {
+        view->outcome_known = true;
+        digest_text(&members, "outcome_ref", slice_of(reference.data + 7, reference.len - 7),
+            &view->outcome_digest);
+    } else if (reference.len > 0) {
+        fail(&members, "outcome_ref");
+    }
+    if (members.wrong != NULL) {
+        fail(top, members.wrong);
+    }
+}
+
+static void read_conflict(struct members *top, struct entry_view *view)
+{
+    struct members members = {.object = member(top, "conflict", JSON_OBJECT, true)};
+    struct digest received;
+    if (members.object == NULL) {
+        return;
+    }
+    view->conflict = true;
+    digest_of(&members, "stored_fingerprint", &view->stored);
+    digest_of(&members, "received_fingerprint", &received);
+    if (members.wrong == NULL &&
+        (!view->decides ||
+            memcmp(received.bytes, view->request.fingerprint.bytes, sizeof received.bytes) != 0)) {
+        fail(&members, "received_fingerprint");
+    }
+    if (members.wrong != NULL) {
+        fail(top, members.wrong);
+    }
+}
+
+static void read_key(struct members *top, struct entry_view *view)
+{
+    struct record_key *key = &view->request.key;
+    struct err err;
+    key->tenant = text_if(top, "tenant_id");
+    key->scope = text_if(top, "scope");
+    key->principal = text_if(top, "principal");
+    key->key = text_if(top, "idempotency_key");
+    if (key->tenant.len == 0 || key->key.len == 0) {
+        return; /* about an operation that nobody knows: its key is not known either */
+    }
+    view->keyed = record_key_seal(key, &err) == OK;
+    if (!view->keyed) {
+        fail(top, "idempotency_key");
+    }
+}
+
+/* Members that say again what others say must agree. */
+static void check_echoes(struct members *top, const struct entry_view *view)
+{
+    char text[64];
+    (void)snprintf(
+        text, sizeof text, "ent_%.8s_%llu", view->chain_id.data, (unsigned long long)view->seq);
+    if (!slice_is(text_of(top, "entry_id"), text)) {
+        fail(top, "entry_id");
+    }
+    char time[TEXT_TIME_BYTES];
+    if (view->decides &&
+        !slice_is(text_of(top, "occurred_at"), text_put_time(time, view->moment.now_ms))) {
+        fail(top, "occurred_at");
+    }
+    struct members outcome = {.object = member(top, "outcome", JSON_OBJECT, true)};
+    if (outcome.object != NULL &&
+        !slice_equal(text_of(&outcome, "status"), view->lifecycle_state)) {
+        fail(top, "outcome");
+    }
+}
+
+static enum status read_members(
+    const struct json_value *object, struct arena *arena, struct entry_view *view, struct err *err)
+{
+    struct members top = {.object = object};
+    view->seq = u64_of(&top, "seq", false);
+    view->chain_id = text_of(&top, "chain_id");
+    view->type = text_of(&top, "type");
+    view->lifecycle_state = text_of(&top, "lifecycle_state");
+    view->effect_id = text_if(&top, "effect_id");
+    if (view->chain_id.len != 36) {
+        fail(&top, "chain_id");
+    }
+    if (!op_id_read(text_of(&top, "operation_id"), &view->operation_id)) {
+        fail(&top, "operation_id");
+    }
+    read_key(&top, view);
+    const struct json_value *decided = member(&top, "decided", JSON_OBJECT, true);
+    if (decided != NULL && top.wrong == NULL) {
+        view->decides = true;
+        const char *wrong = read_decided(decided, arena, view);
+        if (wrong != NULL) {
+            fail(&top, wrong);
+        }
+    }
+    if (top.wrong == NULL) {
+        read_dedupe(&top, view);
+        read_conflict(&top, view);
+        check_echoes(&top, view);
+    }
+    if (top.wrong != NULL) {
+        return err_set(err, E_CORRUPT, "member '%s' of the entry is missing or wrong", top.wrong);
+    }
+    return OK;
+}
+
+/* What decide() asserts of a request is asked for here: these bytes come from a disk. */
+static enum status check_request(const struct entry_view *view, struct err *err)
+{
+    if (view->request.kind == REQUEST_BEGIN && !view->keyed) {
+        return err_set(err, E_CORRUPT, "a begin without its key");
+    }
+    enum status status = request_check(&view->request, err);
+    if (status != OK) {
+        err_prefix(err, "the request in the entry is not one");
+        return E_CORRUPT;
+    }
+    return OK;
+}
+
+static enum status check_canonical(
+    struct slice bytes, const struct json_value *value, struct buf *scratch, struct err *err)
+{
+    struct jcs_report report = {0};
+    buf_clear(scratch);
+    enum status status = jcs_write(value, scratch, &report, err);
+    if (status == E_NOMEM) {
+        return status;
+    }
+    if (status != OK || report.lossy_count > 0 || !slice_equal(bytes, buf_view(scratch))) {
+        return err_set(err, E_CORRUPT, "the entry is not in canonical form");
+    }
+    return OK;
+}
+
+enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf *scratch,
+    struct entry_view *ret_view, struct err *err)
+{
+    const struct json_value *value;
+    struct entry_view view = {0};
+    enum status status = json_read(bytes, arena, &value, err);
+    if (status != OK) {
+        err_prefix(err, "the entry is not JSON");
+        return status == E_NOMEM ? status : E_CORRUPT;
+    }
+    if (!json_is(value, JSON_OBJECT)) {
+        return err_set(err, E_CORRUPT, "the entry is not a JSON object");
+    }
+    status = check_canonical(bytes, value, scratch, err);
+    if (status == OK) {
+        status = read_members(value, arena, &view, err);
+    }
+    if (status == OK && view.decides) {
+        status = check_request(&view, err);
+    }
+    if (status == OK) {
+        *ret_view = view;
+    }
+    return status;
+}

@@ -1,0 +1,48 @@
+/*
+ * entry_view: what an evidence entry says, read back.
+ *
+ * Promises:  takes only canonical JSON whose members agree with each other (entry_id with chain and
+ *            seq, occurred_at with what decide was told, …), so that an entry has one spelling. What
+ *            it hands out is within the limits that decide() asserts: hostile bytes are E_CORRUPT
+ *            here and never an assertion there. Members it does not know are left to later versions.
+ * Does not:  check the chain, or whether the decision was right (verify.h, redecide.h).
+ * Ownership: slices point into the bytes read and into the arena.
+ */
+#ifndef ONCE_EVIDENCE_ENTRY_VIEW_H
+#define ONCE_EVIDENCE_ENTRY_VIEW_H
+
+#include "evidence/entry.h"
+
+struct entry_view {
+    struct slice chain_id;
+    struct slice type; /* "execution.started", … */
+    uint64_t seq;
+    struct op_id operation_id;
+    bool keyed;                   /* the whole key is there and request.key.hash is sealed */
+    struct slice lifecycle_state; /* of the record from now on, or "absent" */
+    struct slice effect_id;       /* of the record */
+    bool decides;                 /* it is about a decision: what follows is filled in */
+    struct request request;       /* as decide was told; outcome.meta is the digest of meta */
+    struct decide_moment moment;  /* as decide was told; fence_next 0 unless a begin */
+    struct slice decision;        /* its name … */
+    struct slice rule;            /* … and the row that held */
+    uint64_t fence;               /* the record's, or the one the holder showed */
+    uint64_t attempt;             /* the record's, 0 when there is none */
+    bool conflict;                /* there are two fingerprints */
+    struct digest stored;         /* conflict: the record's fingerprint */
+    bool dedupe;                  /* the answer to a begin */
+    struct slice dedupe_decision; /* as IDS names it */
+    struct slice dedupe_detail;   /* our own name, where IDS has none */
+    bool executed;                /* dedupe: a grant was given */
+    bool outcome_known;           /* dedupe: an outcome is referred to … */
+    struct digest outcome_digest; /* … by the digest of its bytes */
+};
+
+/*
+ * Read one. E_CORRUPT says what is wrong; E_NOMEM. `scratch` is cleared and used for the canonical
+ * form; it must have room for as many bytes as the entry has, and some.
+ */
+enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf *scratch,
+    struct entry_view *ret_view, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,559 @@
+#include "evidence/redecide.h"
+
+#include "base/check.h"
+#include "base/limits.h"
+
+/* What is remembered of a record: enough to decide on it. Texts are held as their digests, which
+ * are equal exactly when the texts are. */
+struct redecide_record {
+    struct digest key_hash;
+    struct digest fingerprint;
+    struct digest body;      /* of the outcome */
+    struct digest meta;      /* of the outcome, when has_meta */
+    struct digest effect_id; /* when has_effect_id */
+    struct op_id operation_id;
+    uint64_t seq;    /* of the entry that was folded last; 0: not to be relied on */
+    uint64_t tenant; /* the first 64 bits of the tenant's digest */
+    uint64_t fence;
+    uint64_t version;
+    uint64_t body_bytes;
+    int64_t created_ms;
+    int64_t updated_ms;
+    int64_t sealed_ms;
+    int64_t lease_expires_ms;
+    int64_t window_expires_ms;
+    int64_t window_ms;
+    uint32_t attempt;
+    uint32_t duplicates;
+    int32_t code;
+    uint8_t status;
+    uint8_t fingerprint_version;
+    bool has_meta;
+    bool has_effect_id;
+    bool retained;
+};
+
+enum { RECORDS_MIN = 1024 };
+
+void redecide_init(struct redecide *redecide, const struct mem *mem)
+{
+    *redecide = (struct redecide){.mem = mem};
+}
+
+void redecide_release(struct redecide *redecide)
+{
+    if (redecide->mem != NULL) {
+        mem_free(redecide->mem, redecide->records);
+        mem_free(redecide->mem, redecide->slots);
+    }
+    *redecide = (struct redecide){0};
+}
+
+void redecide_gap(struct redecide *redecide, uint64_t seq)
+{
+    redecide->partial = true;
+    redecide->gap_seq = seq;
+}
+
+/* ---- the records -------------------------------------------------------------------------- */
+
+static uint64_t key_prefix(const struct digest *hash)
+{
+    uint64_t prefix = 0;
+    for (int i = 0; i < 6; i++) {
+        prefix = prefix << 8 | hash->bytes[i];
+    }
+    return prefix;
+}
+
+static size_t slot_of(const struct redecide *redecide, uint64_t prefix)
+{
+    /* Fibonacci hashing: a hostile journal can choose its prefixes, and then is merely slow. */
+    return (size_t)((prefix * UINT64_C(0x9e3779b97f4a7c15)) >> 16) & (redecide->slot_count - 1);
+}
+
+static void slots_fill(struct redecide *redecide)
+{
+    memset(redecide->slots, 0, redecide->slot_count * sizeof *redecide->slots);
+    for (size_t i = 0; i < redecide->count; i++) {
+        size_t at = slot_of(redecide, key_prefix(&redecide->records[i].key_hash));
+        while (redecide->slots[at] != 0) {
+            at = (at + 1) & (redecide->slot_count - 1);
+        }
+        redecide->slots[at] = (uint32_t)(i + 1);
+    }
+}
+
+static void record_expand(
+    const struct redecide_record *from, const struct record_key *key, struct record *ret_record);
+
+/* Forget what is past its window: to decide() it is the same as absent. */
+static void records_sweep(struct redecide *redecide)
+{
+    static const struct record_key key = {.tenant = {"t", 1}, .key = {"k", 1}};
+    size_t kept = 0;
+    for (size_t i = 0; i < redecide->count; i++) {
+        struct record record;
+        record_expand(&redecide->records[i], &key, &record);
+        if (!record_window_over(&record, redecide->now_ms)) {
+            redecide->records[kept++] = redecide->records[i];
+        }
+    }
+    redecide->count = kept;
+}
+
+static enum status records_grow(struct redecide *redecide, struct err *err)
+{
+    size_t cap = redecide->cap == 0 ? RECORDS_MIN : 2 * redecide->cap;
+    if (cap >= UINT32_MAX) {
+        return err_set(err, E_NOMEM, "more than %zu live records", redecide->cap);
+    }
+    struct redecide_record *records =
+        mem_resize(redecide->mem, redecide->records, cap * sizeof *records);
+    if (records == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for %zu records", cap);
+    }
+    redecide->records = records;
+    uint32_t *slots = mem_resize(redecide->mem, redecide->slots, 2 * cap * sizeof *slots);
+    if (slots == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for %zu records", cap);
+    }
+    redecide->slots = slots;
+    redecide->slot_count = 2 * cap;
+    redecide->cap = cap;
+    return OK;
+}
+
+static enum status records_room(struct redecide *redecide, struct err *err)
+{
+    if (redecide->count < redecide->cap) {
+        return OK;
+    }
+    records_sweep(redecide);
+    /* Half of it must be free after a sweep, or sweeps would come ever faster. */
+    enum status status = redecide->count < redecide->cap / 2 ? OK : records_grow(redecide, err);
+    if (redecide->slots != NULL) {
+        slots_fill(redecide);
+    }
+    return status;
+}
+
+/* By operation when there is an id to look for, otherwise by key. */
+static struct redecide_record *records_find(
+    struct redecide *redecide, const struct digest *key_hash, const struct op_id *operation_id)
+{
+    if (redecide->count == 0) {
+        return NULL;
+    }
+    uint64_t prefix = operation_id != NULL ? op_id_prefix(operation_id) : key_prefix(key_hash);
+    size_t at = slot_of(redecide, prefix);
+    for (; redecide->slots[at] != 0; at = (at + 1) & (redecide->slot_count - 1)) {
+        struct redecide_record *record = &redecide->records[redecide->slots[at] - 1];
+        if (operation_id != NULL ? op_id_equal(&record->operation_id, operation_id)
+                                 : digest_equal(&record->key_hash, key_hash)) {
+            return record;
+        }
+    }
+    return NULL;
+}
+
+static enum status records_add(struct redecide *redecide, const struct digest *key_hash,
+    struct redecide_record **ret_record, struct err *err)
+{
+    enum status status = records_room(redecide, err);
+    if (status != OK) {
+        return status;
+    }
+    size_t at = slot_of(redecide, key_prefix(key_hash));
+    while (redecide->slots[at] != 0) {
+        at = (at + 1) & (redecide->slot_count - 1);
+    }
+    redecide->slots[at] = (uint32_t)(redecide->count + 1);
+    struct redecide_record *record = &redecide->records[redecide->count++];
+    *record = (struct redecide_record){.key_hash = *key_hash};
+    *ret_record = record;
+    return OK;
+}
+
+static uint64_t tenant_mark(struct slice tenant)
+{
+    struct digest digest;
+    uint64_t mark;
+    digest_sha256(tenant.data, tenant.len, &digest);
+    memcpy(&mark, digest.bytes, sizeof mark);
+    return mark;
+}
+
+static struct slice digest_slice(bool there, const struct digest *digest)
+{
+    return there ? slice_of(digest->bytes, sizeof digest->bytes) : SLICE_EMPTY;
+}
+
+/* Slices of the result point into `from`. */
+static void record_expand(
+    const struct redecide_record *from, const struct record_key *key, struct record *ret_record)
+{
+    *ret_record = (struct record){
+        .key = *key,
+        .version = from->version,
+        .kind = RECORD_OPERATION,
+        .status = (enum record_status)from->status,
+        .operation_id = from->operation_id,
+        .fingerprint = from->fingerprint,
+        .fingerprint_version = from->fingerprint_version,
+        .fence = from->fence,
+        .attempt = from->attempt,
+        .duplicates = from->duplicates,
+        .created_ms = from->created_ms,
+        .updated_ms = from->updated_ms,
+        .sealed_ms = from->sealed_ms,
+        .lease_expires_ms = from->lease_expires_ms,
+        .window_expires_ms = from->window_expires_ms,
+        .window_ms = from->window_ms,
+        .effect_id = digest_slice(from->has_effect_id, &from->effect_id),
+        .outcome = {.code = from->code,
+            .meta = digest_slice(from->has_meta, &from->meta),
+            .body = {.digest = from->body, .bytes = from->body_bytes, .retained = from->retained}},
+    };
+    ret_record->key.hash = from->key_hash;
+}
+
+static bool text_pack(struct slice digest, struct digest *ret_digest)
+{
+    if (digest.len == 0) {
+        return false;
+    }
+    ASSERT(digest.len == sizeof ret_digest->bytes); /* texts were replaced by digests */
+    memcpy(ret_digest->bytes, digest.data, sizeof ret_digest->bytes);
+    return true;
+}
+
+/* Remember a record whose texts are digests already. The key's own hash and tenant stay. */
+static void record_pack(
+    const struct record *from, uint64_t seq, uint64_t tenant, struct redecide_record *ret_record)
+{
+    struct redecide_record packed = {
+        .key_hash = from->key.hash,
+        .fingerprint = from->fingerprint,
+        .body = from->outcome.body.digest,
+        .operation_id = from->operation_id,
+        .seq = seq,
+        .tenant = tenant,
+        .fence = from->fence,
+        .version = from->version,
+        .body_bytes = from->outcome.body.bytes,
+        .created_ms = from->created_ms,
+        .updated_ms = from->updated_ms,
+        .sealed_ms = from->sealed_ms,
+        .lease_expires_ms = from->lease_expires_ms,
+        .window_expires_ms = from->window_expires_ms,
+        .window_ms = from->window_ms,
+        .attempt = from->attempt,
+        .duplicates = from->duplicates,
+        .code = from->outcome.code,
+        .status = (uint8_t)from->status,
+        .fingerprint_version = from->fingerprint_version,
+        .retained = from->outcome.body.retained,
+    };
+    packed.has_meta = text_pack(from->outcome.meta, &packed.meta);
+    packed.has_effect_id = text_pack(from->effect_id, &packed.effect_id);
+    *ret_record = packed;
+}
+
+static struct slice text_digest(struct slice text, struct digest *ret_digest)
+{
+    if (text.len == 0) {
+        return SLICE_EMPTY;
+    }
+    digest_sha256(text.data, text.len, ret_digest);
+    return slice_of(ret_digest->bytes, sizeof ret_digest->bytes);
+}
+
+/* ---- comparing ---------------------------------------------------------------------------- */
+
+static enum status differs(struct err *err, const char *name, struct slice told, const char *made)
+{
+    return err_set(err, E_CORRUPT, "decided again, %s is '%s' and not '%.*s'", name, made,
+        told.len > 60 ? 60 : (int)told.len, told.len == 0 ? "" : told.data);
+}
+
+static enum status differs_u64(struct err *err, const char *name, uint64_t told, uint64_t made)
+{
+    return err_set(err, E_CORRUPT, "decided again, %s is %llu and not %llu", name,
+        (unsigned long long)made, (unsigned long long)told);
+}
+
+static enum status compare_record_told(
+    const struct entry_view *view, const struct decision *decision, struct err *err)
+{
+    const struct record *next = &decision->next;
+    bool known = next->fence > 0;
+    const char *state = known ? record_status_name(next->status) : "absent";
+    char id[OP_ID_TEXT_BYTES];
+    struct digest effect_id;
+    if (!slice_is(view->lifecycle_state, state)) {
+        return differs(err, "the status", view->lifecycle_state, state);
+    }
+    if (view->attempt != next->attempt) {
+        return differs_u64(err, "the attempt", view->attempt, next->attempt);
+    }
+    if (view->request.kind == REQUEST_BEGIN && view->fence != next->fence) {
+        return differs_u64(err, "the fence", view->fence, next->fence);
+    }
+    if (known && !op_id_equal(&view->operation_id, &next->operation_id)) {
+        return err_set(err, E_CORRUPT, "decided again, the operation is %s",
+            op_id_put(id, &next->operation_id));
+    }
+    if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
+        return err_set(err, E_CORRUPT, "the entry names another key than its operation has");
+    }
+    if (!slice_equal(text_digest(view->effect_id, &effect_id), next->effect_id)) {
+        return err_set(err, E_CORRUPT, "the entry has another effect_id than its operation");
+    }
+    return OK;
+}
+
+static enum status compare_dedupe(
+    const struct entry_view *view, const struct decision *decision, struct err *err)
+{
+    bool begin = view->request.kind == REQUEST_BEGIN;
+    bool detail = decision->kind == DECISION_IN_PROGRESS || decision->kind == DECISION_HELD_UNKNOWN;
+    const char *name = decision_name(decision->kind);
+    const struct body_ref *body = &decision->next.outcome.body;
+    bool outcome = decision->kind == DECISION_DUPLICATE_REPLAYED && body->bytes > 0;
+    if (view->dedupe != begin) {
+        return err_set(err, E_CORRUPT, "only the answer to a begin says dedupe");
+    }
+    if (begin && (!slice_is(view->dedupe_decision, detail ? "duplicate_replayed" : name) ||
+                     !slice_is(view->dedupe_detail, detail ? name : "") ||
+                     view->executed != (decision->kind == DECISION_FIRST_SEEN) ||
+                     view->outcome_known != outcome ||
+                     (outcome && !digest_equal(&view->outcome_digest, &body->digest)))) {
+        return err_set(err, E_CORRUPT, "dedupe does not say what was decided: %s", name);
+    }
+    return OK;
+}
+
+static enum status compare_told(const struct entry_view *view, const struct decision *decision,
+    const struct record *found, struct err *err)
+{
+    bool conflict = decision->kind == DECISION_CONFLICT_REJECTED;
+    const char *type = entry_type(&view->request, decision);
+    if (!slice_is(view->decision, decision_name(decision->kind))) {
+        return differs(err, "the decision", view->decision, decision_name(decision->kind));
+    }
+    if (!slice_is(view->rule, decision->rule)) {
+        return differs(err, "the rule", view->rule, decision->rule);
+    }
+    if (!slice_is(view->type, type)) {
+        return differs(err, "the type", view->type, type);
+    }
+    if (view->conflict != conflict ||
+        (conflict && !digest_equal(&view->stored, &found->fingerprint))) {
+        return err_set(err, E_CORRUPT, "conflict does not say what was decided");
+    }
+    enum status status = compare_record_told(view, decision, err);
+    return status == OK ? compare_dedupe(view, decision, err) : status;
+}
+
+/* Numbers of the record that was stored against those of the one that is made again. */
+static enum status compare_record(
+    const struct record *stored, const struct record *made, bool version_known, struct err *err)
+{
+    const struct {
+        const char *name;
+        uint64_t stored;
+        uint64_t made;
+    } numbers[] = {
+        {"the record's fence", stored->fence, made->fence},
+        {"the record's attempt", stored->attempt, made->attempt},
+        {"created_at", (uint64_t)stored->created_ms, (uint64_t)made->created_ms},
+        {"updated_at", (uint64_t)stored->updated_ms, (uint64_t)made->updated_ms},
+        {"sealed_at", (uint64_t)stored->sealed_ms, (uint64_t)made->sealed_ms},
+        {"lease_expires_at", (uint64_t)stored->lease_expires_ms, (uint64_t)made->lease_expires_ms},
+        {"window_expires_at", (uint64_t)stored->window_expires_ms,
+            (uint64_t)made->window_expires_ms},
+        {"the window", (uint64_t)stored->window_ms, (uint64_t)made->window_ms},
+        {"the outcome's code", (uint32_t)stored->outcome.code, (uint32_t)made->outcome.code},
+        {"the outcome's size", stored->outcome.body.bytes, made->outcome.body.bytes},
+        {"the record's status", (uint64_t)stored->status, (uint64_t)made->status},
+        {"the record's version", version_known ? stored->version : 0,
+            version_known ? made->version : 0},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].stored != numbers[i].made) {
+            return differs_u64(err, numbers[i].name, numbers[i].stored, numbers[i].made);
+        }
+    }
+    struct digest meta, effect_id;
+    if (!digest_equal(&stored->key.hash, &made->key.hash) ||
+        !op_id_equal(&stored->operation_id, &made->operation_id) ||
+        !digest_equal(&stored->fingerprint, &made->fingerprint) ||
+        stored->fingerprint_version != made->fingerprint_version ||
+        !digest_equal(&stored->outcome.body.digest, &made->outcome.body.digest) ||
+        !slice_equal(text_digest(stored->outcome.meta, &meta), made->outcome.meta) ||
+        !slice_equal(text_digest(stored->effect_id, &effect_id), made->effect_id)) {
+        return err_set(err, E_CORRUPT, "the record stored is not the one that was decided");
+    }
+    return OK;
+}
+
+static enum status compare_stored(const struct redecide_stored *stored,
+    const struct decision *decision, const struct record *found, struct err *err)
+{
+    bool put = decision->change == CHANGE_PUT;
+    bool touch = decision->change == CHANGE_TOUCH;
+    if (stored->squeezed) {
+        return OK;
+    }
+    if ((stored->record != NULL) != put) {
+        return err_set(err, E_CORRUPT,
+            put ? "the record that was decided was not stored" : "a record was stored undecided");
+    }
+    if ((stored->touch != NULL) != touch ||
+        (touch && !digest_equal(stored->touch, &decision->next.key.hash))) {
+        return err_set(err, E_CORRUPT, "the duplicate was not counted as it was decided");
+    }
+    /* After an expired record the version goes on or starts anew, as the store had swept or not. */
+    return put ? compare_record(stored->record, &decision->next,
+                     found != NULL && decision->next.created_ms == found->created_ms, err)
+               : OK;
+}
+
+/* ---- the fold ----------------------------------------------------------------------------- */
+
+/* What decide() was told of: the record, unless it is another tenant's (P9). */
+static struct redecide_record *find(struct redecide *redecide, const struct entry_view *view)
+{
+    const struct request *request = &view->request;
+    bool begin = request->kind == REQUEST_BEGIN;
+    struct redecide_record *record =
+        records_find(redecide, &request->key.hash, begin ? NULL : &request->operation_id);
+    if (record != NULL && !begin && request->key.tenant.len > 0 &&
+        record->tenant != tenant_mark(request->key.tenant)) {
+        return NULL;
+    }
+    return record;
+}
+
+/* Fold what was decided, or what was stored where it could not be decided. */
+static enum status fold(struct redecide *redecide, const struct record *next, uint64_t seq,
+    struct slice tenant, struct err *err)
+{
+    struct redecide_record *record = records_find(redecide, &next->key.hash, NULL);
+    if (record == NULL) {
+        enum status status = records_add(redecide, &next->key.hash, &record, err);
+        if (status != OK) {
+            return status;
+        }
+    }
+    record_pack(next, seq, tenant_mark(tenant), record);
+    redecide->fence_max = next->fence > redecide->fence_max ? next->fence : redecide->fence_max;
+    return OK;
+}
+
+/*
+ * What the record is now does not follow from the entries: take the stored one where there is one
+ * and decide() could live with it, otherwise remember that we do not know.
+ */
+static enum status fold_unsure(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err)
+{
+    const struct record *record = stored->record;
+    if (record != NULL && record->window_ms <= LIMIT_WINDOW_MS_MAX &&
+        record->attempt < UINT32_MAX && record->fence <= view->fence) {
+        struct record next = *record;
+        struct digest meta, effect_id;
+        next.outcome.meta = text_digest(record->outcome.meta, &meta);
+        next.effect_id = text_digest(record->effect_id, &effect_id);
+        return fold(redecide, &next, view->seq, record->key.tenant, err);
+    }
+    struct redecide_record *known =
+        view->keyed ? records_find(redecide, &view->request.key.hash, NULL) : NULL;
+    if (known != NULL) {
+        known->seq = 0;
+    }
+    return OK;
+}
+
+static enum status decide_again(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, const struct redecide_record *known, struct err *err)
+{
+    static const struct record_key nameless = {.tenant = {"t", 1}, .key = {"k", 1}};
+    struct redecide_record copy; /* the records may move while slices of the decision are in use */
+    struct record found;
+    struct request request = view->request;
+    struct digest effect_id;
+    request.effect_id = text_digest(view->request.effect_id, &effect_id);
+    if (known != NULL) {
+        copy = *known;
+        record_expand(&copy, view->keyed ? &view->request.key : &nameless, &found);
+    }
+    const struct record *there = known == NULL ? NULL : &found;
+    struct decision decision = decide(there, &request, view->moment);
+    enum status status = compare_told(view, &decision, there, err);
+    if (status == OK) {
+        status = compare_stored(stored, &decision, there, err);
+    }
+    if (status == OK && decision.change != CHANGE_NONE) {
+        status = fold(redecide, &decision.next, view->seq, decision.next.key.tenant, err);
+    }
+    return status;
+}
+
+/* P4: decide() asserts this, and an entry can say anything. */
+static enum status check_fence(
+    const struct redecide *redecide, const struct entry_view *view, struct err *err)
+{
+    if (view->request.kind == REQUEST_BEGIN && view->moment.fence_next <= redecide->fence_max) {
+        return err_set(err, E_CORRUPT, "fence %llu is not greater than %llu, granted before",
+            (unsigned long long)view->moment.fence_next, (unsigned long long)redecide->fence_max);
+    }
+    return OK;
+}
+
+/*
+ * Entries are missing on which this decision may rest. A new operation does not rest on them but for
+ * there having been none before; and where nothing is known, deciding without a record may well
+ * come out the same.
+ */
+static enum status decide_unsure(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, const struct redecide_record *known, struct err *err)
+{
+    struct err mismatch;
+    if (known == NULL || slice_is(view->rule, "B1")) {
+        enum status status = decide_again(redecide, view, stored, NULL, &mismatch);
+        if (status == OK || status == E_NOMEM) {
+            redecide->redecided += status == OK && known == NULL;
+            redecide->not_redecidable += status == OK && known != NULL;
+            return status == OK ? OK : err_set(err, status, "%s", mismatch.text);
+        }
+    }
+    redecide->not_redecidable++;
+    return fold_unsure(redecide, view, stored, err);
+}
+
+enum status redecide_entry(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err)
+{
+    if (!view->decides) {
+        return OK;
+    }
+    struct redecide_record *known = find(redecide, view);
+    bool sure = known == NULL ? !redecide->partial : known->seq > redecide->gap_seq;
+    redecide->now_ms = view->moment.now_ms;
+    enum status status = check_fence(redecide, view, err);
+    if (status == OK && !sure) {
+        return decide_unsure(redecide, view, stored, known, err);
+    }
+    if (status == OK) {
+        status = decide_again(redecide, view, stored, known, err);
+        redecide->redecided += status == OK;
+    }
+    if (status == E_CORRUPT) {
+        struct err folding;
+        enum status folded = fold_unsure(redecide, view, stored, &folding);
+        return folded == OK ? E_CORRUPT : err_set(err, folded, "%s", folding.text);
+    }
+    return status;
+}

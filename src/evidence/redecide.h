@@ -1,0 +1,52 @@
+/*
+ * redecide: make every decision again from what the entries say, and compare.
+ *
+ * A fold over the entries in order: each is turned back into the request and the moment that
+ * decide() was told, decide() is run against the records as folded so far, and what it says must be
+ * what the entry says (decision, rule, fence, attempt, status, operation, fingerprints), and what
+ * was stored with it must be the record that it makes (lease, window, version, …).
+ *
+ * Promises:  the only input is the evidence; stored records are compared, never believed, except
+ *            where the entries that made them are no longer there. What cannot be decided again for
+ *            that reason is counted, and is no damage. Hostile entries cannot make decide() assert.
+ * Memory:    about 300 bytes for each record whose window is not over.
+ * Threads:   one.
+ */
+#ifndef ONCE_EVIDENCE_REDECIDE_H
+#define ONCE_EVIDENCE_REDECIDE_H
+
+#include "evidence/entry_view.h"
+
+struct redecide_record;
+
+struct redecide {
+    const struct mem *mem;
+    struct redecide_record *records; /* in no order; the first count are in use */
+    size_t count;
+    size_t cap;
+    uint32_t *slots;    /* open addressing by op_id_prefix: index + 1; 0 for empty */
+    size_t slot_count;  /* a power of two, at least twice cap */
+    bool partial;       /* entries are missing before this point … */
+    uint64_t gap_seq;   /* … the last of them; what was folded up to it may be out of date */
+    uint64_t fence_max; /* the highest granted so far (P4) */
+    int64_t now_ms;     /* of the last entry */
+    uint64_t redecided; /* decisions made again */
+    uint64_t not_redecidable; /* decisions that rest on entries which are missing */
+};
+
+/* What was stored together with an entry. */
+struct redecide_stored {
+    bool squeezed;               /* records were dropped on purpose: their absence says nothing */
+    const struct record *record; /* the record as put; NULL: none was */
+    const struct digest *touch;  /* key hash of the record that was touched; NULL: none was */
+};
+
+void redecide_init(struct redecide *redecide, const struct mem *mem);
+void redecide_release(struct redecide *redecide);
+/* Entries up to this one are missing: archived, or damaged. */
+void redecide_gap(struct redecide *redecide, uint64_t seq);
+/* Decide again. E_CORRUPT: it comes out otherwise, the text says what; the fold can go on. E_NOMEM. */
+enum status redecide_entry(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err) MUST_CHECK;
+
+#endif

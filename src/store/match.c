@@ -1,0 +1,18 @@
+#include "store/store.h"
+
+bool scan_match(const struct scan *scan, const struct record *record)
+{
+    return (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
+           (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
+           (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
+           (scan->status == 0 || scan->status == record->status) &&
+           (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
+           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
+}
+
+bool entry_in_range(const struct entry_range *range, const struct entry *entry)
+{
+    return entry->seq > range->after_seq &&
+           (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
+           (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
+}

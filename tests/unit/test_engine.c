@@ -1,0 +1,381 @@
+/*
+ * The engine over the reference store: what callers see of a batch, of waiting, of leases that run
+ * out, of a store that fails, and of a holder from a future that was lost.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "check_c.h"
+#include "engine/engine.h"
+#include "store/mem.h"
+
+/* A clock that tests move. */
+struct fake_clock {
+    _Atomic int64_t wall_ms;
+    _Atomic int64_t boot_ms;
+};
+
+static struct clock_reading fake_read(void *context)
+{
+    struct fake_clock *fake = context;
+    return (struct clock_reading){fake->wall_ms, fake->boot_ms};
+}
+
+struct fixture {
+    struct fake_clock fake;
+    struct clock clock;
+    struct store *store;
+    struct engine *engine;
+    struct arena arena;
+};
+
+static void fixture_advance(struct fixture *fixture, int64_t ms)
+{
+    fixture->fake.wall_ms += ms;
+    fixture->fake.boot_ms += ms;
+}
+
+static void fixture_start(struct fixture *fixture, struct store *store)
+{
+    struct err err = {0};
+    struct engine_options options = {.clock = &fixture->clock};
+    fixture->store = store;
+    assert_int_equal(engine_new(store, &options, &fixture->engine, &err), OK);
+}
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+    struct store *store;
+    struct err err = {0};
+    memset(&fixture, 0, sizeof fixture);
+    fixture.fake.wall_ms = 1794770607000;
+    fixture.fake.boot_ms = 5000;
+    fixture.clock = (struct clock){.read = fake_read, .boot_id = 7, .context = &fixture.fake};
+    arena_init(&fixture.arena, &mem_libc, 64 << 20);
+    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, &err), OK);
+    fixture_start(&fixture, store);
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    (void)engine_free(fixture->engine, NULL);
+    arena_release(&fixture->arena);
+    return 0;
+}
+
+static struct engine_call begin_call(struct fixture *fixture, const char *key, const char *payload)
+{
+    struct engine_call call = {.arena = &fixture->arena};
+    struct digest plain;
+    call.request.kind = REQUEST_BEGIN;
+    call.request.key.tenant = SLICE_LIT("default");
+    call.request.key.key = slice_str(key);
+    assert_int_equal(record_key_seal(&call.request.key, NULL), OK);
+    call.request.policy = policy_default;
+    digest_sha256(payload, strlen(payload), &plain);
+    engine_fingerprint(fixture->engine, &plain, &call.request.fingerprint);
+    call.request_body = slice_str(payload);
+    call.request.request =
+        (struct body_ref){.digest = plain, .bytes = strlen(payload), .retained = true};
+    return call;
+}
+
+static enum decision_kind do_begin(
+    struct fixture *fixture, const char *key, const char *payload, struct engine_call *ret_call)
+{
+    *ret_call = begin_call(fixture, key, payload);
+    assert_int_equal(engine_do(fixture->engine, ret_call), OK);
+    return ret_call->decision.kind;
+}
+
+static struct engine_call holder_call(
+    struct fixture *fixture, enum request_kind kind, const struct engine_call *begun)
+{
+    struct engine_call call = {.arena = &fixture->arena};
+    call.request.kind = kind;
+    call.request.key.tenant = SLICE_LIT("default");
+    call.request.operation_id = begun->decision.next.operation_id;
+    call.request.fence = begun->decision.next.fence;
+    return call;
+}
+
+static enum decision_kind do_seal(
+    struct fixture *fixture, const struct engine_call *begun, const char *outcome)
+{
+    struct engine_call call = holder_call(fixture, REQUEST_SEAL, begun);
+    call.request.status = RECORD_EXECUTED;
+    call.outcome_body = slice_str(outcome);
+    call.request.outcome.body.bytes = strlen(outcome);
+    call.request.outcome.body.retained = true;
+    digest_sha256(outcome, strlen(outcome), &call.request.outcome.body.digest);
+    assert_int_equal(engine_do(fixture->engine, &call), OK);
+    return call.decision.kind;
+}
+
+static void the_first_is_granted_and_every_duplicate_gets_its_outcome(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, again;
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    assert_int_equal(do_begin(fixture, "k", "{}", &again), DECISION_IN_PROGRESS);
+    assert_int_equal(do_seal(fixture, &first, "charged"), DECISION_SEALED);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(do_begin(fixture, "k", "{}", &again), DECISION_DUPLICATE_REPLAYED);
+        assert_true(slice_is(again.outcome, "charged"));
+        assert_true(
+            op_id_equal(&again.decision.next.operation_id, &first.decision.next.operation_id));
+    }
+    assert_int_equal(do_seal(fixture, &first, "charged"), DECISION_SEALED);
+    assert_int_equal(do_seal(fixture, &first, "refunded"), DECISION_ALREADY_SEALED);
+}
+
+static void another_payload_is_refused_and_shown_the_first_but_not_the_outcome(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, other;
+    assert_int_equal(do_begin(fixture, "k", "{\"a\":1}", &first), DECISION_FIRST_SEEN);
+    assert_int_equal(do_seal(fixture, &first, "secret"), DECISION_SEALED);
+    assert_int_equal(do_begin(fixture, "k", "{\"a\":2}", &other), DECISION_CONFLICT_REJECTED);
+    assert_true(slice_is(other.first_body, "{\"a\":1}"));
+    assert_int_equal(other.outcome.len, 0);
+}
+
+static void another_tenant_finds_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first;
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    struct engine_call call = holder_call(fixture, REQUEST_RELEASE, &first);
+    call.request.key.tenant = SLICE_LIT("other");
+    assert_int_equal(engine_do(fixture->engine, &call), OK);
+    assert_int_equal(call.decision.kind, DECISION_NOT_FOUND);
+}
+
+struct waiting {
+    struct fixture *fixture;
+    struct engine_call call;
+    enum status status;
+};
+
+static void *wait_main(void *context)
+{
+    struct waiting *waiting = context;
+    waiting->status = engine_do(waiting->fixture->engine, &waiting->call);
+    return NULL;
+}
+
+static void await_parked(struct fixture *fixture, uint64_t count)
+{
+    struct engine_stats stats = {0};
+    for (int i = 0; i < 5000 && stats.parked != count; i++) {
+        engine_stats(fixture->engine, &stats);
+        usleep(1000);
+    }
+    assert_int_equal(stats.parked, count);
+}
+
+static void a_waiting_duplicate_gets_the_replay_the_moment_it_exists(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 1 << 20);
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    struct waiting waiting = {.fixture = fixture, .call = begin_call(fixture, "k", "{}")};
+    waiting.call.wait_ms = 60000;
+    waiting.call.arena = &arena;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, wait_main, &waiting), 0);
+    await_parked(fixture, 1);
+    assert_int_equal(do_seal(fixture, &first, "done"), DECISION_SEALED);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(waiting.status, OK);
+    assert_int_equal(waiting.call.decision.kind, DECISION_DUPLICATE_REPLAYED);
+    assert_true(slice_is(waiting.call.outcome, "done"));
+    arena_release(&arena);
+}
+
+static void a_wait_ends_when_its_time_is_over(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 1 << 20);
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    struct waiting waiting = {.fixture = fixture, .call = begin_call(fixture, "k", "{}")};
+    waiting.call.wait_ms = 1000;
+    waiting.call.arena = &arena;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, wait_main, &waiting), 0);
+    await_parked(fixture, 1);
+    fixture_advance(fixture, 1000);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(waiting.call.decision.kind, DECISION_IN_PROGRESS);
+    arena_release(&arena);
+}
+
+static void a_lease_that_ran_out_becomes_unknown_by_itself(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, again;
+    struct engine_stats stats = {0};
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    fixture_advance(fixture, LIMIT_LEASE_MS_DEFAULT);
+    for (int i = 0; i < 5000 && stats.head.unknown == 0; i++) {
+        engine_stats(fixture->engine, &stats);
+        usleep(1000);
+    }
+    assert_int_equal(stats.head.unknown, 1);
+    assert_int_equal(do_begin(fixture, "k", "{}", &again), DECISION_HELD_UNKNOWN);
+    /* Nobody took over: the holder may still say what it became. */
+    assert_int_equal(do_seal(fixture, &first, "late"), DECISION_SEALED);
+}
+
+static void a_jump_of_the_wall_clock_ends_no_lease(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, again;
+    struct engine_stats stats = {0};
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+    fixture->fake.wall_ms += 365 * INT64_C(86400000);
+    assert_int_equal(do_begin(fixture, "k", "{}", &again), DECISION_IN_PROGRESS);
+    engine_stats(fixture->engine, &stats);
+    assert_true(stats.clock_held);
+}
+
+static void a_holder_from_a_lost_future_stops_all_grants(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, again;
+    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
+
+    /* A wrong fence alone is only stale. */
+    struct engine_call wrong = holder_call(fixture, REQUEST_RELEASE, &first);
+    wrong.request.fence += 1000;
+    assert_int_equal(engine_do(fixture->engine, &wrong), OK);
+    assert_int_equal(wrong.decision.kind, DECISION_STALE_FENCE);
+
+    struct engine_call lost = holder_call(fixture, REQUEST_RELEASE, &first);
+    lost.request.fence = 500000;
+    lost.request.operation_id =
+        op_id_make(fixture->fake.wall_ms + 5, &first.request.fingerprint, 500000);
+    assert_int_equal(engine_do(fixture->engine, &lost), E_UNAVAILABLE);
+    assert_non_null(strstr(lost.err.text, "quarantined"));
+    again = begin_call(fixture, "other", "{}");
+    assert_int_equal(engine_do(fixture->engine, &again), E_UNAVAILABLE);
+    assert_int_equal(do_seal(fixture, &first, "x"), DECISION_SEALED);
+}
+
+static bool count_entry(void *context, const struct entry *entry)
+{
+    uint64_t *seq = context;
+    assert_int_equal(entry->seq, *seq + 1);
+    *seq = entry->seq;
+    return true;
+}
+
+static enum status count_entries(struct store *store, struct engine_call *call, struct err *err)
+{
+    struct entry_range all = {0};
+    return store->ops->entries(store, &all, count_entry, call->context, err);
+}
+
+static void every_answer_has_one_entry(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call first, again;
+    uint64_t seq = 0;
+    (void)do_begin(fixture, "k", "{}", &first);
+    (void)do_begin(fixture, "k", "{}", &again);
+    (void)do_begin(fixture, "k", "[]", &again);
+    (void)do_seal(fixture, &first, "x");
+    struct engine_call read = {.arena = &fixture->arena, .read = count_entries, .context = &seq};
+    assert_int_equal(engine_do(fixture->engine, &read), OK);
+    assert_int_equal(seq, 4);
+}
+
+struct racer {
+    struct fixture *fixture;
+    struct arena arena;
+    unsigned first;
+    unsigned other;
+};
+
+enum { RACERS = 16, RACES = 50 };
+
+static void *race_main(void *context)
+{
+    struct racer *racer = context;
+    for (int i = 0; i < RACES; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "key-%d", i);
+        struct engine_call call = begin_call(racer->fixture, key, "{}");
+        call.arena = &racer->arena;
+        assert_int_equal(engine_do(racer->fixture->engine, &call), OK);
+        racer->first += call.decision.kind == DECISION_FIRST_SEEN;
+        racer->other += call.decision.kind == DECISION_IN_PROGRESS;
+    }
+    return NULL;
+}
+
+static void of_many_threads_on_one_key_exactly_one_is_granted(void **state)
+{
+    struct fixture *fixture = *state;
+    static struct racer racers[RACERS];
+    pthread_t threads[RACERS];
+    unsigned first = 0;
+    unsigned other = 0;
+    for (size_t i = 0; i < RACERS; i++) {
+        racers[i] = (struct racer){.fixture = fixture};
+        arena_init(&racers[i].arena, &mem_libc, 1 << 20);
+        assert_int_equal(pthread_create(&threads[i], NULL, race_main, &racers[i]), 0);
+    }
+    for (size_t i = 0; i < RACERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        first += racers[i].first;
+        other += racers[i].other;
+        arena_release(&racers[i].arena);
+    }
+    assert_int_equal(first, RACES);
+    assert_int_equal(other, RACES * (RACERS - 1));
+}
+
+static void requests_beyond_the_limits_are_refused_by_name(void **state)
+{
+    struct fixture *fixture = *state;
+    struct engine_call call = begin_call(fixture, "k", "{}");
+    call.request.policy.lease_ms = 1;
+    assert_int_equal(engine_do(fixture->engine, &call), E_INVALID);
+    assert_non_null(strstr(call.err.text, "lease"));
+    call = begin_call(fixture, "k", "{}");
+    call.request.actor = SLICE_LIT("\xff");
+    assert_int_equal(engine_do(fixture->engine, &call), E_INVALID);
+    assert_string_equal(call.err.text, "actor is not valid UTF-8");
+}
+
+int main(void)
+{
+#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(the_first_is_granted_and_every_duplicate_gets_its_outcome),
+        ENGINE_TEST(another_payload_is_refused_and_shown_the_first_but_not_the_outcome),
+        ENGINE_TEST(another_tenant_finds_nothing),
+        ENGINE_TEST(a_waiting_duplicate_gets_the_replay_the_moment_it_exists),
+        ENGINE_TEST(a_wait_ends_when_its_time_is_over),
+        ENGINE_TEST(a_lease_that_ran_out_becomes_unknown_by_itself),
+        ENGINE_TEST(a_jump_of_the_wall_clock_ends_no_lease),
+        ENGINE_TEST(a_holder_from_a_lost_future_stops_all_grants),
+        ENGINE_TEST(every_answer_has_one_entry),
+        ENGINE_TEST(of_many_threads_on_one_key_exactly_one_is_granted),
+        ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}
