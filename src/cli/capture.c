@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "canon/json.h"
+#include "cli/cli.h"
 
 enum { HEAD_BYTES = 5 };
 
@@ -107,7 +108,7 @@ static bool meta_read(struct slice text, struct arena *arena, struct recording *
 {
     const struct json_value *meta = NULL;
     if (text.len == 0 || json_read(text, arena, &meta, NULL) != OK ||
-        !slice_is(json_text(json_find(meta, SLICE_LIT("format"))), CAPTURE_FORMAT)) {
+        !slice_is(cli_member(meta, SLICE_LIT("format")), CAPTURE_FORMAT)) {
         return false;
     }
     return meta_count(meta, SLICE_LIT("stdout_bytes"), &recording->kept[CAPTURE_STDOUT]) &&

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "canon/json.h"
 
 static const struct option_def *must_find(const struct cli *cli, const char *name)
 {
@@ -177,7 +178,17 @@ int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
 
 int cli_open_to_look(const struct cli *cli, struct once **ret_once)
 {
-    return cli_open(cli, (struct cli_open){.read_only = true, .must_exist = true}, ret_once);
+    struct once_error error = {0};
+    struct cli_open how = {.read_only = true, .must_exist = true};
+    int result = cli_try_open(cli, how, ret_once, &error);
+    if (result == ONCE_OK) {
+        return CLI_OK;
+    }
+    int code = cli_fail(&error);
+    if (result == ONCE_E_UNAVAILABLE && error.hint[0] == '\0') {
+        cli_hint("--store URL or ONCE_STORE names another one; the first once run makes one");
+    }
+    return code;
 }
 
 static int read_all(struct cli *cli, int fd, const char *name, size_t bytes_max, struct slice *ret)
@@ -228,6 +239,12 @@ int cli_read_file(struct cli *cli, const char *path, size_t bytes_max, struct sl
     int code = read_all(cli, fd, path, bytes_max, ret_bytes);
     (void)close(fd); /* only read */
     return code;
+}
+
+struct slice cli_member(const struct json_value *object, struct slice name)
+{
+    const struct json_value *value = json_find(object, name);
+    return value == NULL ? SLICE_EMPTY : json_text(value);
 }
 
 int64_t cli_now_ms(void)

@@ -107,6 +107,10 @@ int cli_read_stdin(struct cli *cli, size_t bytes_max, struct slice *ret_bytes) M
 int cli_read_file(
     struct cli *cli, const char *path, size_t bytes_max, struct slice *ret_bytes) MUST_CHECK;
 
+struct json_value;
+/* The text of a string or number member; empty when there is none. */
+struct slice cli_member(const struct json_value *object, struct slice name);
+
 /* Nearest of count names to what was typed, or NULL when nothing is near. */
 const char *cli_nearest(const char *typed, const char *const *names, size_t count);
 

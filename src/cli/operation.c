@@ -157,11 +157,6 @@ void operation_json(
 
 /* ---- evidence --------------------------------------------------------------------------------- */
 
-static struct slice member(const struct json_value *object, struct slice name)
-{
-    return json_text(json_find(object, name));
-}
-
 bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
 {
     const struct json_value *root = NULL;
@@ -173,19 +168,19 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
     const struct json_value *trace = json_find(root, SLICE_LIT("trace"));
     *ret_words = (struct entry_words){
         .root = root,
-        .type = member(root, SLICE_LIT("type")),
-        .request = member(decided, SLICE_LIT("request")),
-        .decision = member(decided, SLICE_LIT("decision")),
-        .rule = member(decided, SLICE_LIT("rule")),
-        .operation_id = member(root, SLICE_LIT("operation_id")),
-        .scope = member(root, SLICE_LIT("scope")),
-        .key = member(root, SLICE_LIT("idempotency_key")),
-        .state = member(root, SLICE_LIT("lifecycle_state")),
-        .reason = member(json_find(root, SLICE_LIT("outcome")), SLICE_LIT("reason")),
-        .actor = member(root, SLICE_LIT("actor")),
-        .request_id = member(trace, SLICE_LIT("request_id")),
-        .fence = member(decided, SLICE_LIT("fence")),
-        .attempt = member(decided, SLICE_LIT("attempt")),
+        .type = cli_member(root, SLICE_LIT("type")),
+        .request = cli_member(decided, SLICE_LIT("request")),
+        .decision = cli_member(decided, SLICE_LIT("decision")),
+        .rule = cli_member(decided, SLICE_LIT("rule")),
+        .operation_id = cli_member(root, SLICE_LIT("operation_id")),
+        .scope = cli_member(root, SLICE_LIT("scope")),
+        .key = cli_member(root, SLICE_LIT("idempotency_key")),
+        .state = cli_member(root, SLICE_LIT("lifecycle_state")),
+        .reason = cli_member(json_find(root, SLICE_LIT("outcome")), SLICE_LIT("reason")),
+        .actor = cli_member(root, SLICE_LIT("actor")),
+        .request_id = cli_member(trace, SLICE_LIT("request_id")),
+        .fence = cli_member(decided, SLICE_LIT("fence")),
+        .attempt = cli_member(decided, SLICE_LIT("attempt")),
     };
     return true;
 }

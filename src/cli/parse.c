@@ -92,7 +92,7 @@ static const char *value_fault(const struct option_def *option, const char *valu
     return NULL;
 }
 
-static void hint_choices(const struct option_def *option)
+static void hint_values(const struct option_def *option)
 {
     char list[256];
     size_t used = 0;
@@ -102,7 +102,9 @@ static void hint_choices(const struct option_def *option)
         used += more > 0 ? (size_t)more : 0;
         ASSERT(used < sizeof list);
     }
-    if (option->kind == OPTION_CHOICE) {
+    if (option->kind != OPTION_CHOICE) {
+        cli_hint("--%s %s: %s", option->name, option->argument, option->help);
+    } else {
         cli_hint("the values of --%s are %s", option->name, list);
     }
 }
@@ -112,7 +114,7 @@ static int take(struct cli *cli, const struct option_def *option, const char *va
     const char *fault = value == NULL ? NULL : value_fault(option, value);
     if (fault != NULL) {
         cli_say("%s: --%s: '%s' %s", cli->command->name, option->name, value, fault);
-        hint_choices(option);
+        hint_values(option);
         return CLI_USAGE;
     }
     if (cli->given_count == CLI_OPTIONS_GIVEN_MAX) {
@@ -182,7 +184,7 @@ static int check_variables(const struct cli *cli)
         const char *fault = value == NULL || value[0] == '\0' ? NULL : value_fault(o, value);
         if (fault != NULL && !cli_flag(cli, o->name)) {
             cli_say("%s: '%s' %s", o->env, value, fault);
-            hint_choices(o);
+            hint_values(o);
             return CLI_CONFIG;
         }
     }

@@ -158,10 +158,10 @@ static void say_diff(struct run *run, struct slice diff)
     }
     for (uint32_t i = 0; i < patch->count; i++) {
         const struct json_value *step = &patch->items[i];
-        struct slice op = json_text(json_find(step, SLICE_LIT("op")));
-        struct slice path = json_text(json_find(step, SLICE_LIT("path")));
+        struct slice op = cli_member(step, SLICE_LIT("op"));
+        struct slice path = cli_member(step, SLICE_LIT("path"));
         const struct json_value *value = json_find(step, SLICE_LIT("value"));
-        struct slice text = json_text(value);
+        struct slice text = value == NULL ? SLICE_EMPTY : json_text(value);
         if (slice_is(op, "remove")) {
             cli_say("  %.*s is not there any more", SLICE_ARGS(path));
         } else if (json_is(value, JSON_STRING)) {
@@ -191,7 +191,7 @@ static int refuse_unknown(struct run *run, const struct run_answer *answer)
     cli_say("unknown: whether '%s' took effect is not known (operation %s, attempt %u, since %s)",
         run->key, answer->operation_id, answer->attempt, text_put_time(since, answer->since_ms));
     if (answer->reason.len > 0) {
-        cli_say("  %.*s", SLICE_ARGS(answer->reason));
+        cli_say("  reason: %.*s", SLICE_ARGS(answer->reason));
     }
     run_hint_unknown(run, answer->operation_id);
     return CLI_AGAIN;

@@ -58,8 +58,8 @@ static void tell(const struct once_entry *entry, const struct entry_words *words
     const struct json_value *conflict = json_find(words->root, SLICE_LIT("conflict"));
     if (conflict != NULL) {
         out_text("    fingerprint: %.*s\n    first was:   %.*s\n",
-            SLICE_ARGS(json_text(json_find(conflict, SLICE_LIT("received_fingerprint")))),
-            SLICE_ARGS(json_text(json_find(conflict, SLICE_LIT("stored_fingerprint")))));
+            SLICE_ARGS(cli_member(conflict, SLICE_LIT("received_fingerprint"))),
+            SLICE_ARGS(cli_member(conflict, SLICE_LIT("stored_fingerprint"))));
     }
 }
 
