@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- options that several commands share ----------------------------------------------------- */
+/* ---- options that several commands share ------------------------------------------------- */
 
 #define OPT_STORE                                                                                  \
     {                                                                                              \
@@ -67,7 +67,7 @@ static const struct exit_def looking_exits[] = {
     EXIT_END,
 };
 
-/* ---- run -------------------------------------------------------------------------------------- */
+/* ---- run --------------------------------------------------------------------------------- */
 
 static const char *const run_text[] = {
     "Runs the command if nobody has run it under this key, and remembers its standard output, its "
@@ -183,7 +183,7 @@ static const struct example_def run_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
@@ -291,7 +291,7 @@ static const struct example_def tail_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- resolve ---------------------------------------------------------------------------------- */
+/* ---- resolve ----------------------------------------------------------------------------- */
 
 static const char *const resolve_text[] = {
     "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
@@ -350,7 +350,7 @@ static const struct example_def resolve_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- canonical form and keys ------------------------------------------------------------------ */
+/* ---- canonical form and keys ------------------------------------------------------------- */
 
 static const char *const canon_text[] = {
     "Reads JSON from standard input and writes its canonical form (RFC 8785), exactly those bytes; "
@@ -403,7 +403,7 @@ static const struct example_def key_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- checking --------------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------- */
 
 static const char *const verify_text[] = {
     "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
@@ -527,7 +527,7 @@ static const struct example_def demo_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- the program itself ----------------------------------------------------------------------- */
+/* ---- the program itself ------------------------------------------------------------------ */
 
 static const struct option_def no_options[] = {
     OPT_END,
