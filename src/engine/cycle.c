@@ -18,6 +18,8 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     struct digest hash;
     const struct record *record; /* NULL: absent */
+    struct slice request_body;   /* bodies that this batch brings: the store has them only after */
+    struct slice outcome_body;   /* the commit */
 };
 
 enum status cycle_init(
@@ -204,20 +206,51 @@ static enum status compose(struct cycle *cycle, struct engine_call *call,
     return status;
 }
 
+/* A body from this batch, or else from the store. */
+static enum status fetch_body(struct cycle *cycle, struct slice own, const struct body_ref *body,
+    struct engine_call *call, struct slice *ret_bytes, struct err *err)
+{
+    if (own.len > 0 && own.len == body->bytes) {
+        return arena_copy(call->arena, own, ret_bytes);
+    }
+    return cycle->store->ops->body(cycle->store, body, call->arena, ret_bytes, err);
+}
+
 /* Fetch what the answer needs besides the record. */
 static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, struct err *err)
 {
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
-    if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
-        return cycle->store->ops->body(
-            cycle->store, &record->outcome.body, call->arena, &call->outcome, err);
+    bool conflict = call->decision.kind == DECISION_CONFLICT_REJECTED;
+    if (!replay && !conflict) {
+        return OK;
     }
-    if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
-        return cycle->store->ops->body(
-            cycle->store, &record->request, call->arena, &call->first_body, err);
+    bool fresh;
+    const struct cycle_seen *seen = seen_of(cycle, &record->key.hash, &fresh);
+    ASSERT(!fresh); /* found_of has met it */
+    if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
+        return fetch_body(
+            cycle, seen->outcome_body, &record->outcome.body, call, &call->outcome, err);
+    }
+    if (conflict && record->request.retained) {
+        return fetch_body(
+            cycle, seen->request_body, &record->request, call, &call->first_body, err);
     }
     return OK;
+}
+
+/* Later calls of the batch see what this one left (E2). */
+static void remember(struct cycle *cycle, const struct change *change, const struct record *next)
+{
+    bool fresh;
+    struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
+    if (change->kind == CHANGE_PUT) {
+        bool started =
+            seen->record == NULL || !op_id_equal(&seen->record->operation_id, &next->operation_id);
+        seen->request_body = started ? change->request_body : seen->request_body;
+        seen->outcome_body = change->outcome_body;
+    }
+    seen->record = next;
 }
 
 /* Failures of one call that leave the batch as it was; all others end the batch. */
@@ -292,8 +325,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     *next = call->decision.next;
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
-        bool fresh;
-        seen_of(cycle, &next->key.hash, &fresh)->record = next;
+        remember(cycle, ret_change, next);
     }
     call->decision.next = answer;
     return OK;
