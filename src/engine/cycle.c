@@ -18,8 +18,9 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     struct digest hash;
     const struct record *record; /* NULL: absent */
-    struct slice request_body;   /* bodies that this batch brings: the store has them only after */
-    struct slice outcome_body;   /* the commit */
+    struct slice request_body;   /* the record's, when this batch brought it: the store does not
+                                    have it yet */
+    struct slice outcome_body;   /* likewise */
 };
 
 enum status cycle_init(
@@ -206,14 +207,13 @@ static enum status compose(struct cycle *cycle, struct engine_call *call,
     return status;
 }
 
-/* A body from this batch, or else from the store. */
-static enum status fetch_body(struct cycle *cycle, struct slice own, const struct body_ref *body,
-    struct engine_call *call, struct slice *ret_bytes, struct err *err)
+/* A body from the store, or from the call of this batch that brought it (E2). */
+static enum status fetch_body(struct cycle *cycle, struct engine_call *call,
+    const struct body_ref *body, struct slice brought, struct slice *ret_bytes, struct err *err)
 {
-    if (own.len > 0 && own.len == body->bytes) {
-        return arena_copy(call->arena, own, ret_bytes);
-    }
-    return cycle->store->ops->body(cycle->store, body, call->arena, ret_bytes, err);
+    return brought.len > 0
+               ? arena_copy(call->arena, brought, ret_bytes)
+               : cycle->store->ops->body(cycle->store, body, call->arena, ret_bytes, err);
 }
 
 /* Fetch what the answer needs besides the record. */
@@ -221,36 +221,31 @@ static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, s
 {
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
-    bool conflict = call->decision.kind == DECISION_CONFLICT_REJECTED;
-    if (!replay && !conflict) {
-        return OK;
-    }
     bool fresh;
-    const struct cycle_seen *seen = seen_of(cycle, &record->key.hash, &fresh);
-    ASSERT(!fresh); /* found_of has met it */
     if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
-        return fetch_body(
-            cycle, seen->outcome_body, &record->outcome.body, call, &call->outcome, err);
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->outcome_body;
+        return fetch_body(cycle, call, &record->outcome.body, brought, &call->outcome, err);
     }
-    if (conflict && record->request.retained) {
-        return fetch_body(
-            cycle, seen->request_body, &record->request, call, &call->first_body, err);
+    if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->request_body;
+        return fetch_body(cycle, call, &record->request, brought, &call->first_body, err);
     }
     return OK;
 }
 
-/* Later calls of the batch see what this one left (E2). */
-static void remember(struct cycle *cycle, const struct change *change, const struct record *next)
+/* What the batch knows of the key from now on. A new operation brings its own bodies or none. */
+static void remember(struct cycle *cycle, const struct engine_call *call, const struct record *next,
+    const struct change *change)
 {
     bool fresh;
     struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
+    seen->record = next;
+    if (call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1) {
+        seen->request_body = change->request_body;
+    }
     if (change->kind == CHANGE_PUT) {
-        bool started =
-            seen->record == NULL || !op_id_equal(&seen->record->operation_id, &next->operation_id);
-        seen->request_body = started ? change->request_body : seen->request_body;
         seen->outcome_body = change->outcome_body;
     }
-    seen->record = next;
 }
 
 /* Failures of one call that leave the batch as it was; all others end the batch. */
@@ -325,7 +320,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     *next = call->decision.next;
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
-        remember(cycle, ret_change, next);
+        remember(cycle, call, next, ret_change);
     }
     call->decision.next = answer;
     return OK;

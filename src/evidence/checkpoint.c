@@ -324,7 +324,7 @@ enum status checkpoint_verify(struct slice text, const struct checkpoint_key *ke
     char again[CHECKPOINT_BYTES_MAX];
     if (!read_note(text, &checkpoint, signed_bytes) ||
         !slice_equal(text, slice_of(again, put_note(again, &checkpoint, signed_bytes)))) {
-        return err_set(err, E_CORRUPT, "not a checkpoint as Once writes it");
+        return err_set(err, E_INVALID, "not a checkpoint as Once writes it");
     }
     if (strcmp(checkpoint.chain_id, key->chain_id) != 0) {
         return err_set(err, E_CORRUPT, "the checkpoint is of another chain, %s, not %s",

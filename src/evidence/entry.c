@@ -84,10 +84,15 @@ static void put_str(struct buf *out, const char *name, const char *text)
     buf_char(out, '"');
 }
 
+/* Beyond 2^53 a JSON number is not the same to everybody, and RFC 8785 would change it: a holder can
+ * show any 64-bit fence, so that such a one is written as text (RFC 7493 section 2.2). */
 static void put_u64(struct buf *out, const char *name, uint64_t value)
 {
+    const char *quote = value > UINT64_C(1) << 53 ? "\"" : "";
     buf_str(out, name);
+    buf_str(out, quote);
     buf_u64(out, value);
+    buf_str(out, quote);
 }
 
 static void put_digest(struct buf *out, const char *name, const struct digest *digest)
@@ -127,6 +132,8 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     bool begin = request->kind == REQUEST_BEGIN;
     put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
     put_str(out, ",\"decision\":", decision_name(facts->decision->kind));
+    /* As asked for; the record's own is at the top. They differ when a seal is refused. */
+    put_text_if(out, ",\"effect_id\":", request->effect_id);
     put_u64(out, ",\"fence\":", begin ? facts->decision->next.fence : request->fence);
     if (begin) {
         put_u64(out, ",\"fence_next\":", facts->moment.fence_next);

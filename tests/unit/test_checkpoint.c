@@ -108,43 +108,39 @@ static void a_note_reads_as_a_signed_note_and_verifies(void **state)
     assert_true(slice_equal(world->entry.bytes, buf_view(&world->note)));
 }
 
+static bool refused(struct slice text, const struct world *world)
+{
+    struct checkpoint untouched = {.seq = 7};
+    enum status status = checkpoint_verify(text, &world->key, &untouched, NULL);
+    return (status == E_INVALID || status == E_CORRUPT) && untouched.seq == 7;
+}
+
 static void every_flipped_bit_of_a_note_is_refused(void **state)
 {
     struct world *world = *state;
-    struct checkpoint untouched = {.seq = 7};
     char *text = world->note.data;
     for (size_t i = 0; i < world->note.len; i++) {
         for (int bit = 0; bit < 8; bit++) {
             text[i] = (char)(text[i] ^ (1 << bit));
-            assert_int_equal(
-                checkpoint_verify(buf_view(&world->note), &world->key, &untouched, NULL),
-                E_CORRUPT);
+            assert_true(refused(buf_view(&world->note), world));
             text[i] = (char)(text[i] ^ (1 << bit));
         }
     }
-    assert_int_equal(untouched.seq, 7);
 }
 
 static void every_dropped_or_doubled_byte_of_a_note_is_refused(void **state)
 {
     struct world *world = *state;
-    struct checkpoint checkpoint;
     char text[CHECKPOINT_BYTES_MAX + 1];
     size_t length = world->note.len;
     for (size_t i = 0; i < length; i++) {
         memcpy(text, world->note.data, i);
         memcpy(text + i, world->note.data + i + 1, length - i - 1);
-        assert_int_equal(
-            checkpoint_verify(slice_of(text, length - 1), &world->key, &checkpoint, NULL),
-            E_CORRUPT);
+        assert_true(refused(slice_of(text, length - 1), world));
         memcpy(text, world->note.data, i + 1);
         memcpy(text + i + 1, world->note.data + i, length - i);
-        assert_int_equal(
-            checkpoint_verify(slice_of(text, length + 1), &world->key, &checkpoint, NULL),
-            E_CORRUPT);
-        assert_int_equal(
-            checkpoint_verify(slice_of(world->note.data, i), &world->key, &checkpoint, NULL),
-            E_CORRUPT);
+        assert_true(refused(slice_of(text, length + 1), world));
+        assert_true(refused(slice_of(world->note.data, i), world));
     }
 }
 

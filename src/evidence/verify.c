@@ -1,0 +1,802 @@
+#include "evidence/verify.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "evidence/checkpoint.h"
+#include "evidence/entry_view.h"
+#include "evidence/redecide.h"
+#include "store/journal/journal.h"
+
+enum {
+    CHANGE_ARENA_BYTES_MAX = 4 << 20, /* one record and one entry at their limits, and its tree */
+    ENTRY_CANONICAL_BYTES_MAX = 1 << 20,
+    PROGRESS_EVERY_BYTES = 1 << 20,
+    PATH_BYTES_MAX = 4096,
+};
+
+/* A body frame of the change that is being read. */
+struct body_seen {
+    bool there;
+    struct digest digest;
+    uint64_t bytes;
+    uint64_t place;
+};
+
+/* The frames of one change, until the entry that closes it. */
+struct pending {
+    struct body_seen request;
+    struct body_seen outcome;
+    bool put;
+    struct record record; /* in the arena */
+    bool touched;
+    struct digest touch; /* the key hash */
+};
+
+struct verify {
+    const struct verify_options *options;
+    const struct mem *mem;
+    const struct io *io;
+    struct verify_result result;
+    struct checkpoint_key key; /* whose notes to believe, when key_known */
+    bool key_known;
+    struct checkpoint outside; /* kept elsewhere, when outside_given */
+    bool outside_given;
+    struct arena arena; /* of one change */
+    struct buf scratch; /* the canonical form of one entry */
+    struct redecide redecide;
+    struct pending pending;
+    struct slice path;       /* of the directory */
+    uint64_t segment;        /* the last one that began; 0: none yet */
+    uint64_t batch;          /* the last one that began */
+    uint64_t batch_fence;    /* the highest given out, as the current batch says */
+    uint64_t seq;            /* of the last entry */
+    struct digest hash;      /* its hash */
+    uint64_t fence;          /* of the last grant */
+    int64_t time_ms;         /* of the last entry */
+    bool squeezed;           /* the current segment is */
+    bool lost;               /* after damage: what comes next need not follow on */
+    bool spoiled;            /* there is damage in the segments so far */
+    uint64_t progress_bytes; /* at the last report */
+    enum status status;      /* why the walk was stopped by us; OK: it was not */
+    struct err err;          /* the same in words */
+};
+
+/* Where something is, for a damage. */
+struct spot {
+    uint64_t segment;
+    uint64_t offset;
+    uint64_t seq;
+    const struct op_id *operation_id; /* NULL: not known */
+};
+
+static void damage(struct verify *verify, const struct spot *spot, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void damage(struct verify *verify, const struct spot *spot, const char *format, ...)
+{
+    struct verify_result *result = &verify->result;
+    if (result->damage_count < VERIFY_DAMAGES_MAX) {
+        struct verify_damage *place = &result->damages[result->damage_count];
+        va_list args;
+        *place = (struct verify_damage){
+            .segment = spot->segment, .offset = spot->offset, .seq = spot->seq};
+        if (spot->operation_id != NULL) {
+            place->operation_id = *spot->operation_id;
+        }
+        va_start(args, format);
+        (void)vsnprintf(place->what, sizeof place->what, format, args);
+        va_end(args);
+    }
+    result->damage_count++;
+    verify->spoiled = verify->spoiled || spot->segment != 0;
+}
+
+static struct spot spot_of(const struct journal_walk *walk)
+{
+    return (struct spot){.segment = walk->segment,
+        .offset = walk->frame == NULL ? walk->offset : walk->frame->offset};
+}
+
+static bool stop(struct verify *verify, enum status status)
+{
+    ASSERT(status != OK);
+    verify->status = status;
+    return false;
+}
+
+static void change_clear(struct verify *verify)
+{
+    verify->pending = (struct pending){0};
+    arena_clear(&verify->arena);
+}
+
+/* ---- segments and batches ----------------------------------------------------------------- */
+
+/* The chain at the start of what is kept: everything before was archived, or nothing was there. */
+static void anchor(struct verify *verify, const struct mark *mark)
+{
+    verify->seq = mark->seq;
+    verify->hash = mark->hash;
+    verify->batch = mark->batch - 1;
+    verify->result.first_seq = mark->seq + 1;
+    verify->result.good_seq = mark->seq;
+    verify->result.good_batch = mark->batch - 1;
+    if (mark->seq > 0) {
+        redecide_gap(&verify->redecide, mark->seq);
+    }
+    const struct checkpoint *outside = &verify->outside;
+    if (verify->outside_given && outside->seq == mark->seq) {
+        verify->result.outside_compared = true;
+        if (!digest_equal(&outside->hash, &mark->hash)) {
+            damage(verify, &(struct spot){.seq = mark->seq},
+                "the outside checkpoint has another hash for entry %llu",
+                (unsigned long long)mark->seq);
+        }
+    }
+}
+
+static void check_mark(struct verify *verify, const struct journal_walk *walk)
+{
+    const struct mark *mark = &walk->header->mark;
+    struct spot spot = spot_of(walk);
+    if (mark->seq != verify->seq || !digest_equal(&mark->hash, &verify->hash)) {
+        damage(verify, &spot,
+            "the segment continues behind entry %llu, and the one before it ends with entry %llu",
+            (unsigned long long)mark->seq, (unsigned long long)verify->seq);
+        verify->lost = true;
+    } else if (mark->batch != verify->batch + 1) {
+        damage(verify, &spot, "the segment begins with batch %llu, not %llu",
+            (unsigned long long)mark->batch, (unsigned long long)verify->batch + 1);
+        verify->lost = true;
+    } else if (mark->fence < verify->batch_fence || mark->moment.time_ms < verify->time_ms) {
+        damage(verify, &spot, "the segment's header goes back in fences or time");
+    }
+}
+
+static void on_segment(struct verify *verify, const struct journal_walk *walk)
+{
+    struct spot spot = spot_of(walk);
+    verify->result.segments++;
+    if (walk->header == NULL) {
+        verify->segment = walk->segment; /* damage of its own, and the walk says so */
+        verify->lost = true;
+        return;
+    }
+    char chain_id[37];
+    struct store_identity owner;
+    struct chain chain;
+    memcpy(owner.chain_id, walk->header->chain_id, sizeof owner.chain_id);
+    chain_init(&chain, &(struct store_head){0}, &owner);
+    memcpy(chain_id, chain.chain_id, sizeof chain_id);
+    if (verify->result.chain_id[0] == '\0') {
+        memcpy(verify->result.chain_id, chain_id, sizeof chain_id);
+    } else if (strcmp(chain_id, verify->result.chain_id) != 0) {
+        damage(verify, &spot, "the segment is of another chain, %s", chain_id);
+    }
+    verify->squeezed = walk->header->squeezed;
+    verify->result.squeezed += walk->header->squeezed;
+    if (verify->segment == 0) {
+        anchor(verify, &walk->header->mark);
+    } else if (walk->segment != verify->segment + 1) {
+        damage(verify, &spot, "segment %llu is missing", (unsigned long long)verify->segment + 1);
+        verify->lost = true;
+    } else if (!verify->lost) {
+        check_mark(verify, walk);
+    }
+    verify->segment = walk->segment;
+}
+
+/* A change is closed by its entry, so between batches nothing may be open. */
+static void close_batch(struct verify *verify, const struct journal_walk *walk)
+{
+    const struct pending *pending = &verify->pending;
+    if (pending->put || pending->touched || pending->request.there || pending->outcome.there) {
+        struct spot spot = spot_of(walk);
+        spot.operation_id = pending->put ? &pending->record.operation_id : NULL;
+        damage(verify, &spot, "a change in the batch before has no entry");
+    }
+    change_clear(verify);
+    if (!verify->spoiled) {
+        verify->result.good_batch = verify->batch;
+    }
+}
+
+static void on_batch(struct verify *verify, const struct journal_walk *walk)
+{
+    const struct batch_header *batch = walk->batch;
+    struct spot spot = spot_of(walk);
+    close_batch(verify, walk);
+    verify->result.batches++;
+    if (!verify->lost && batch->number != verify->batch + 1) {
+        damage(verify, &spot, "batch %llu stands where %llu belongs",
+            (unsigned long long)batch->number, (unsigned long long)verify->batch + 1);
+        verify->lost = true;
+    }
+    if (batch->fence < verify->batch_fence) {
+        damage(verify, &spot, "fences go back from %llu to %llu",
+            (unsigned long long)verify->batch_fence, (unsigned long long)batch->fence); /* P4 */
+    }
+    if (batch->moment.time_ms < verify->time_ms) {
+        damage(verify, &spot, "the batch's time goes back"); /* P8 */
+    }
+    verify->batch = batch->number;
+    verify->batch_fence = batch->fence;
+}
+
+/* ---- frames of a change ------------------------------------------------------------------- */
+
+static void on_body(
+    struct verify *verify, const struct journal_walk *walk, struct body_seen *ret_seen)
+{
+    struct slice payload = walk->frame->payload;
+    struct spot spot = spot_of(walk);
+    struct body_seen seen = {
+        .there = true, .place = place_make(walk->segment, walk->frame->offset)};
+    struct digest digest;
+    verify->result.bodies++;
+    if (payload.len < sizeof seen.digest.bytes || ret_seen->there) {
+        damage(verify, &spot, "a body without its digest, or one too many");
+        return;
+    }
+    memcpy(seen.digest.bytes, payload.data, sizeof seen.digest.bytes);
+    seen.bytes = payload.len - sizeof seen.digest.bytes;
+    digest_sha256(payload.data + sizeof seen.digest.bytes, (size_t)seen.bytes, &digest);
+    if (!digest_equal(&digest, &seen.digest)) {
+        damage(verify, &spot, "a body of %llu bytes does not have its digest",
+            (unsigned long long)seen.bytes);
+    }
+    *ret_seen = seen;
+}
+
+/* A body that came with the change must be the record's, and one that did not must be older. */
+static void check_body(struct verify *verify, const struct spot *spot, const char *name,
+    const struct body_seen *seen, const struct body_ref *body)
+{
+    if (seen->there &&
+        (!body->retained || body->bytes != seen->bytes || body->place != seen->place ||
+            !digest_equal(&body->digest, &seen->digest))) {
+        damage(verify, spot, "the %s stored with the record is not the one it names", name);
+    }
+    if (!seen->there && body->retained && body->bytes > 0 &&
+        body->place >= place_make(spot->segment, spot->offset)) {
+        damage(verify, spot, "the record's %s is not where it says", name);
+    }
+}
+
+/* Read a record frame into the arena. False: it is damaged. */
+static bool read_record(struct verify *verify, const struct journal_walk *walk,
+    struct record *ret_record, enum status *ret_status)
+{
+    struct record record;
+    struct err err = {0};
+    struct spot spot = spot_of(walk);
+    verify->result.records++;
+    *ret_status = OK;
+    if (record_decode(walk->frame->payload, &record, &err) != OK) {
+        damage(verify, &spot, "%s", err.text);
+        return false;
+    }
+    struct record_key key = record.key;
+    spot.operation_id = &record.operation_id;
+    if (record_key_seal(&key, &err) != OK || !digest_equal(&key.hash, &record.key.hash)) {
+        damage(verify, &spot, "the record's key does not have its hash");
+    }
+    if (record.fence > verify->batch_fence) {
+        damage(verify, &spot, "the record has fence %llu, and %llu is the highest given out",
+            (unsigned long long)record.fence, (unsigned long long)verify->batch_fence); /* P4 */
+    }
+    check_body(verify, &spot, "request", &verify->pending.request, &record.request);
+    check_body(verify, &spot, "outcome", &verify->pending.outcome, &record.outcome.body);
+    *ret_status = record_copy(&record, &verify->arena, ret_record);
+    if (*ret_status != OK) {
+        (void)err_set(&verify->err, *ret_status, "out of memory for a record");
+        return false;
+    }
+    return true;
+}
+
+static enum status on_record(struct verify *verify, const struct journal_walk *walk)
+{
+    enum status status;
+    struct spot spot = spot_of(walk);
+    if (verify->pending.put || verify->pending.touched) {
+        damage(verify, &spot, "two records in one change");
+    }
+    verify->pending.put = read_record(verify, walk, &verify->pending.record, &status);
+    return status;
+}
+
+/* A record that was written again to let its segment go: no decision, no entry. */
+static enum status on_moved(struct verify *verify, const struct journal_walk *walk)
+{
+    enum status status;
+    struct record record;
+    struct spot spot = spot_of(walk);
+    if (verify->pending.put || verify->pending.touched) {
+        damage(verify, &spot, "two records in one change");
+    }
+    (void)read_record(verify, walk, &record, &status);
+    change_clear(verify);
+    return status;
+}
+
+static void on_touch(struct verify *verify, const struct journal_walk *walk)
+{
+    struct spot spot = spot_of(walk);
+    struct pending *pending = &verify->pending;
+    if (walk->frame->payload.len != sizeof pending->touch.bytes || pending->put ||
+        pending->touched) {
+        damage(verify, &spot, "a duplicate is counted without a key, or twice");
+        return;
+    }
+    pending->touched = true;
+    memcpy(pending->touch.bytes, walk->frame->payload.data, sizeof pending->touch.bytes);
+}
+
+/* ---- entries ------------------------------------------------------------------------------ */
+
+/* Which seq and previous hash must be, and hash is. Goes on from what the entry says. */
+static void check_chain(struct verify *verify, const struct spot *spot, const struct entry *entry)
+{
+    struct digest hash;
+    digest_sha256_2(
+        verify->hash.bytes, sizeof verify->hash.bytes, entry->bytes.data, entry->bytes.len, &hash);
+    if (verify->lost && entry->seq > verify->seq) {
+        /* What it is chained to is part of the damage that was told already. */
+        redecide_gap(&verify->redecide, entry->seq - 1);
+    } else if (entry->seq != verify->seq + 1) {
+        damage(verify, spot, "entry %llu stands where %llu belongs", (unsigned long long)entry->seq,
+            (unsigned long long)verify->seq + 1); /* P10 */
+        redecide_gap(&verify->redecide, verify->seq);
+    } else if (!digest_equal(&hash, &entry->hash)) {
+        damage(verify, spot, "the chain is broken at entry %llu", (unsigned long long)entry->seq);
+    }
+    verify->lost = false;
+    verify->result.first_seq =
+        verify->result.first_seq == 0 ? entry->seq : verify->result.first_seq;
+    verify->seq = entry->seq;
+    verify->hash = entry->hash;
+}
+
+static void check_outside(struct verify *verify, const struct spot *spot)
+{
+    if (!verify->outside_given || verify->outside.seq != verify->seq) {
+        return;
+    }
+    verify->result.outside_compared = true;
+    if (!digest_equal(&verify->outside.hash, &verify->hash)) {
+        damage(verify, spot, "the outside checkpoint has another hash for entry %llu",
+            (unsigned long long)verify->seq);
+        /* Somebody wrote another history that checks out: how far back it goes nobody can tell. */
+        verify->result.good_seq = 0;
+        verify->result.good_batch = 0;
+    }
+}
+
+/* What the frame says and what the JSON says. */
+static void check_frame(struct verify *verify, const struct spot *spot, const struct entry *entry,
+    const struct entry_view *view)
+{
+    if (view->seq != entry->seq) {
+        damage(verify, spot, "the entry says seq %llu, its frame %llu",
+            (unsigned long long)view->seq, (unsigned long long)entry->seq);
+    }
+    if (!slice_is(view->chain_id, verify->result.chain_id)) {
+        damage(verify, spot, "the entry is of another chain, %.*s", SLICE_ARGS(view->chain_id));
+    }
+    if (!op_id_equal(&view->operation_id, &entry->operation_id)) {
+        damage(verify, spot, "the entry is about another operation than its frame says");
+    }
+    if (view->decides && view->moment.now_ms != entry->time_ms) {
+        damage(verify, spot, "the entry's time is not the one its frame says");
+    }
+    if (entry->time_ms < verify->time_ms) {
+        damage(verify, spot, "time goes back by %lld ms",
+            (long long)(verify->time_ms - entry->time_ms)); /* P8 */
+    }
+    verify->time_ms = entry->time_ms;
+}
+
+/* Every grant has a greater fence than the one before (P4). */
+static void check_grant(
+    struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    if (!slice_is(view->decision, decision_name(DECISION_FIRST_SEEN))) {
+        return;
+    }
+    if (view->fence <= verify->fence || view->fence > verify->batch_fence) {
+        damage(verify, spot, "fence %llu is granted after %llu, and %llu is the highest given out",
+            (unsigned long long)view->fence, (unsigned long long)verify->fence,
+            (unsigned long long)verify->batch_fence);
+    }
+    verify->fence = view->fence > verify->fence ? view->fence : verify->fence;
+}
+
+/* The outcome that a seal or a resolve brings, against the record and the body stored with it. */
+static void check_settled(
+    struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    const struct pending *pending = &verify->pending;
+    const struct outcome *told = &view->request.outcome;
+    const struct outcome *stored = &pending->record.outcome;
+    struct digest meta;
+    if (!record_status_sealed(pending->record.status)) {
+        return; /* resolved as not executed: there is no outcome */
+    }
+    digest_sha256(stored->meta.data, stored->meta.len, &meta);
+    if (told->code != stored->code || told->body.bytes != stored->body.bytes ||
+        !digest_equal(&told->body.digest, &stored->body.digest) ||
+        (told->meta.len > 0) != (stored->meta.len > 0) ||
+        (told->meta.len > 0 && memcmp(told->meta.data, meta.bytes, sizeof meta.bytes) != 0)) {
+        damage(verify, spot, "the record does not have the outcome that the entry says");
+    }
+    if (told->body.retained && told->body.bytes > 0 && !pending->outcome.there) {
+        damage(verify, spot, "the outcome's bytes are missing");
+    }
+}
+
+/* The record stored with an entry, against the entry. */
+static void check_put(struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    const struct record *record = &verify->pending.record;
+    bool begin = view->request.kind == REQUEST_BEGIN;
+    if (!view->decides || !view->keyed ||
+        !digest_equal(&view->request.key.hash, &record->key.hash) ||
+        !op_id_equal(&view->operation_id, &record->operation_id)) {
+        damage(verify, spot, "the record stored with the entry is of another operation");
+        return;
+    }
+    /* The janitor and an operator show no fence; a holder shows the record's. */
+    bool fenced = view->request.kind != REQUEST_RESOLVE && view->request.kind != REQUEST_LEASE_OVER;
+    if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
+        (fenced && view->fence != record->fence) || view->attempt != record->attempt ||
+        view->moment.now_ms != record->updated_ms ||
+        !slice_equal(view->effect_id, record->effect_id)) {
+        damage(verify, spot, "the record stored with the entry is not the one it tells of");
+    }
+    if (begin && (view->request.fingerprint_version != record->fingerprint_version ||
+                     !digest_equal(&view->request.fingerprint, &record->fingerprint))) {
+        damage(verify, spot, "the record does not have the fingerprint that the entry says");
+    }
+    if (begin && record->attempt == 1 && record->request.retained && record->request.bytes > 0 &&
+        record->status == RECORD_IN_PROGRESS && !verify->pending.request.there) {
+        damage(verify, spot, "the request's bytes are missing");
+    }
+    if (view->request.kind == REQUEST_SEAL || view->request.kind == REQUEST_RESOLVE) {
+        check_settled(verify, spot, view);
+    }
+}
+
+static void check_change(
+    struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    const struct pending *pending = &verify->pending;
+    if (pending->put) {
+        check_put(verify, spot, view);
+    } else if (pending->request.there || pending->outcome.there) {
+        damage(verify, spot, "a body is stored without a record that names it");
+    }
+    if (pending->touched &&
+        (!view->keyed || !digest_equal(&view->request.key.hash, &pending->touch))) {
+        damage(verify, spot, "a duplicate is counted for another key than the entry's");
+    }
+    bool grant = view->decides && slice_is(view->type, "execution.started");
+    if (grant && !pending->put && !verify->squeezed) {
+        damage(verify, spot, "the record of a grant is missing");
+    }
+}
+
+static enum status run_redecide(
+    struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    const struct pending *pending = &verify->pending;
+    struct redecide_stored stored = {.squeezed = verify->squeezed,
+        .record = pending->put ? &pending->record : NULL,
+        .touch = pending->touched ? &pending->touch : NULL};
+    struct err err = {0};
+    enum status status = redecide_entry(&verify->redecide, view, &stored, &err);
+    if (status == E_CORRUPT) {
+        damage(verify, spot, "%s", err.text);
+        return OK;
+    }
+    verify->err = status == OK ? verify->err : err;
+    return status;
+}
+
+static enum status on_evidence(
+    struct verify *verify, const struct journal_walk *walk, const struct entry *entry)
+{
+    struct spot spot = spot_of(walk);
+    struct entry_view view;
+    struct err err = {0};
+    spot.seq = entry->seq;
+    spot.operation_id = &entry->operation_id;
+    verify->result.entries++;
+    check_chain(verify, &spot, entry);
+    check_outside(verify, &spot);
+    enum status status =
+        entry_view_read(entry->bytes, &verify->arena, &verify->scratch, &view, &err);
+    if (status == E_CORRUPT) {
+        damage(verify, &spot, "%s", err.text);
+        redecide_gap(&verify->redecide, entry->seq);
+        status = OK;
+    } else if (status == OK) {
+        check_frame(verify, &spot, entry, &view);
+        check_change(verify, &spot, &view);
+        if (view.decides) {
+            check_grant(verify, &spot, &view);
+        }
+        status = verify->options->redecide ? run_redecide(verify, &spot, &view) : OK;
+    } else {
+        verify->err = err;
+    }
+    change_clear(verify);
+    if (!verify->spoiled) {
+        verify->result.good_seq = entry->seq;
+    }
+    return status;
+}
+
+static enum status on_checkpoint(
+    struct verify *verify, const struct journal_walk *walk, const struct entry *entry)
+{
+    struct spot spot = spot_of(walk);
+    struct checkpoint checkpoint;
+    struct err err = {0};
+    spot.seq = entry->seq;
+    verify->result.checkpoints++;
+    if (verify->pending.put || verify->pending.touched || verify->pending.request.there ||
+        verify->pending.outcome.there) {
+        damage(verify, &spot, "a change is closed by a checkpoint instead of an entry");
+        change_clear(verify);
+    }
+    if (!verify->key_known) {
+        return OK; /* told already, with the identity */
+    }
+    enum status status = checkpoint_verify(entry->bytes, &verify->key, &checkpoint, &err);
+    if (status != OK && status != E_INVALID && status != E_CORRUPT) {
+        verify->err = err;
+        return status;
+    }
+    if (status != OK) {
+        damage(verify, &spot, "%s", err.text);
+    } else if (checkpoint.seq != entry->seq || !digest_equal(&checkpoint.hash, &entry->hash) ||
+               checkpoint.time_ms != entry->time_ms || !bytes_zero(&entry->operation_id, 16)) {
+        damage(verify, &spot, "the checkpoint is not the one its frame says");
+    } else if (!verify->lost &&
+               (checkpoint.seq != verify->seq || !digest_equal(&checkpoint.hash, &verify->hash))) {
+        damage(verify, &spot,
+            "the checkpoint about entry %llu is not about the chain, at entry %llu",
+            (unsigned long long)checkpoint.seq, (unsigned long long)verify->seq);
+    } else {
+        verify->result.last_checkpoint_seq = checkpoint.seq;
+    }
+    return OK;
+}
+
+static enum status on_entry(struct verify *verify, const struct journal_walk *walk)
+{
+    struct entry entry;
+    const char *wrong = entry_decode(walk->frame->payload, &entry);
+    if (wrong != NULL) {
+        struct spot spot = spot_of(walk);
+        damage(verify, &spot, "%s", wrong);
+        verify->lost = true;
+        change_clear(verify);
+        return OK;
+    }
+    switch (entry.kind) {
+    case ENTRY_EVIDENCE: return on_evidence(verify, walk, &entry);
+    case ENTRY_CHECKPOINT: break;
+    }
+    return on_checkpoint(verify, walk, &entry);
+}
+
+static enum status on_frame(struct verify *verify, const struct journal_walk *walk)
+{
+    switch (walk->frame->kind) {
+    case FRAME_RECORD: return on_record(verify, walk);
+    case FRAME_MOVED: return on_moved(verify, walk);
+    case FRAME_ENTRY: return on_entry(verify, walk);
+    case FRAME_TOUCH: on_touch(verify, walk); break;
+    case FRAME_REQUEST: on_body(verify, walk, &verify->pending.request); break;
+    case FRAME_OUTCOME: on_body(verify, walk, &verify->pending.outcome); break;
+    }
+    return OK;
+}
+
+/* ---- the walk ----------------------------------------------------------------------------- */
+
+static bool report(struct verify *verify, uint64_t bytes_done, uint64_t bytes_total)
+{
+    verify->progress_bytes = bytes_done;
+    if (verify->options->progress == NULL) {
+        return true;
+    }
+    struct verify_progress progress = {
+        .bytes_done = bytes_done, .bytes_total = bytes_total, .entries = verify->result.entries};
+    return verify->options->progress(verify->options->context, &progress);
+}
+
+static bool visit(void *context, const struct journal_walk *walk)
+{
+    struct verify *verify = context;
+    struct spot spot = spot_of(walk);
+    enum status status = OK;
+    verify->result.bytes = walk->bytes_done;
+    switch (walk->event) {
+    case JOURNAL_WALK_SEGMENT: on_segment(verify, walk); break;
+    case JOURNAL_WALK_BATCH: on_batch(verify, walk); break;
+    case JOURNAL_WALK_FRAME: status = on_frame(verify, walk); break;
+    case JOURNAL_WALK_TAIL: verify->result.torn_tail = true; break;
+    case JOURNAL_WALK_DAMAGE:
+        damage(verify, &spot, "%s", walk->text);
+        change_clear(verify);
+        verify->lost = true;
+        break;
+    }
+    if (status != OK) {
+        return stop(verify, status);
+    }
+    if (walk->bytes_done - verify->progress_bytes >= PROGRESS_EVERY_BYTES &&
+        !report(verify, walk->bytes_done, walk->bytes_total)) {
+        return stop(
+            verify, err_set(&verify->err, E_UNAVAILABLE, "stopped before everything was checked"));
+    }
+    return true;
+}
+
+/* ---- setting up --------------------------------------------------------------------------- */
+
+static enum status read_path(struct verify *verify, struct err *err)
+{
+    static const char scheme[] = "journal:";
+    struct slice url = slice_str(verify->options->url);
+    size_t skip = sizeof scheme - 1;
+    if (url.len > skip && memcmp(url.data, scheme, skip) == 0) {
+        url = slice_of(url.data + skip, url.len - skip);
+    }
+    const char *options = url.len == 0 ? NULL : memchr(url.data, '?', url.len);
+    url.len = options == NULL ? url.len : (size_t)(options - url.data);
+    if (url.len == 0 || url.len >= PATH_BYTES_MAX - 64) {
+        return err_set(err, E_INVALID, "'%s' does not name a journal",
+            verify->options->url == NULL ? "" : verify->options->url);
+    }
+    verify->path = url;
+    return OK;
+}
+
+/* The journal's own public key. A damaged identity is damage, and then no note can be checked. */
+static enum status read_identity(struct verify *verify, struct err *err)
+{
+    char path[PATH_BYTES_MAX];
+    unsigned char bytes[IDENTITY_BYTES];
+    struct identity identity;
+    const struct io *io = verify->io;
+    (void)snprintf(path, sizeof path, "%.*s/identity", SLICE_ARGS(verify->path));
+    int fd = io->open(io->context, path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path);
+    }
+    int64_t size = io->size(io->context, fd);
+    int failed = size < 0 ? (int)size : 0;
+    const char *wrong = size == IDENTITY_BYTES ? NULL : "it has not the right size";
+    if (failed == 0 && wrong == NULL) {
+        failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
+        wrong = failed == 0 ? identity_decode(bytes, &identity) : NULL;
+    }
+    (void)io->close(io->context, fd);
+    enum status status = OK;
+    if (failed != 0) {
+        status = err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path);
+    } else if (wrong != NULL) {
+        damage(verify, &(struct spot){0}, "the identity file is damaged: %s", wrong);
+    } else {
+        struct chain chain;
+        chain_init(&chain, &(struct store_head){0}, &identity.keys);
+        memcpy(verify->result.chain_id, chain.chain_id, sizeof chain.chain_id);
+        status = checkpoint_key_of(&identity.keys, &verify->key, err);
+        verify->key_known = status == OK;
+    }
+    mem_wipe(bytes, sizeof bytes);
+    mem_wipe(&identity, sizeof identity);
+    return status;
+}
+
+/* Whose notes to believe, and the one that was kept elsewhere. */
+static enum status read_trust(struct verify *verify, struct err *err)
+{
+    const struct verify_options *options = verify->options;
+    enum status status = read_identity(verify, err);
+    if (status == OK && options->public_key.len > 0) {
+        status = checkpoint_key_read(options->public_key, &verify->key, err);
+        verify->key_known = status == OK;
+    }
+    if (status != OK) {
+        return status;
+    }
+    if (verify->key_known) {
+        (void)checkpoint_key_put(verify->result.public_key, &verify->key);
+    }
+    if (options->checkpoint.len == 0) {
+        return OK;
+    }
+    if (!verify->key_known) {
+        return err_set(err, E_UNAVAILABLE,
+            "the outside checkpoint cannot be checked: the journal's key is not readable");
+    }
+    struct err wrong = {0};
+    status = checkpoint_verify(options->checkpoint, &verify->key, &verify->outside, &wrong);
+    verify->outside_given = status == OK;
+    if (status == E_CORRUPT) {
+        damage(verify, &(struct spot){0}, "against the outside checkpoint: %s", wrong.text);
+        return OK;
+    }
+    return status == OK ? OK : err_set(err, status, "the outside checkpoint is %s", wrong.text);
+}
+
+static void check_end(struct verify *verify)
+{
+    struct verify_result *result = &verify->result;
+    const struct journal_walk nowhere = {.segment = verify->segment};
+    close_batch(verify, &nowhere);
+    result->last_seq = verify->seq;
+    result->last_hash = verify->hash;
+    result->redecided = verify->redecide.redecided;
+    result->not_redecidable = verify->redecide.not_redecidable;
+    if (verify->outside_given && verify->outside.seq > verify->seq) {
+        damage(verify, &(struct spot){.segment = verify->segment, .seq = verify->seq},
+            "older than the checkpoint: it ends with entry %llu, the checkpoint covers entry %llu",
+            (unsigned long long)verify->seq, (unsigned long long)verify->outside.seq);
+    }
+}
+
+static enum status run(struct verify *verify, struct err *err)
+{
+    char path[PATH_BYTES_MAX];
+    enum status status = read_path(verify, err);
+    if (status == OK) {
+        status = read_trust(verify, err);
+    }
+    if (status != OK) {
+        return status;
+    }
+    (void)snprintf(path, sizeof path, "%.*s", SLICE_ARGS(verify->path));
+    status = journal_walk(path, verify->io, verify->mem, visit, verify, err);
+    if (status == OK && verify->status != OK) {
+        status = err_set(err, verify->status, "%s", verify->err.text);
+    }
+    if (status == OK) {
+        check_end(verify);
+        (void)report(verify, verify->result.bytes, verify->result.bytes);
+    }
+    return status;
+}
+
+enum status verify_run(
+    const struct verify_options *options, struct verify_result *ret_result, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct verify *verify = mem_zalloc(mem, 1, sizeof *verify);
+    if (verify == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    verify->options = options;
+    verify->mem = mem;
+    verify->io = options->io == NULL ? &io_system : options->io;
+    arena_init(&verify->arena, mem, CHANGE_ARENA_BYTES_MAX);
+    buf_init(&verify->scratch, mem, ENTRY_CANONICAL_BYTES_MAX);
+    redecide_init(&verify->redecide, mem);
+    enum status status = run(verify, err);
+    if (status == OK) {
+        *ret_result = verify->result;
+    }
+    redecide_release(&verify->redecide);
+    buf_release(&verify->scratch);
+    arena_release(&verify->arena);
+    mem_free(mem, verify);
+    return status;
+}

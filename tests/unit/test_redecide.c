@@ -1,0 +1,294 @@
+/*
+ * Deciding again: what the engine wrote comes out the same, what somebody else wrote does not.
+ */
+#include <stdlib.h>
+
+#include "check_c.h"
+#include "evidence/redecide.h"
+#include "store/mem.h"
+#include "workload.h"
+
+enum { STEPS = 300, LINE_BYTES_MAX = 8192 };
+
+struct world {
+    struct store *store;
+    struct workload workload;
+    struct arena arena;
+    struct buf scratch;
+    struct redecide redecide;
+    const char *from; /* replaced … */
+    const char *to;   /* … by this, in the first entry that has it */
+    uint64_t skip_until;
+    bool replaced;
+    uint64_t visited;
+    uint64_t mismatches;
+    struct err first; /* the first mismatch */
+};
+
+static int set_up(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    assert_non_null(world);
+    assert_int_equal(store_mem_new(&mem_libc, NULL, &world->store, NULL), OK);
+    workload_init(&world->workload, world->store, 42);
+    for (int i = 0; i < STEPS; i++) {
+        workload_step(&world->workload);
+    }
+    arena_init(&world->arena, &mem_libc, 1 << 20);
+    buf_init(&world->scratch, &mem_libc, 1 << 20);
+    redecide_init(&world->redecide, &mem_libc);
+    *state = world;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+    redecide_release(&world->redecide);
+    buf_release(&world->scratch);
+    arena_release(&world->arena);
+    workload_release(&world->workload);
+    assert_int_equal(world->store->ops->close(world->store, NULL), OK);
+    free(world);
+    return 0;
+}
+
+/* The entry's text, changed when it is the one to be changed. */
+static struct slice forged(struct world *world, struct slice bytes, char *line)
+{
+    const char *at = world->from == NULL || world->replaced
+                         ? NULL
+                         : memmem(bytes.data, bytes.len, world->from, strlen(world->from));
+    if (at == NULL) {
+        return bytes;
+    }
+    size_t before = (size_t)(at - bytes.data);
+    size_t cut = strlen(world->from);
+    int length = snprintf(line, LINE_BYTES_MAX, "%.*s%s%.*s", (int)before, bytes.data, world->to,
+        (int)(bytes.len - before - cut), at + cut);
+    world->replaced = true;
+    return slice_of(line, (size_t)length);
+}
+
+static bool visit(void *context, const struct entry *entry)
+{
+    struct world *world = context;
+    struct redecide_stored stored = {.squeezed = true};
+    struct entry_view view;
+    struct err err = {0};
+    char line[LINE_BYTES_MAX];
+    if (entry->seq <= world->skip_until) {
+        return true;
+    }
+    arena_clear(&world->arena);
+    struct slice bytes = forged(world, entry->bytes, line);
+    enum status status = entry_view_read(bytes, &world->arena, &world->scratch, &view, &err);
+    if (status == OK) {
+        status = redecide_entry(&world->redecide, &view, &stored, &err);
+    }
+    if (status != OK) {
+        assert_int_equal(status, E_CORRUPT);
+        world->first = world->mismatches == 0 ? err : world->first;
+        world->mismatches++;
+    }
+    world->visited++;
+    return true;
+}
+
+static void run(struct world *world)
+{
+    struct entry_range all = {0};
+    world->visited = world->mismatches = 0;
+    assert_int_equal(world->store->ops->entries(world->store, &all, visit, world, NULL), OK);
+}
+
+static void what_the_engine_decided_comes_out_the_same(void **state)
+{
+    struct world *world = *state;
+    run(world);
+    if (world->mismatches > 0) {
+        print_error("%s\n", world->first.text);
+    }
+    assert_int_equal(world->mismatches, 0);
+    assert_true(world->visited > STEPS);
+    assert_int_equal(world->redecide.redecided, world->visited);
+    assert_int_equal(world->redecide.not_redecidable, 0);
+}
+
+static bool has(void *context, const struct entry *entry)
+{
+    struct world *world = context;
+    world->replaced = world->replaced || memmem(entry->bytes.data, entry->bytes.len, world->from,
+                                             strlen(world->from)) != NULL;
+    return true;
+}
+
+static void the_workload_reaches_every_rule(void **state)
+{
+    struct world *world = *state;
+    static const char *const rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "H1", "H2",
+        "H3", "H4", "H5", "N1", "N2", "N3", "N4", "N5", "J2"};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct entry_range all = {0};
+        char text[32];
+        (void)snprintf(text, sizeof text, "\"rule\":\"%s\"", rules[i]);
+        world->from = text;
+        world->replaced = false;
+        assert_int_equal(world->store->ops->entries(world->store, &all, has, world, NULL), OK);
+        if (!world->replaced) {
+            print_error("rule %s was never applied\n", rules[i]);
+        }
+        assert_true(world->replaced);
+    }
+}
+
+/* Each is a change of one decision that leaves the entry canonical and its members agreeing. */
+static const struct {
+    const char *from;
+    const char *to;
+} forgeries[] = {
+    {"\"rule\":\"B8\"", "\"rule\":\"B3\""},
+    {"\"rule\":\"H5\"", "\"rule\":\"H3\""},
+    {"\"decision\":\"stale_fence\"", "\"decision\":\"not_found\""},
+    {"\"decided\":{\"attempt\":1", "\"decided\":{\"attempt\":2"},
+    {"\"decided\":{\"attempt\":2", "\"decided\":{\"attempt\":1"},
+    {"\"executed\":false", "\"executed\":true"},
+    {"\"executed\":true", "\"executed\":false"},
+    {"\"type\":\"execution.started\"", "\"type\":\"execution.executed\""},
+    {"\"detail\":\"held_unknown\"", "\"detail\":\"in_progress\""},
+    {"\"on_unknown\":\"takeover\",\"request\":\"begin\",\"rule\":\"B4\"",
+        "\"on_unknown\":\"hold\",\"request\":\"begin\",\"rule\":\"B4\""},
+    {"\"stored_fingerprint\":\"",
+        "\"stored_fingerprint\":\"0000000000000000000000000000000000000000"
+        "000000000000000000000000\",\"x_\":\""},
+    {"\"retained\":true},\"request\":\"seal\",\"rule\":\"H5\",\"status\":\"executed\"",
+        "\"retained\":true},\"request\":\"seal\",\"rule\":\"H5\",\"status\":\"failed\""},
+    {"\"effect_id\":\"ch_0\",\"entry_id\"", "\"effect_id\":\"ch_9\",\"entry_id\""},
+    {"\"lifecycle_state\":\"unknown\"", "\"lifecycle_state\":\"released\""},
+    {",\"fence_next\":", ",\"fence_next\":0"},
+};
+
+static void a_decision_that_was_changed_is_found(void **state)
+{
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+        redecide_release(&world->redecide);
+        redecide_init(&world->redecide, &mem_libc);
+        world->from = forgeries[i].from;
+        world->to = forgeries[i].to;
+        world->replaced = false;
+        run(world);
+        if (!world->replaced || world->mismatches == 0) {
+            print_error("%s: %s\n", forgeries[i].from, world->replaced ? "not found" : "no entry");
+        }
+        assert_true(world->replaced);
+        assert_true(world->mismatches > 0);
+    }
+}
+
+static void a_fence_that_was_granted_before_is_found(void **state)
+{
+    struct world *world = *state;
+    run(world);
+    uint64_t fence = world->redecide.fence_max;
+    redecide_release(&world->redecide);
+    redecide_init(&world->redecide, &mem_libc);
+    world->redecide.fence_max = fence; /* as if everything had been granted before */
+    run(world);
+    assert_true(world->mismatches > 0);
+    assert_non_null(strstr(world->first.text, "is not greater than"));
+}
+
+static void what_rests_on_archived_entries_is_counted_and_no_damage(void **state)
+{
+    struct world *world = *state;
+    run(world);
+    uint64_t all = world->visited;
+    for (uint64_t cut = 1; cut < all; cut += 1 + cut / 4) {
+        redecide_release(&world->redecide);
+        redecide_init(&world->redecide, &mem_libc);
+        redecide_gap(&world->redecide, cut);
+        world->skip_until = cut;
+        run(world);
+        assert_int_equal(world->mismatches, 0);
+        assert_int_equal(world->redecide.redecided + world->redecide.not_redecidable, all - cut);
+    }
+    assert_true(world->redecide.not_redecidable > 0);
+}
+
+/* Decide, compose the entry, and have it decided again. */
+static struct decision feed(struct world *world, struct chain *chain, const struct request *request,
+    const struct record *found, struct decide_moment moment)
+{
+    struct redecide_stored stored = {.squeezed = true};
+    struct decision decision = decide(found, request, moment);
+    struct entry_facts facts = {request, found, &decision, moment};
+    struct entry entry;
+    struct entry_view view;
+    struct err err = {0};
+    struct buf text;
+    buf_init(&text, &mem_libc, 8192);
+    arena_clear(&world->arena);
+    assert_int_equal(entry_compose(chain, &facts, &text, &entry), OK);
+    assert_int_equal(entry_view_read(entry.bytes, &world->arena, &world->scratch, &view, &err), OK);
+    assert_int_equal(redecide_entry(&world->redecide, &view, &stored, &err), OK);
+    buf_release(&text);
+    return decision;
+}
+
+static struct decision feed_begin(struct world *world, struct chain *chain, uint64_t i)
+{
+    struct request request = {.kind = REQUEST_BEGIN, .policy = policy_default};
+    struct decide_moment moment = {.now_ms = 1000 + (int64_t)i, .fence_next = i};
+    char key[32];
+    (void)snprintf(key, sizeof key, "k%llu", (unsigned long long)i);
+    request.key.tenant = SLICE_LIT("t");
+    request.key.key = slice_str(key);
+    assert_int_equal(record_key_seal(&request.key, NULL), OK);
+    struct decision decision = feed(world, chain, &request, NULL, moment);
+    decision.next.key.key = SLICE_LIT("k"); /* the text goes with this function; the hash counts */
+    return decision;
+}
+
+static void live_records_are_held_and_expired_ones_forgotten(void **state)
+{
+    struct world *world = *state;
+    struct chain chain = {.chain_id = "01920000-0000-7000-8000-000000000001"};
+    for (uint64_t i = 1; i <= 5000; i++) {
+        (void)feed_begin(world, &chain, i);
+    }
+    assert_int_equal(world->redecide.redecided, 5000);
+    assert_int_equal(world->redecide.count, 5000); /* P8: in progress, none expires */
+    size_t cap = world->redecide.cap;
+    for (uint64_t i = 5001; i <= 15000; i++) {
+        struct decision begun = feed_begin(world, &chain, i);
+        struct request request = {.kind = REQUEST_SEAL,
+            .operation_id = begun.next.operation_id,
+            .fence = begun.next.fence,
+            .status = RECORD_EXECUTED,
+            .policy = {.window_ms = 1}};
+        struct decide_moment moment = {.now_ms = 1000 + (int64_t)i};
+        char key[32];
+        (void)snprintf(key, sizeof key, "k%llu", (unsigned long long)i);
+        begun.next.key.key = slice_str(key);
+        (void)feed(world, &chain, &request, &begun.next, moment);
+    }
+    assert_int_equal(world->redecide.redecided, 25000);
+    assert_int_equal(world->redecide.not_redecidable, 0);
+    assert_true(world->redecide.cap <= 2 * cap);
+}
+
+#define REDECIDE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        REDECIDE_TEST(what_the_engine_decided_comes_out_the_same),
+        REDECIDE_TEST(the_workload_reaches_every_rule),
+        REDECIDE_TEST(a_decision_that_was_changed_is_found),
+        REDECIDE_TEST(a_fence_that_was_granted_before_is_found),
+        REDECIDE_TEST(what_rests_on_archived_entries_is_counted_and_no_damage),
+        REDECIDE_TEST(live_records_are_held_and_expired_ones_forgotten),
+    };
+    return cmocka_run_group_tests_name("redecide", tests, NULL, NULL);
+}
