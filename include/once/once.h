@@ -1,5 +1,5 @@
 /*
- * libonce: exactly-once effects over at-least-once delivery, in your process.
+ * once: exactly-once effects over at-least-once delivery, in your process (libonce).
  *
  *     struct once *once;
  *     struct once_error error;
@@ -42,7 +42,7 @@ enum once_result {
     ONCE_OK = 0,
     ONCE_E_UNKNOWN = -1,     /* may have happened: look (once_get) before retrying */
     ONCE_E_UNAVAILABLE = -2, /* certainly did not happen: retrying is safe */
-    ONCE_E_STALE = -3,       /* lost a race; not returned by the calls below */
+    ONCE_E_STALE = -3,       /* not the wished decision, where no answer was asked for */
     ONCE_E_INVALID = -4,     /* an argument is wrong; the text says which */
     ONCE_E_LIMIT = -5,       /* a named limit was reached; nothing happened */
     ONCE_E_CORRUPT = -6,     /* stored bytes do not check out: stop and run once verify */
@@ -104,7 +104,7 @@ struct once_options {
     const char *store;    /* "journal:./once-data" (default), "mem:" */
     const char *tenant;   /* "default" */
     int64_t lock_wait_ms; /* wait this long for another process to let go of the store; 0 */
-    int read_only;        /* look only; works beside a running writer */
+    int read_only;        /* look only; works beside a running writer. All else is E_MISUSE */
     int must_exist;       /* do not create the store */
     /* Like realloc, thread-safe; size 0 frees. NULL: the C library's. */
     void *(*resize)(void *context, void *pointer, size_t size);
@@ -126,14 +126,15 @@ struct once_begin {
     const unsigned char *fingerprint; /* 32 bytes of your own instead of a payload */
     int64_t ttl_ms;                   /* after the seal, how long duplicates are recognised; 24 h */
     int64_t lease_ms;                 /* how long the grant is presumed alive; 30 s */
-    int64_t wait_ms;                  /* when in progress, wait this long for the replay; 0 */
+    int64_t wait_ms;                  /* when in progress, wait this long for the replay; 0, at
+                                      most 60 s */
     enum once_on_unknown on_unknown;
     int retry_failed;          /* a failed operation may be tried again */
     int retry_rejected;        /* a rejected one may be tried again */
     struct once_source source; /* where the request came from */
     const char *request_id;    /* for evidence */
     const char *actor;         /* for evidence */
-    const char *trace;         /* JSON object of further trace ids, for evidence */
+    const char *trace;         /* JSON object of further trace ids, for evidence; 2 KiB at most */
 };
 
 struct once_outcome {
@@ -195,8 +196,11 @@ struct once_operation {
     unsigned char fingerprint[32]; /* keyed with the store's own key */
     struct once_outcome outcome;
     int outcome_retained;      /* the body is kept; 0 with outcome.body.size > 0: it was too large
-                                   or has been erased, and data is NULL */
-    struct once_bytes request; /* the first payload, canonical when it was JSON; may be empty */
+                                   or has been erased. outcome.body.data is NULL when it is not
+                                   kept, and where no bodies are loaded: only a replay and
+                                   once_get, once_lookup and once_wait have it */
+    struct once_bytes request; /* from the last three: the first payload, canonical when it was
+                                   JSON; empty when it was larger than 64 KiB */
 };
 
 struct once_answer {
@@ -204,12 +208,13 @@ struct once_answer {
     const char *rule; /* the row of the decision table, such as "B1" */
     int repeated;     /* the same seal, release, … again: the same answer, nothing changed */
     char operation_id[40];
-    uint64_t fence; /* to ONCE_FIRST_SEEN: show it with every further call */
+    uint64_t fence; /* to ONCE_FIRST_SEEN: show it with every further call; 0 to who holds none */
     uint32_t attempt;
     int64_t lease_expires_ms;
     int64_t retry_after_ms;                 /* to ONCE_IN_PROGRESS: when asking again makes sense */
     const struct once_operation *operation; /* the record now; NULL to a conflict or not found */
-    const char *diff; /* to a conflict of JSON payloads: RFC 6902, from the first to this one */
+    const char *diff;   /* to a conflict of JSON payloads: RFC 6902, from the first to this one */
+    int diff_truncated; /* it was longer than 16 KiB: operations are left out */
 };
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -217,13 +222,16 @@ struct once_answer {
 /* Open or create. options may be NULL. */
 ONCE_API int once_open(
     const struct once_options *options, struct once **ret_once, struct once_error *error);
-/* Finish what was submitted, flush, let go. NULL is fine. The handle is gone whatever is said. */
+/* Finish what was submitted, flush, let go. NULL is fine. The handle is gone whatever is said, so
+ * free every answer before. */
 ONCE_API int once_close(struct once *once, struct once_error *error);
 
 /* ---- one operation ------------------------------------------------------------------------- */
 /* Each blocks until the decision is on stable storage. ret_answer may be NULL where the result is
- * all you need: a decision that is not the wished one is then ONCE_E_STALE with its name. Free what
- * you get with once_answer_free. error may be NULL. */
+ * all you need, but for once_begin: a decision that is not the wished one is then ONCE_E_STALE with
+ * its name. Free what you get with once_answer_free; on failure it is NULL. error may be NULL.
+ * After ONCE_E_UNKNOWN the handle answers nothing any more: close it and open again to read the
+ * truth. */
 
 ONCE_API int once_begin(struct once *once, const struct once_begin *begin,
     struct once_answer **ret_answer, struct once_error *error);
@@ -245,12 +253,14 @@ ONCE_API void once_answer_free(struct once *once, struct once_answer *answer);
 
 /* ---- looking ------------------------------------------------------------------------------- */
 
-/* *ret_operation is NULL when there is none. Free with once_operation_free. */
+/* *ret_operation is NULL when there is none. One whose window is over may still be shown until it
+ * is swept; its window_expires_ms tells. Free with once_operation_free. */
 ONCE_API int once_get(struct once *once, const char *operation_id,
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API int once_lookup(struct once *once, const char *scope, const char *principal,
     const char *key, struct once_operation **ret_operation, struct once_error *error);
-/* Until the operation is no longer in progress, or timeout_ms are over. As once_get. */
+/* Until the operation is no longer in progress, or timeout_ms (at most 60 s) are over. As once_get.
+ * Not for a read-only handle. */
 ONCE_API int once_wait(struct once *once, const char *operation_id, int64_t timeout_ms,
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API void once_operation_free(struct once *once, struct once_operation *operation);
@@ -264,7 +274,8 @@ struct once_filter {
     size_t limit; /* 0: all */
 };
 
-/* Called for each operation, without outcome and request bodies. Return 0 to go on. */
+/* Called for each operation, without outcome and request bodies. Return 0 to go on. The operation
+ * is valid during the call, which may use the handle. */
 typedef int (*once_operation_visit)(void *context, const struct once_operation *operation);
 ONCE_API int once_iterate(struct once *once, const struct once_filter *filter,
     once_operation_visit visit, void *context, struct once_error *error);
@@ -276,7 +287,8 @@ struct once_entry {
     unsigned char hash[32];
 };
 
-/* Called for each evidence entry in order. Return 0 to go on. */
+/* Called for each evidence entry of the handle's tenant, in order. Return 0 to go on. The entry is
+ * valid during the call, which may use the handle. */
 typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
 /* operation_id NULL: all. */
 ONCE_API int once_evidence(struct once *once, const char *operation_id, uint64_t after_seq,
@@ -284,8 +296,9 @@ ONCE_API int once_evidence(struct once *once, const char *operation_id, uint64_t
 
 /* ---- without blocking ---------------------------------------------------------------------- */
 
-/* Called exactly once for each accepted call, on one of the library's threads; must not block.
- * The answer is the callback's to free; it is NULL when result is not ONCE_OK. */
+/* Called exactly once for each accepted call, on one of the library's threads; must not block, so
+ * it may submit but use none of the blocking calls. The answer is the callback's to free or keep;
+ * it is NULL when result is not ONCE_OK. */
 typedef void (*once_done)(
     void *context, int result, struct once_answer *answer, const struct once_error *error);
 

@@ -1,47 +1,50 @@
 #include "canon/jcs.h"
 
 #include "base/check.h"
+#include "canon/json_scan.h"
 #include "canon/number.h"
 
 enum {
+    ESCAPE_BYTES_MAX = 16,   /* \u001f, rounded up to what put_bytes copies in one piece */
     POINTER_SHOWN_MAX = 256, /* bytes of a JSON Pointer in an error text */
     NUMBER_SHOWN_MAX = 40,   /* bytes of a number in an error text */
 };
 
-/* The tail of the buffer while a value is written: one comparison a piece instead of a call. */
+/*
+ * Every function below takes the place to write to and returns the place behind what it wrote, or
+ * NULL when it failed; the buffer learns of it when it has to grow and at the end.
+ */
 struct writer {
-    struct buf *out;                   /* what is written to; its len is behind until settled */
-    char *at;                          /* next free byte */
+    struct buf *out;                   /* what is written to; its len lags behind */
     char *end;                         /* end of what is allocated */
     struct jcs_report report;          /* lossy numbers so far */
     const struct json_value *overflow; /* the number that has no canonical form */
 };
 
-static void settle(struct writer *w)
+static void settle(struct writer *w, const char *at)
 {
-    if (w->at != NULL) {
-        w->out->len = (size_t)(w->at - w->out->data);
-    }
+    w->out->len = at == NULL ? w->out->len : (size_t)(at - w->out->data);
 }
 
-static void attach(struct writer *w)
+static char *attach(struct writer *w)
 {
-    w->at = w->out->data == NULL ? NULL : w->out->data + w->out->len;
     w->end = w->out->data == NULL ? NULL : w->out->data + w->out->cap;
+    return w->out->data == NULL ? NULL : w->out->data + w->out->len;
 }
 
-static __attribute__((noinline)) bool grow(struct writer *w, size_t size)
+static __attribute__((noinline, cold)) char *grow(struct writer *w, const char *at, size_t size)
 {
-    settle(w);
-    enum status status = buf_reserve(w->out, size);
-    attach(w);
-    return status == OK;
+    settle(w, at);
+    if (buf_reserve(w->out, size) != OK) {
+        return NULL;
+    }
+    return attach(w);
 }
 
-/* Make sure that size bytes can be put. False when the buffer refused; it remembers why. */
-static inline bool room(struct writer *w, size_t size)
+/* Room for size bytes at the place returned. NULL when the buffer refused; it remembers why. */
+static inline char *room(struct writer *w, char *at, size_t size)
 {
-    return (size_t)(w->end - w->at) >= size || grow(w, size);
+    return (size_t)(w->end - at) >= size ? at : grow(w, at, size);
 }
 
 /* Most names and values are a few bytes long, where calling memcpy costs more than copying. */
@@ -87,131 +90,118 @@ static char *put_escaped(char *to, unsigned char c)
     return to;
 }
 
-/* How many bytes c takes in a canonical string. */
-static size_t escaped_size(unsigned char c)
+static inline bool must_escape(unsigned char c)
 {
-    if (c >= 0x20) {
-        return c == '"' || c == '\\' ? 2 : 1;
-    }
-    return c >= 0x08 && c <= 0x0d && c != 0x0b ? 2 : 6;
+    return c < 0x20 || c == '"' || c == '\\';
 }
 
-static bool write_escaped_string(struct writer *w, const char *text, size_t size)
+/* As put_bytes, where room was not made. */
+static char *write_bytes(struct writer *w, char *at, const char *bytes, size_t size)
 {
-    /* Counted first: asking for the worst case would refuse what fits near the maximum. */
-    size_t need = 2;
-    for (size_t i = 0; i < size; i++) {
-        need += escaped_size((unsigned char)text[i]);
-    }
-    if (!room(w, need)) {
-        return false;
-    }
-    char *to = w->at;
-    *to++ = '"';
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (escaped_size(c) > 1) {
-            to = put_escaped(to, c);
-        } else {
-            *to++ = (char)c;
+    at = room(w, at, size);
+    return at == NULL ? NULL : put_bytes(at, bytes, size);
+}
+
+static __attribute__((noinline)) char *write_escaped(
+    struct writer *w, char *at, const char *text, size_t size)
+{
+    const char *end = text + size;
+    at = write_bytes(w, at, "\"", 1);
+    while (at != NULL && text < end) {
+        const char *run = scan_ascii_run(text, end);
+        run += run < end && !must_escape((unsigned char)*run); /* not ASCII: goes as it is */
+        at = write_bytes(w, at, text, (size_t)(run - text));
+        text = run;
+        if (at != NULL && text < end && must_escape((unsigned char)*text)) {
+            char escaped[ESCAPE_BYTES_MAX];
+            char *to = put_escaped(escaped, (unsigned char)*text++);
+            at = write_bytes(w, at, escaped, (size_t)(to - escaped));
         }
     }
-    *to++ = '"';
-    ASSERT(to == w->at + need);
-    w->at = to;
-    return true;
+    return at == NULL ? NULL : write_bytes(w, at, "\"", 1);
 }
 
-static inline bool write_string(struct writer *w, const struct json_value *value)
+static inline char *write_string(struct writer *w, char *at, const struct json_value *value)
 {
     if (!value->verbatim) {
-        return write_escaped_string(w, value->text, value->count);
+        return write_escaped(w, at, value->text, value->count);
     }
-    if (!room(w, (size_t)value->count + 2)) {
-        return false;
+    at = room(w, at, (size_t)value->count + 2);
+    if (at == NULL) {
+        return NULL;
     }
-    *w->at = '"';
-    w->at = put_bytes(w->at + 1, value->text, value->count);
-    *w->at++ = '"';
-    return true;
+    *at = '"';
+    at = put_bytes(at + 1, value->text, value->count);
+    *at = '"';
+    return at + 1;
 }
 
-static bool write_number(struct writer *w, const struct json_value *value)
+static __attribute__((noinline)) char *write_number(
+    struct writer *w, char *at, const struct json_value *value)
 {
     char text[NUMBER_TEXT_BYTES_MAX];
-    const char *from = value->text;
-    size_t size = value->count;
-    if (!value->verbatim) {
-        bool lossy;
-        from = text;
-        size = number_put_canonical(text, json_text(value), &lossy);
-        if (size == 0) {
-            w->overflow = value;
-            return false;
-        }
-        if (lossy && w->report.lossy_count++ == 0) {
-            w->report.lossy_first = value;
-        }
+    bool lossy;
+    size_t size = number_put_canonical(text, json_text(value), &lossy);
+    if (size == 0) {
+        settle(w, at);
+        w->overflow = value;
+        return NULL;
     }
-    if (!room(w, size)) {
-        return false;
+    if (lossy && w->report.lossy_count++ == 0) {
+        w->report.lossy_first = value;
     }
-    w->at = put_bytes(w->at, from, size);
-    return true;
+    return write_bytes(w, at, text, size);
 }
 
-static bool write_word(struct writer *w, const char *word, size_t size)
-{
-    if (!room(w, size)) {
-        return false;
-    }
-    w->at = put_bytes(w->at, word, size);
-    return true;
-}
+static char *write_container(struct writer *w, char *at, const struct json_value *value);
 
-static inline bool write_char(struct writer *w, char c)
-{
-    if (!room(w, 1)) {
-        return false;
-    }
-    *w->at++ = c;
-    return true;
-}
-
-static bool write_value(struct writer *w, const struct json_value *value);
-
-static bool write_array(struct writer *w, const struct json_value *value)
-{
-    bool going = write_char(w, '[');
-    for (uint32_t i = 0; going && i < value->count; i++) {
-        going = (i == 0 || write_char(w, ',')) && write_value(w, &value->items[i]);
-    }
-    return going && write_char(w, ']');
-}
-
-static bool write_object(struct writer *w, const struct json_value *value)
-{
-    bool going = write_char(w, '{');
-    for (uint32_t i = 0; going && i < value->count; i++) {
-        const struct json_member *member = &value->members[i];
-        going = (i == 0 || write_char(w, ',')) && write_string(w, &member->name) &&
-                write_char(w, ':') && write_value(w, &member->value);
-    }
-    return going && write_char(w, '}');
-}
-
-static bool write_value(struct writer *w, const struct json_value *value)
+static inline char *write_value(struct writer *w, char *at, const struct json_value *value)
 {
     switch (value->type) {
-    case JSON_NULL: return write_word(w, "null", 4);
-    case JSON_FALSE: return write_word(w, "false", 5);
-    case JSON_TRUE: return write_word(w, "true", 4);
-    case JSON_NUMBER: return write_number(w, value);
-    case JSON_STRING: return write_string(w, value);
-    case JSON_ARRAY: return write_array(w, value);
-    case JSON_OBJECT: return write_object(w, value);
+    case JSON_NULL: return write_bytes(w, at, "null", 4);
+    case JSON_FALSE: return write_bytes(w, at, "false", 5);
+    case JSON_TRUE: return write_bytes(w, at, "true", 4);
+    case JSON_NUMBER:
+        return value->verbatim ? write_bytes(w, at, value->text, value->count)
+                               : write_number(w, at, value);
+    case JSON_STRING: return write_string(w, at, value);
+    case JSON_ARRAY:
+    case JSON_OBJECT: return write_container(w, at, value);
     }
-    return false;
+    return NULL;
+}
+
+static inline char *write_member(struct writer *w, char *at, const struct json_member *member)
+{
+    at = write_string(w, at, &member->name);
+    at = at == NULL ? NULL : room(w, at, 1);
+    if (at == NULL) {
+        return NULL;
+    }
+    *at = ':';
+    return write_value(w, at + 1, &member->value);
+}
+
+static char *write_container(struct writer *w, char *at, const struct json_value *value)
+{
+    bool object = value->type == JSON_OBJECT;
+    at = room(w, at, 2);
+    if (at == NULL) {
+        return NULL;
+    }
+    *at++ = object ? '{' : '[';
+    for (uint32_t i = 0; i < value->count; i++) {
+        at =
+            object ? write_member(w, at, &value->members[i]) : write_value(w, at, &value->items[i]);
+        at = at == NULL ? NULL : room(w, at, 1);
+        if (at == NULL) {
+            return NULL;
+        }
+        *at++ = ','; /* the last one becomes the closing bracket */
+    }
+    at -= value->count > 0;
+    *at++ = object ? '}' : ']';
+    return at;
 }
 
 static enum status fail_number(const struct json_value *root, const struct json_value *number,
@@ -230,19 +220,15 @@ enum status jcs_write(
     const struct json_value *value, struct buf *out, struct jcs_report *ret_report, struct err *err)
 {
     struct writer w = {.out = out};
-    if (buf_status(out) != OK) {
-        return err_set(err, buf_status(out), "no room for the canonical form");
-    }
-    attach(&w);
-    bool written = write_value(&w, value);
-    settle(&w);
+    char *at = buf_status(out) == OK ? write_value(&w, attach(&w), value) : NULL;
     if (w.overflow != NULL) {
         return fail_number(value, w.overflow, "is beyond the largest double", err);
     }
-    if (!written) {
+    if (at == NULL) {
         ASSERT(buf_status(out) != OK);
         return err_set(err, buf_status(out), "no room for the canonical form");
     }
+    settle(&w, at);
     if (ret_report != NULL) {
         *ret_report = w.report;
     }
@@ -253,9 +239,7 @@ void jcs_put_string(struct buf *out, struct slice text)
 {
     struct writer w = {.out = out};
     if (buf_status(out) == OK) {
-        attach(&w);
-        (void)write_escaped_string(&w, text.data, text.len);
-        settle(&w);
+        settle(&w, write_escaped(&w, attach(&w), text.data, text.len));
     }
 }
 

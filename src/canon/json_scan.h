@@ -8,9 +8,37 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 static inline bool scan_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Eight bytes with the first one lowest. */
+static inline uint64_t scan_load(const char *at)
+{
+    uint64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    bytes = __builtin_bswap64(bytes);
+#endif
+    return bytes;
+}
+
+/* The first byte that is no white space; indentation goes up to eight bytes at a time. */
+static inline const char *scan_space(const char *at, const char *end)
+{
+    while (at < end && scan_is_space(*at)) {
+        at++;
+        if (end - at >= 8) {
+            uint64_t others = scan_load(at) ^ UINT64_C(0x2020202020202020);
+            at += others == 0 ? 8 : __builtin_ctzll(others) >> 3;
+        }
+    }
+    return at;
 }
 
 static inline bool scan_is_digit(char c)
@@ -37,28 +65,39 @@ static inline size_t scan_utf8(const char *at, const char *end)
     return refused ? 0 : size;
 }
 
-/* The top bit of each byte that is a quote, a backslash, a control or not ASCII. Above the lowest
- * such byte there may be false ones, as borrows run upwards; so only the lowest counts. */
+/* The top bit of each byte that is a quote, a backslash, a control or not ASCII. For ASCII, taking
+ * one from a byte sets its top bit only if it was zero. Above the lowest such byte there may be
+ * false ones, as borrows run upwards; so only the lowest counts. */
 static inline uint64_t scan_special(uint64_t bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     const uint64_t tops = UINT64_C(0x8080808080808080);
-    uint64_t quote = bytes ^ (ones * '"');
-    uint64_t backslash = bytes ^ (ones * '\\');
-    uint64_t control = (bytes - ones * 0x20) & ~bytes;
-    return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | control | bytes) & tops;
+    uint64_t quote = (bytes ^ (ones * '"')) - ones;
+    uint64_t backslash = (bytes ^ (ones * '\\')) - ones;
+    uint64_t control = bytes - ones * 0x20;
+    return (quote | backslash | control | bytes) & tops;
 }
 
 /* The end of the run of plain bytes from `at`: ASCII but quote, backslash and controls. */
 static inline const char *scan_ascii_run(const char *at, const char *end)
 {
-    while (end - at >= 8) {
-        uint64_t bytes;
-        memcpy(&bytes, at, sizeof bytes);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        bytes = __builtin_bswap64(bytes);
+#ifdef __SSE2__
+    /* Part of every x86-64. Most strings are longer than eight bytes and shorter than sixteen. */
+    while (end - at >= 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+        __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
+        __m128i backslash = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+        /* Signed, so that what is not ASCII is below as well. */
+        __m128i below = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20));
+        int special = _mm_movemask_epi8(_mm_or_si128(below, _mm_or_si128(quote, backslash)));
+        if (special != 0) {
+            return at + __builtin_ctz((unsigned)special);
+        }
+        at += 16;
+    }
 #endif
-        uint64_t special = scan_special(bytes);
+    while (end - at >= 8) {
+        uint64_t special = scan_special(scan_load(at));
         if (special != 0) {
             return at + (__builtin_ctzll(special) >> 3);
         }

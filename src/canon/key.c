@@ -144,32 +144,28 @@ static const struct json_value *default_of(const struct field *field)
     return field->rule == OBJECT ? &no_args : field->rule == ORDINAL ? &zero : NULL;
 }
 
-static enum status check_value(const struct form *form, const struct field *field,
+static enum status check_value(const struct form *form, const struct field *field, const char *name,
     const struct json_value *value, struct err *err)
 {
-    if (value == NULL) {
-        return field->presence == OPTIONAL ? OK
-                                           : err_set(err, E_INVALID, "member \"%s/%s\" is missing",
-                                                 form->prefix, field->name);
+    if (value == NULL && field->presence == REQUIRED) {
+        return err_set(err, E_INVALID, "member \"%s/%s\" is missing", form->prefix, name);
     }
-    const char *expected = rule_broken(field->rule, value);
-    return expected == NULL ? OK
-                            : err_set(err, E_INVALID, "member \"%s/%s\" must be %s", form->prefix,
-                                  field->name, expected);
+    const char *expected = value == NULL ? NULL : rule_broken(field->rule, value);
+    if (expected != NULL) {
+        return err_set(err, E_INVALID, "member \"%s/%s\" must be %s", form->prefix, name, expected);
+    }
+    return OK;
 }
 
-/* The value a field has in the hashed object; one actor stands in for another (IDS VII.E). */
-static const struct json_value *field_value(
-    const struct json_value *object, const struct field *field, bool effective_actor)
+/* The member that gives a field its value: where one actor stands in for another, that one counts
+ * (IDS VII.E). */
+static const char *member_for(const struct json_value *object, const struct field *field)
 {
-    const struct json_value *value = NULL;
-    if (effective_actor) {
-        value = json_find(object, SLICE_LIT("effective_actor_id"));
+    const struct slice effective = SLICE_LIT("effective_actor_id");
+    if (strcmp(field->name, "actor_id") == 0 && json_find(object, effective) != NULL) {
+        return effective.data;
     }
-    if (value == NULL) {
-        value = json_find(object, slice_str(field->name));
-    }
-    return value == NULL ? default_of(field) : value;
+    return field->name;
 }
 
 /* Copy what is hashed of an object into ret_members, checked; *ret_count of them. */
@@ -183,9 +179,10 @@ static enum status collect(const struct form *form, const struct json_value *obj
         if (field->rule == IGNORED) {
             continue;
         }
-        bool actor = strcmp(field->name, "actor_id") == 0;
-        const struct json_value *value = field_value(object, field, actor);
-        status = check_value(form, field, value, err);
+        const char *name = member_for(object, field);
+        const struct json_value *value = json_find(object, slice_str(name));
+        value = value == NULL ? default_of(field) : value;
+        status = check_value(form, field, name, value, err);
         if (status == OK && value != NULL) {
             ASSERT(count < HASHED_MAX);
             ret_members[count++] =

@@ -457,11 +457,42 @@ size_t number_put_double(char ret_text[NUMBER_TEXT_BYTES_MAX], double value)
     return put_ecmascript(ret_text, value < 0, d.digits, d.count, d.point);
 }
 
+/*
+ * Amounts such as 497.50: at most 15 digits, no exponent and not below one. These lose the zeros at
+ * their end and are else canonical as they stand. Returns 0 for everything else.
+ */
+static size_t put_amount(char *ret_text, struct slice text)
+{
+    size_t sign = text.data[0] == '-';
+    if (text.len > sign + DOUBLE_DIGITS + 1 || text.data[sign] == '0') {
+        return 0;
+    }
+    size_t point = 0;
+    for (size_t i = sign; i < text.len; i++) {
+        if (text.data[i] == '.') {
+            point = i;
+        } else if (text.data[i] > '9') {
+            return 0; /* an exponent */
+        }
+    }
+    size_t size = text.len;
+    while (point > 0 && text.data[size - 1] == '0') {
+        size--;
+    }
+    size -= point > 0 && size - 1 == point;
+    memcpy(ret_text, text.data, size);
+    return point > 0 ? size : 0;
+}
+
 size_t number_put_canonical(
     char ret_text[NUMBER_TEXT_BYTES_MAX], struct slice text, bool *ret_lossy)
 {
-    struct decimal d = scan(text);
     *ret_lossy = false;
+    size_t size = put_amount(ret_text, text);
+    if (size > 0) {
+        return size;
+    }
+    struct decimal d = scan(text);
     /* Away from the ends of the range, 15 digits survive: no other decimal as short reads as the
      * same double, so the digits written are the shortest already. */
     bool survives = !d.cut && d.count <= DOUBLE_DIGITS && d.point > -300 && d.point < 300;

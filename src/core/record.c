@@ -391,6 +391,8 @@ static void take_body(struct reader *reader, struct body_ref *ret_body)
         ret_body->bytes = take_varint(reader);
         ret_body->place = take_varint(reader);
         ret_body->retained = (flags & 2) != 0;
+        /* A body that is neither kept nor has bytes is no body, and that has its own spelling. */
+        reader->failed = reader->failed || (ret_body->bytes == 0 && !ret_body->retained);
     }
 }
 

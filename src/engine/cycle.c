@@ -18,8 +18,9 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     struct digest hash;
     const struct record *record; /* NULL: absent */
-    struct slice request_body; /* bytes that came with it in this batch; the store has no place … */
-    struct slice outcome_body; /* … for them before the commit */
+    struct slice request_body;   /* the record's, when this batch brought it: the store does not
+                                    have it yet */
+    struct slice outcome_body;   /* likewise */
 };
 
 enum status cycle_init(
@@ -206,15 +207,13 @@ static enum status compose(struct cycle *cycle, struct engine_call *call,
     return status;
 }
 
-/* The bytes of a body, from the batch when they came with it, otherwise from the store. */
-static enum status fetch_body(struct cycle *cycle, const struct body_ref *body, struct slice fresh,
-    struct arena *arena, struct slice *ret_bytes, struct err *err)
+/* A body from the store, or from the call of this batch that brought it (E2). */
+static enum status fetch_body(struct cycle *cycle, struct engine_call *call,
+    const struct body_ref *body, struct slice brought, struct slice *ret_bytes, struct err *err)
 {
-    if (fresh.len > 0) {
-        enum status status = arena_copy(arena, fresh, ret_bytes);
-        return status == OK ? OK : err_set(err, status, "out of memory for the answer");
-    }
-    return cycle->store->ops->body(cycle->store, body, arena, ret_bytes, err);
+    return brought.len > 0
+               ? arena_copy(call->arena, brought, ret_bytes)
+               : cycle->store->ops->body(cycle->store, body, call->arena, ret_bytes, err);
 }
 
 /* Fetch what the answer needs besides the record. */
@@ -222,16 +221,31 @@ static enum status fetch_bodies(struct cycle *cycle, struct engine_call *call, s
 {
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
-    bool unused;
+    bool fresh;
     if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
-        struct slice fresh = seen_of(cycle, &record->key.hash, &unused)->outcome_body;
-        return fetch_body(cycle, &record->outcome.body, fresh, call->arena, &call->outcome, err);
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->outcome_body;
+        return fetch_body(cycle, call, &record->outcome.body, brought, &call->outcome, err);
     }
     if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
-        struct slice fresh = seen_of(cycle, &record->key.hash, &unused)->request_body;
-        return fetch_body(cycle, &record->request, fresh, call->arena, &call->first_body, err);
+        struct slice brought = seen_of(cycle, &record->key.hash, &fresh)->request_body;
+        return fetch_body(cycle, call, &record->request, brought, &call->first_body, err);
     }
     return OK;
+}
+
+/* What the batch knows of the key from now on. A new operation brings its own bodies or none. */
+static void remember(struct cycle *cycle, const struct engine_call *call, const struct record *next,
+    const struct change *change)
+{
+    bool fresh;
+    struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
+    seen->record = next;
+    if (call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1) {
+        seen->request_body = change->request_body;
+    }
+    if (change->kind == CHANGE_PUT) {
+        seen->outcome_body = change->outcome_body;
+    }
 }
 
 /* Failures of one call that leave the batch as it was; all others end the batch. */
@@ -306,14 +320,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     *next = call->decision.next;
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
-        bool fresh;
-        struct cycle_seen *seen = seen_of(cycle, &next->key.hash, &fresh);
-        seen->record = next;
-        if (call->decision.change == CHANGE_PUT) {
-            bool first = ret_change->request_body.len > 0;
-            seen->request_body = first ? ret_change->request_body : seen->request_body;
-            seen->outcome_body = ret_change->outcome_body;
-        }
+        remember(cycle, call, next, ret_change);
     }
     call->decision.next = answer;
     return OK;

@@ -161,6 +161,11 @@ static void canonical_text_agrees_with_the_way_through_a_double(void **state)
         uint64_t digits = random_next(&random) >> (r % 64);
         int size = snprintf(text, sizeof text, "%s%llue%d", r & 64 ? "-" : "",
             (unsigned long long)digits, (int)(r >> 32) % 640 - 320);
+        if (r & 128) { /* an amount, with some zeros at its end */
+            size = snprintf(text, sizeof text, "%s%llu.%llu%.*s", r & 64 ? "-" : "",
+                (unsigned long long)digits % 100000, (unsigned long long)(digits >> 20),
+                (int)(r >> 40 & 3), "000");
+        }
         struct slice number = slice_of(text, (size_t)size);
         double value;
         bool lossy;

@@ -1,0 +1,62 @@
+/*
+ * call: one request from the public structs to the engine and back to an answer.
+ *
+ * Promises:  what a caller got wrong is said by name, before anything happens. Everything that an
+ *            answer to a change needs is allocated before the engine hears of it, so that E_NOMEM
+ *            always means that nothing happened; a replay's bytes are allocated after, which is
+ *            harmless, as a replay changes nothing.
+ * Ownership: a call owns its copies until lib_call_release. Unless it copies, the caller's strings
+ *            must live until the engine has answered.
+ */
+#ifndef ONCE_LIB_CALL_H
+#define ONCE_LIB_CALL_H
+
+#include "lib/handle.h"
+
+/* How a fingerprint was computed. Values are on disk: never renumber. */
+enum fingerprint_version {
+    FINGERPRINT_CANONICAL = 1, /* SHA-256 of the canonical JSON */
+    FINGERPRINT_RAW = 2,       /* SHA-256 of the bytes: no JSON, or JSON that would be lossy */
+    FINGERPRINT_OWN = 3,       /* the caller's own 32 bytes */
+};
+
+struct lib_call {
+    struct engine_call engine; /* first, so that the engine's pointer is ours */
+    struct once *once;
+    bool copies;          /* the caller's strings may go before the answer comes */
+    struct arena inputs;  /* what was derived or copied from the caller's structs */
+    struct arena answers; /* what the engine answers with */
+    void *reserve;        /* room for the answer to any change */
+    size_t reserve_bytes; /* its size */
+    once_done done;       /* once_submit's */
+    void *done_context;
+};
+
+/* The names of a text and of the limit on it, for refusals. */
+struct text_rule {
+    const char *name;
+    const char *limit_name;
+    size_t bytes_max;
+};
+
+/* Check, derive, reserve. On failure nothing is held. */
+enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
+    bool copies, struct err *err) MUST_CHECK;
+void lib_call_release(struct lib_call *call);
+/* Make the answer out of what the engine said. With ret_answer NULL only see whether the decision
+ * is the wished one; E_STALE when it is not. */
+enum status lib_call_answer(
+    struct lib_call *call, struct once_answer **ret_answer, struct err *err) MUST_CHECK;
+
+/* The parts of lib_call_init that have a file of their own. */
+enum status call_take_text(struct lib_call *call, struct text_rule rule, const char *text,
+    struct slice *ret_text, struct err *err) MUST_CHECK;
+enum status call_take_bytes(struct lib_call *call, const char *name, struct once_bytes bytes,
+    struct slice *ret_bytes, struct err *err) MUST_CHECK;
+enum status call_take_payload(
+    struct lib_call *call, const struct once_begin *begin, struct err *err) MUST_CHECK;
+/* Trace ids as one canonical object: the given members and request_id. */
+enum status call_take_trace(
+    struct lib_call *call, const char *trace, const char *request_id, struct err *err) MUST_CHECK;
+
+#endif

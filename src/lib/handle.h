@@ -1,0 +1,42 @@
+/*
+ * handle: what stands behind struct once, shared by the files of libonce.
+ *
+ * A handle is either a writer, which talks to an engine only, or read-only, which looks at a store
+ * of its own under a lock. Never both: two readers of one journal in one process would not see the
+ * same moment.
+ *
+ * Ownership: everything a handle hands out comes from its allocator and is freed through it.
+ * Threads:   any number, but for handle_free.
+ */
+#ifndef ONCE_LIB_HANDLE_H
+#define ONCE_LIB_HANDLE_H
+
+#include <pthread.h>
+
+#include "base/limits.h"
+#include "engine/engine.h"
+#include "once/once.h"
+
+struct once {
+    struct mem mem;         /* what everything is allocated with */
+    struct engine *engine;  /* NULL: the handle is read-only */
+    struct store *store;    /* read-only: its own; the engine owns it otherwise */
+    pthread_mutex_t lock;   /* over the read-only store and settled_count */
+    pthread_cond_t settled; /* settled_count moved; waits on the monotonic clock */
+    uint64_t settled_count; /* operations that stopped being in progress through this handle */
+    struct slice tenant;    /* whose records this handle sees (P9) */
+    char tenant_text[LIMIT_TENANT_BYTES_MAX + 1];
+};
+
+/* Tell the caller: fills error, which may be NULL, and returns the once_result of the status. A
+ * status without text gets one. */
+int handle_say(struct once_error *error, enum status status, const struct err *err);
+/* E_MISUSE unless the handle may change things. */
+enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
+/* Wake those in once_wait: something is no longer in progress. */
+void handle_settled(struct once *once);
+
+/* E_INVALID when it is not UTF-8: it could not be written into evidence. */
+enum status text_is_utf8(const char *name, struct slice text, struct err *err) MUST_CHECK;
+
+#endif

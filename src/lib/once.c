@@ -1,0 +1,329 @@
+#include "once/once.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "lib/call.h"
+
+static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
+static_assert((int)ONCE_E_UNKNOWN == (int)E_UNKNOWN, "public numbers");
+static_assert((int)ONCE_E_MISUSE == (int)E_MISUSE, "public numbers");
+static_assert(sizeof((struct once_error *)0)->text == ERR_TEXT_BYTES_MAX, "texts are copied whole");
+
+/* ---- what all files of the library share --------------------------------------------------- */
+
+int handle_say(struct once_error *error, enum status status, const struct err *err)
+{
+    if (error == NULL) {
+        return (int)status;
+    }
+    memset(error, 0, sizeof *error);
+    error->result = (int)status;
+    if (status == OK) {
+        return ONCE_OK;
+    }
+    if (err != NULL && err->text[0] != '\0') {
+        memcpy(error->text, err->text, sizeof error->text);
+        memcpy(error->hint, err->hint, sizeof error->hint);
+    } else {
+        const char *text = status == E_NOMEM ? "out of memory" : status_name(status);
+        memcpy(error->text, text, strlen(text) + 1);
+    }
+    return (int)status;
+}
+
+enum status handle_writes(const struct once *once, struct err *err)
+{
+    if (once == NULL) {
+        return err_set(err, E_MISUSE, "once is NULL");
+    }
+    return once->engine == NULL ? err_set(err, E_MISUSE, "the store was opened read-only") : OK;
+}
+
+void handle_settled(struct once *once)
+{
+    (void)pthread_mutex_lock(&once->lock);
+    once->settled_count++;
+    (void)pthread_cond_broadcast(&once->settled);
+    (void)pthread_mutex_unlock(&once->lock);
+}
+
+enum status text_is_utf8(const char *name, struct slice text, struct err *err)
+{
+    return text_utf8(text) ? OK : err_set(err, E_INVALID, "%s is not valid UTF-8", name);
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static enum status take_tenant(struct once *once, const char *tenant, struct err *err)
+{
+    struct slice text = slice_str(tenant == NULL || tenant[0] == '\0' ? "default" : tenant);
+    if (text.len > LIMIT_TENANT_BYTES_MAX) {
+        return err_set(err, E_INVALID, "tenant is %zu bytes long, more than tenant_bytes_max (%d)",
+            text.len, LIMIT_TENANT_BYTES_MAX);
+    }
+    memcpy(once->tenant_text, text.data, text.len);
+    once->tenant = slice_of(once->tenant_text, text.len);
+    return text_is_utf8("tenant", once->tenant, err);
+}
+
+static enum status open_store(
+    struct once *once, const struct once_options *options, struct err *err)
+{
+    if (options->lock_wait_ms < 0) {
+        return err_set(err, E_INVALID, "lock_wait_ms must be positive");
+    }
+    struct store_options store_options = {
+        .mem = &once->mem,
+        .read_only = options->read_only != 0,
+        .must_exist = options->must_exist != 0 || options->read_only != 0,
+        .lock_wait_ms = options->lock_wait_ms,
+    };
+    const char *url = options->store == NULL ? "journal:./once-data" : options->store;
+    struct store *store;
+    enum status status = store_open(url, &store_options, &store, err);
+    if (status != OK || store_options.read_only) {
+        once->store = status == OK ? store : NULL;
+        return status;
+    }
+    struct engine_options engine_options = {.mem = &once->mem};
+    return engine_new(store, &engine_options, &once->engine, err);
+}
+
+/* Monotonic, because the wall clock is set by people in the middle of a wait. */
+static enum status init_locks(struct once *once, struct err *err)
+{
+    pthread_condattr_t attributes;
+    int fault = pthread_condattr_init(&attributes);
+    if (fault == 0) {
+        fault = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        fault = fault == 0 ? pthread_cond_init(&once->settled, &attributes) : fault;
+        (void)pthread_condattr_destroy(&attributes);
+    }
+    if (fault != 0) {
+        return err_errno(err, E_UNAVAILABLE, fault, "cannot make a condition variable");
+    }
+    fault = pthread_mutex_init(&once->lock, NULL);
+    if (fault != 0) {
+        (void)pthread_cond_destroy(&once->settled);
+        return err_errno(err, E_UNAVAILABLE, fault, "cannot make a lock");
+    }
+    return OK;
+}
+
+static void free_handle(struct once *once)
+{
+    struct mem mem = once->mem;
+    (void)pthread_cond_destroy(&once->settled);
+    (void)pthread_mutex_destroy(&once->lock);
+    mem_free(&mem, once);
+}
+
+static enum status new_handle(
+    const struct once_options *options, struct once **ret_once, struct err *err)
+{
+    struct mem mem = mem_libc;
+    if (options->resize != NULL) {
+        mem = (struct mem){.resize = options->resize, .context = options->resize_context};
+    }
+    struct once *once = mem_zalloc(&mem, 1, sizeof *once);
+    if (once == NULL) {
+        return E_NOMEM;
+    }
+    once->mem = mem;
+    enum status status = init_locks(once, err);
+    if (status != OK) {
+        mem_free(&mem, once);
+        return status;
+    }
+    status = take_tenant(once, options->tenant, err);
+    status = status == OK ? open_store(once, options, err) : status;
+    if (status != OK) {
+        free_handle(once);
+        return status;
+    }
+    *ret_once = once;
+    return OK;
+}
+
+int once_open(const struct once_options *options, struct once **ret_once, struct once_error *error)
+{
+    static const struct once_options options_default = {0};
+    struct err err = {0};
+    if (ret_once == NULL) {
+        return handle_say(error, err_set(&err, E_MISUSE, "ret_once is NULL"), &err);
+    }
+    *ret_once = NULL;
+    enum status status = new_handle(options == NULL ? &options_default : options, ret_once, &err);
+    return handle_say(error, status, &err);
+}
+
+int once_close(struct once *once, struct once_error *error)
+{
+    struct err err = {0};
+    enum status status = OK;
+    if (once != NULL) {
+        status = once->engine != NULL ? engine_free(once->engine, &err)
+                                      : once->store->ops->close(once->store, &err);
+        free_handle(once);
+    }
+    return handle_say(error, status, &err);
+}
+
+/* ---- one operation ------------------------------------------------------------------------- */
+
+/* Submit, wait, answer. */
+static enum status run(struct once *once, const struct once_call *what,
+    struct once_answer **ret_answer, struct err *err)
+{
+    struct lib_call call;
+    enum status status = lib_call_init(&call, once, what, false, err);
+    if (status != OK) {
+        return status;
+    }
+    status = engine_do(once->engine, &call.engine);
+    if (status == OK) {
+        status = lib_call_answer(&call, ret_answer, err);
+    } else {
+        *err = call.engine.err;
+    }
+    lib_call_release(&call);
+    return status;
+}
+
+static int do_call(struct once *once, const struct once_call *what, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    struct err err = {0};
+    if (ret_answer != NULL) {
+        *ret_answer = NULL;
+    }
+    return handle_say(error, run(once, what, ret_answer, &err), &err);
+}
+
+int once_begin(struct once *once, const struct once_begin *begin, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    if (ret_answer == NULL) {
+        struct err err = {0};
+        return handle_say(
+            error, err_set(&err, E_MISUSE, "ret_answer is NULL: the grant would be lost"), &err);
+    }
+    return do_call(once, &(struct once_call){.begin = begin}, ret_answer, error);
+}
+
+int once_seal(struct once *once, const struct once_seal *seal, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    return do_call(once, &(struct once_call){.seal = seal}, ret_answer, error);
+}
+
+int once_release(struct once *once, const struct once_hold *hold, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    return do_call(once, &(struct once_call){.release = hold}, ret_answer, error);
+}
+
+int once_unknown(struct once *once, const struct once_hold *hold, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    return do_call(once, &(struct once_call){.unknown = hold}, ret_answer, error);
+}
+
+int once_renew(struct once *once, const struct once_hold *hold, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    return do_call(once, &(struct once_call){.renew = hold}, ret_answer, error);
+}
+
+int once_resolve(struct once *once, const struct once_resolve *resolve,
+    struct once_answer **ret_answer, struct once_error *error)
+{
+    return do_call(once, &(struct once_call){.resolve = resolve}, ret_answer, error);
+}
+
+void once_answer_free(struct once *once, struct once_answer *answer)
+{
+    if (answer != NULL) {
+        mem_free(&once->mem, answer);
+    }
+}
+
+/* ---- without blocking ---------------------------------------------------------------------- */
+
+/* The engine's completion of a submitted call. */
+static void submitted_done(struct engine_call *engine_call)
+{
+    struct lib_call *call = (struct lib_call *)(void *)engine_call;
+    struct err err = call->engine.err;
+    struct once_answer *answer = NULL;
+    struct once_error error;
+    enum status status = err.status;
+    if (status == OK) {
+        status = lib_call_answer(call, &answer, &err);
+    }
+    (void)handle_say(&error, status, &err);
+    call->done(call->done_context, error.result, answer, &error);
+    const struct mem *mem = &call->once->mem;
+    lib_call_release(call);
+    mem_free(mem, call);
+}
+
+static enum status submit(
+    struct once *once, const struct once_call *what, once_done done, void *context, struct err *err)
+{
+    enum status status = handle_writes(once, err);
+    if (status != OK) {
+        return status;
+    }
+    if (what == NULL || done == NULL) {
+        return err_set(err, E_MISUSE, "%s is NULL", what == NULL ? "call" : "done");
+    }
+    struct lib_call *call = mem_alloc(&once->mem, sizeof *call);
+    if (call == NULL) {
+        return E_NOMEM;
+    }
+    status = lib_call_init(call, once, what, true, err);
+    if (status == OK) {
+        call->done = done;
+        call->done_context = context;
+        call->engine.done = submitted_done;
+        status = engine_submit(once->engine, &call->engine, err);
+        if (status == OK) {
+            return OK; /* the call belongs to the engine now */
+        }
+        lib_call_release(call);
+    }
+    mem_free(&once->mem, call);
+    return status;
+}
+
+int once_submit(struct once *once, const struct once_call *call, once_done done, void *context,
+    struct once_error *error)
+{
+    struct err err = {0};
+    return handle_say(error, submit(once, call, done, context, &err), &err);
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+const char *once_decision_name(enum once_decision decision)
+{
+    return decision_name((enum decision_kind)decision);
+}
+
+const char *once_status_name(enum once_status status)
+{
+    return record_status_name((enum record_status)status);
+}
+
+const char *once_result_name(int result)
+{
+    return status_name((enum status)result);
+}
+
+const char *once_version(void)
+{
+    return ONCE_VERSION;
+}

@@ -1,0 +1,344 @@
+/*
+ * The decision: the rows of its table as sentences, for the reader. test_decide_all.c has the rest:
+ * every state and every history, against a model.
+ */
+#include <string.h>
+
+#include "cases.h"
+#include "check_c.h"
+#include "core/decide.h"
+#include "model.h"
+
+static struct decision decide_at(
+    const struct record *found, const struct request *request, int64_t now_ms)
+{
+    return decide(found, request, (struct decide_moment){.now_ms = now_ms, .fence_next = 60});
+}
+
+static void a_new_key_is_granted(void **state)
+{
+    (void)state;
+    struct request request = begin_request();
+    struct decision said = decide_at(NULL, &request, START_MS);
+    assert_string_equal(said.rule, "B1");
+    assert_int_equal(said.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(said.change, CHANGE_PUT);
+    assert_int_equal(said.next.status, RECORD_IN_PROGRESS);
+    assert_int_equal(said.next.fence, 60);
+    assert_int_equal(said.next.attempt, 1);
+    assert_int_equal(said.next.version, 1);
+    assert_int_equal(said.next.lease_expires_ms, START_MS + LEASE_MS);
+    assert_int_equal(said.next.window_expires_ms, 0);
+}
+
+static void a_key_whose_window_is_over_is_a_new_operation(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_EXECUTED);
+    struct request request = begin_request();
+    request.fingerprint = print_b;
+    struct decision said = decide_at(&found, &request, START_MS + WINDOW_MS);
+    assert_string_equal(said.rule, "B1");
+    assert_int_equal(said.next.attempt, 1);
+    assert_int_equal(said.next.version, found.version + 1);
+    assert_false(op_id_equal(&said.next.operation_id, &found.operation_id));
+    said = decide_at(&found, &request, START_MS + WINDOW_MS - 1);
+    assert_string_equal(said.rule, "B2");
+}
+
+static void another_payload_is_refused_before_anything_else_is_said(void **state)
+{
+    (void)state;
+    for (int status = RECORD_IN_PROGRESS; status <= RECORD_COMPENSATED; status++) {
+        struct record found = shape((enum record_status)status);
+        struct request request = begin_request();
+        request.fingerprint = print_b;
+        request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+        request.policy.retry_failed = request.policy.retry_rejected = true;
+        struct decision said = decide_at(&found, &request, START_MS + LEASE_MS);
+        assert_string_equal(said.rule, "B2");
+        assert_int_equal(said.change, CHANGE_TOUCH);
+        said.next.duplicates--;
+        assert_true(model_same_record(&found, &said.next));
+    }
+}
+
+static void a_duplicate_of_a_running_operation_hears_in_progress(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    struct request request = begin_request();
+    request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+    struct decision said = decide_at(&found, &request, START_MS + LEASE_MS - 1);
+    assert_string_equal(said.rule, "B3");
+    assert_int_equal(said.kind, DECISION_IN_PROGRESS);
+    assert_int_equal(said.next.duplicates, 5);
+}
+
+static void a_lease_that_is_over_means_unknown_not_free(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    struct request request = begin_request();
+    struct decision said = decide_at(&found, &request, START_MS + LEASE_MS);
+    assert_string_equal(said.rule, "B5");
+    assert_int_equal(said.kind, DECISION_HELD_UNKNOWN);
+    assert_int_equal(said.next.status, RECORD_UNKNOWN);
+    assert_int_equal(said.next.fence, FENCE);
+    assert_true(slice_is(said.next.reason, "lease_expired"));
+}
+
+static void unknown_is_held_unless_the_policy_takes_over(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_UNKNOWN);
+    struct request request = begin_request();
+    assert_string_equal(decide_at(&found, &request, INT64_MAX - 1000).rule, "B5");
+    request.policy.on_unknown = ON_UNKNOWN_RECONCILE;
+    assert_string_equal(decide_at(&found, &request, START_MS).rule, "B5");
+    request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+    struct decision said = decide_at(&found, &request, START_MS);
+    assert_string_equal(said.rule, "B4");
+    assert_int_equal(said.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(said.next.fence, 60);
+    assert_int_equal(said.next.attempt, 4);
+    assert_true(op_id_equal(&said.next.operation_id, &found.operation_id));
+}
+
+static void what_was_released_may_be_tried_again(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_RELEASED);
+    struct request request = begin_request();
+    struct decision said = decide_at(&found, &request, START_MS + 1);
+    assert_string_equal(said.rule, "B6");
+    assert_int_equal(said.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(said.next.attempt, 4);
+    assert_int_equal(said.next.fence, 60);
+}
+
+static void a_failure_is_final_unless_the_policy_tries_again(void **state)
+{
+    (void)state;
+    struct record failed = shape(RECORD_FAILED);
+    struct record rejected = shape(RECORD_REJECTED);
+    struct request request = begin_request();
+    assert_string_equal(decide_at(&failed, &request, START_MS).rule, "B8");
+    request.policy.retry_rejected = true;
+    assert_string_equal(decide_at(&failed, &request, START_MS).rule, "B8");
+    struct decision said = decide_at(&rejected, &request, START_MS);
+    assert_string_equal(said.rule, "B7");
+    assert_int_equal(said.next.outcome.body.bytes, 0);
+    assert_int_equal(said.next.sealed_ms, 0);
+}
+
+static void a_sealed_operation_is_replayed(void **state)
+{
+    (void)state;
+    for (int status = RECORD_EXECUTED; status <= RECORD_COMPENSATED; status++) {
+        struct record found = shape((enum record_status)status);
+        struct request request = begin_request();
+        struct decision said = decide_at(&found, &request, START_MS + WINDOW_MS - 1);
+        assert_string_equal(said.rule, "B8");
+        assert_int_equal(said.kind, DECISION_DUPLICATE_REPLAYED);
+        assert_true(model_same_outcome(&said.next.outcome, &found.outcome));
+    }
+}
+
+static void the_window_counts_from_the_seal(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    struct request request = holder_request(REQUEST_SEAL, &found);
+    struct decision said = decide_at(&found, &request, START_MS + 5);
+    assert_string_equal(said.rule, "H5");
+    assert_int_equal(said.next.sealed_ms, START_MS + 5);
+    assert_int_equal(said.next.window_expires_ms, START_MS + 5 + WINDOW_MS);
+    request.policy.window_ms = WINDOW_MS_OTHER;
+    said = decide_at(&found, &request, START_MS + 5);
+    assert_int_equal(said.next.window_expires_ms, START_MS + 5 + WINDOW_MS_OTHER);
+}
+
+static void the_holder_may_seal_long_after_its_lease(void **state)
+{
+    (void)state;
+    struct record running = shape(RECORD_IN_PROGRESS);
+    struct record unknown = shape(RECORD_UNKNOWN);
+    struct request request = holder_request(REQUEST_SEAL, &running);
+    assert_int_equal(decide_at(&running, &request, START_MS + 99999).kind, DECISION_SEALED);
+    assert_int_equal(decide_at(&unknown, &request, START_MS + 99999).kind, DECISION_SEALED);
+}
+
+static void another_fence_changes_nothing(void **state)
+{
+    (void)state;
+    static const enum request_kind kinds[] = {
+        REQUEST_SEAL, REQUEST_RELEASE, REQUEST_UNKNOWN, REQUEST_RENEW};
+    for (int status = RECORD_IN_PROGRESS; status <= RECORD_COMPENSATED; status++) {
+        for (size_t i = 0; i < 4; i++) {
+            struct record found = shape((enum record_status)status);
+            struct request request = holder_request(kinds[i], &found);
+            request.fence = FENCE - 1;
+            struct decision said = decide_at(&found, &request, START_MS);
+            assert_string_equal(said.rule, "H2");
+            assert_int_equal(said.kind, DECISION_STALE_FENCE);
+            assert_int_equal(said.change, CHANGE_NONE);
+        }
+    }
+}
+
+static void a_seal_is_final_and_the_same_seal_again_is_fine(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_EXECUTED);
+    struct request request = holder_request(REQUEST_SEAL, &found);
+    struct decision said = decide_at(&found, &request, START_MS + 1);
+    assert_int_equal(said.kind, DECISION_SEALED);
+    assert_true(said.repeated);
+    assert_int_equal(said.change, CHANGE_NONE);
+    for (int which = 1; which <= 5; which++) {
+        request.outcome = outcome_of(which);
+        said = decide_at(&found, &request, START_MS + 1);
+        assert_string_equal(said.rule, "H3");
+        assert_int_equal(said.kind, DECISION_ALREADY_SEALED);
+        assert_true(model_same_record(&said.next, &found));
+    }
+}
+
+static void who_released_has_given_up_the_right_to_seal(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_RELEASED);
+    struct request seal = holder_request(REQUEST_SEAL, &found);
+    struct request release = holder_request(REQUEST_RELEASE, &found);
+    assert_int_equal(decide_at(&found, &seal, START_MS).kind, DECISION_STALE_FENCE);
+    struct decision said = decide_at(&found, &release, START_MS);
+    assert_string_equal(said.rule, "H4");
+    assert_true(said.repeated);
+}
+
+static void an_operator_settles_what_is_unknown_and_not_what_runs(void **state)
+{
+    (void)state;
+    struct record running = shape(RECORD_IN_PROGRESS);
+    struct record unknown = shape(RECORD_UNKNOWN);
+    struct request request = holder_request(REQUEST_RESOLVE, &running);
+    assert_string_equal(decide_at(&running, &request, START_MS + LEASE_MS - 1).rule, "N4");
+    assert_string_equal(decide_at(&running, &request, START_MS + LEASE_MS).rule, "N5");
+    struct decision said = decide_at(&unknown, &request, START_MS);
+    assert_string_equal(said.rule, "N5");
+    assert_int_equal(said.next.status, RECORD_EXECUTED);
+    request.status = RECORD_RELEASED;
+    said = decide_at(&unknown, &request, START_MS);
+    assert_int_equal(said.next.status, RECORD_RELEASED);
+    assert_int_equal(said.next.sealed_ms, 0);
+    assert_int_equal(said.next.outcome.body.bytes, 0);
+}
+
+static void the_janitor_only_turns_what_ran_out_into_unknown(void **state)
+{
+    (void)state;
+    for (int status = RECORD_IN_PROGRESS; status <= RECORD_COMPENSATED; status++) {
+        struct record found = shape((enum record_status)status);
+        struct request request = holder_request(REQUEST_LEASE_OVER, &found);
+        assert_string_equal(decide_at(&found, &request, START_MS + LEASE_MS - 1).rule, "J3");
+        const char *rule = status == RECORD_IN_PROGRESS ? "J2" : "J3";
+        assert_string_equal(decide_at(&found, &request, START_MS + LEASE_MS).rule, rule);
+    }
+    struct record found = shape(RECORD_IN_PROGRESS);
+    struct request request = holder_request(REQUEST_LEASE_OVER, &found);
+    assert_string_equal(decide_at(NULL, &request, START_MS).rule, "J1");
+}
+
+static void assert_refused(const struct request *request, const char *text)
+{
+    struct err err = {0};
+    assert_int_equal(request_check(request, &err), E_INVALID);
+    if (strstr(err.text, text) == NULL) {
+        fail_msg("'%s' does not say '%s'", err.text, text);
+    }
+}
+
+static void a_request_outside_its_limits_is_refused_by_name(void **state)
+{
+    (void)state;
+    static char long_text[300];
+    memset(long_text, 'x', sizeof long_text);
+    struct request request = begin_request();
+    assert_int_equal(request_check(&request, NULL), OK);
+    request.policy.lease_ms = 9;
+    assert_refused(&request, "lease is 9ms, outside of 10ms");
+    request.policy.lease_ms = LEASE_MS;
+    request.policy.window_ms = 0;
+    assert_refused(&request, "ttl");
+    request.policy.window_ms = INT64_MAX; /* now + window would overflow */
+    assert_refused(&request, "ttl");
+    request.policy.window_ms = WINDOW_MS;
+    request.source.id = slice_of(long_text, 256);
+    assert_refused(&request, "source_id_bytes_max (255)");
+    request.source.id = SLICE_LIT("\xff");
+    assert_refused(&request, "source_id is not valid UTF-8");
+}
+
+static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    static const struct {
+        enum record_status status;
+        bool seal;
+        bool resolve;
+    } rows[] = {{RECORD_EXECUTED, true, true}, {RECORD_FAILED, true, true},
+        {RECORD_REJECTED, true, false}, {RECORD_RELEASED, false, true}, {0, false, false},
+        {RECORD_IN_PROGRESS, false, false}, {RECORD_UNKNOWN, false, false},
+        {RECORD_COMPENSATED, false, false}, {(enum record_status)8, false, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct request seal = holder_request(REQUEST_SEAL, &found);
+        struct request resolve = holder_request(REQUEST_RESOLVE, &found);
+        seal.status = resolve.status = rows[i].status;
+        assert_int_equal(request_check(&seal, NULL), rows[i].seal ? OK : E_INVALID);
+        assert_int_equal(request_check(&resolve, NULL), rows[i].resolve ? OK : E_INVALID);
+    }
+}
+
+static void the_words_are_those_of_the_api(void **state)
+{
+    (void)state;
+    assert_string_equal(decision_name(DECISION_FIRST_SEEN), "first_seen");
+    assert_string_equal(decision_name(DECISION_DUPLICATE_REPLAYED), "duplicate_replayed");
+    assert_string_equal(decision_name(DECISION_IN_PROGRESS), "in_progress");
+    assert_string_equal(decision_name(DECISION_CONFLICT_REJECTED), "conflict_rejected");
+    assert_string_equal(decision_name(DECISION_HELD_UNKNOWN), "held_unknown");
+    assert_string_equal(on_unknown_name(ON_UNKNOWN_HOLD), "hold");
+    assert_string_equal(on_unknown_name(ON_UNKNOWN_TAKEOVER), "takeover");
+    assert_string_equal(on_unknown_name(ON_UNKNOWN_RECONCILE), "reconcile");
+    assert_int_equal(policy_default.on_unknown, ON_UNKNOWN_HOLD);
+    assert_int_equal(policy_default.window_ms, 86400000);
+    assert_false(policy_default.retry_failed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_new_key_is_granted),
+        TEST(a_key_whose_window_is_over_is_a_new_operation),
+        TEST(another_payload_is_refused_before_anything_else_is_said),
+        TEST(a_duplicate_of_a_running_operation_hears_in_progress),
+        TEST(a_lease_that_is_over_means_unknown_not_free),
+        TEST(unknown_is_held_unless_the_policy_takes_over),
+        TEST(what_was_released_may_be_tried_again),
+        TEST(a_failure_is_final_unless_the_policy_tries_again),
+        TEST(a_sealed_operation_is_replayed),
+        TEST(the_window_counts_from_the_seal),
+        TEST(the_holder_may_seal_long_after_its_lease),
+        TEST(another_fence_changes_nothing),
+        TEST(a_seal_is_final_and_the_same_seal_again_is_fine),
+        TEST(who_released_has_given_up_the_right_to_seal),
+        TEST(an_operator_settles_what_is_unknown_and_not_what_runs),
+        TEST(the_janitor_only_turns_what_ran_out_into_unknown),
+        TEST(a_request_outside_its_limits_is_refused_by_name),
+        TEST(a_seal_says_what_it_became_and_only_a_resolve_says_not_executed),
+        TEST(the_words_are_those_of_the_api),
+    };
+    return cmocka_run_group_tests_name("decide", tests, NULL, NULL);
+}

@@ -1,0 +1,521 @@
+/*
+ * The decision, held against a model written apart from it (model.h).
+ *
+ * Each shape a record can have, with each request that differs in anything decide looks at, at the
+ * moments around each edge of lease and window; then each of these again on what the first left;
+ * then every history of any length, by following states until there are no new ones.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cases.h"
+#include "check_c.h"
+#include "core/decide.h"
+#include "model.h"
+
+/* A request with its relations still open: they are about the record it will meet. */
+struct asked {
+    struct request request;
+    int fence_off;        /* -1, 0, 1 against the record's */
+    bool other_operation; /* names another operation than the record's */
+};
+
+enum { ASKED_MAX = 2000, SHAPES_MAX = 40, MOMENTS_MAX = 8 };
+
+struct explorer {
+    struct asked asked[ASKED_MAX];
+    size_t asked_count;
+    uint64_t decided;   /* times decide and the model were compared */
+    uint64_t histories; /* consecutive pairs and longer that these comparisons cover */
+    uint64_t rules[32]; /* how often each of model_rules was seen */
+};
+
+static void add_asked(struct explorer *all, struct request request, int fence_off, bool other)
+{
+    assert_true(all->asked_count < ASKED_MAX);
+    all->asked[all->asked_count++] = (struct asked){request, fence_off, other};
+}
+
+static void add_begins(struct explorer *all, bool small)
+{
+    int combinations = small ? 2 * 2 * 2 : 2 * 2 * 3 * 2 * 2 * 2;
+    for (int i = 0; i < combinations; i++) {
+        struct request request = begin_request();
+        int rest = i;
+        request.fingerprint = rest % 2 ? print_b : print_a;
+        rest /= 2;
+        request.policy.on_unknown = (enum on_unknown)(rest % (small ? 2 : 3));
+        rest /= small ? 2 : 3;
+        request.policy.retry_failed = rest % 2;
+        request.policy.retry_rejected = small ? rest % 2 : rest / 2 % 2;
+        rest /= 4;
+        request.fingerprint_version = rest % 2 ? 2 : 1;
+        rest /= 2;
+        if (rest % 2) {
+            request.policy.lease_ms = LEASE_MS_OTHER;
+            request.policy.window_ms = WINDOW_MS_OTHER;
+        }
+        add_asked(all, request, 0, false);
+    }
+}
+
+static void add_seals(struct explorer *all, struct request request, bool small, bool to_released)
+{
+    static const enum record_status statuses[] = {
+        RECORD_EXECUTED, RECORD_FAILED, RECORD_REJECTED, RECORD_COMPENSATED, RECORD_RELEASED};
+    for (size_t i = 0; i < (to_released ? 5 : 4); i += small && i == 1 ? 3 : 1) {
+        for (int which = 0; which <= (small ? 1 : 5); which++) {
+            for (int width = 0; width < (small ? 1 : 2); width++) {
+                request.status = statuses[i];
+                request.outcome = outcome_of(which);
+                request.policy.window_ms = width ? WINDOW_MS_OTHER : 0;
+                for (int off = request.kind == REQUEST_SEAL ? -1 : 0; off <= 1; off++) {
+                    add_asked(all, request, off, false);
+                }
+            }
+        }
+    }
+    request.effect_id = SLICE_LIT("ch_2");
+    request.outcome = outcome_of(0);
+    add_asked(all, request, 0, false);
+    add_asked(all, request, 0, true);
+}
+
+static void collect_requests(struct explorer *all, bool small)
+{
+    static const enum request_kind plain[] = {
+        REQUEST_RELEASE, REQUEST_UNKNOWN, REQUEST_RENEW, REQUEST_LEASE_OVER};
+    struct record any = shape(RECORD_IN_PROGRESS);
+    add_begins(all, small);
+    add_seals(all, holder_request(REQUEST_SEAL, &any), small, false);
+    add_seals(all, holder_request(REQUEST_RESOLVE, &any), small, true);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        struct request request = holder_request(plain[i], &any);
+        for (int off = -1; off <= 1; off++) {
+            add_asked(all, request, off, false);
+        }
+        add_asked(all, request, 0, true);
+    }
+    struct request renew = holder_request(REQUEST_RENEW, &any);
+    renew.policy.lease_ms = LEASE_MS_OTHER;
+    add_asked(all, renew, 0, false);
+}
+
+/* Fill in the relations. Without a record, any operation and fence will do. */
+static struct request aim(const struct asked *asked, const struct record *found)
+{
+    struct request request = asked->request;
+    if (request.kind == REQUEST_BEGIN || found == NULL) {
+        return request;
+    }
+    request.operation_id = found->operation_id;
+    request.operation_id.bytes[9] ^= asked->other_operation ? 1 : 0;
+    request.fence = (uint64_t)((int64_t)found->fence + asked->fence_off);
+    return request;
+}
+
+static void fail_step(const char *what, const struct record *found, const struct request *request,
+    struct decide_moment moment, const struct decision *said)
+{
+    struct decision ought = model_decide(found, request, moment);
+    printf("  %s\n  %s on %s at %+lld, fence %lld, record fence %lld, lease %+lld, window %+lld\n",
+        what, request_kind_name(request->kind),
+        found == NULL ? "nothing" : record_status_name(found->status),
+        (long long)(moment.now_ms - START_MS), (long long)request->fence,
+        found == NULL ? -1LL : (long long)found->fence,
+        found == NULL ? 0LL : (long long)(found->lease_expires_ms - START_MS),
+        found == NULL ? 0LL : (long long)(found->window_expires_ms - START_MS));
+    printf("  decide says %s %s, the model %s %s\n", said->rule, decision_name(said->kind),
+        ought.rule, decision_name(ought.kind));
+    fail();
+}
+
+/* What must hold whatever the model says: the promises themselves. */
+static const char *broken_promise(const struct record *found, const struct request *request,
+    struct decide_moment moment, const struct decision *said)
+{
+    bool granted = said->kind == DECISION_FIRST_SEEN;
+    const struct record *next = &said->next;
+    if (granted && (next->fence != moment.fence_next || next->status != RECORD_IN_PROGRESS)) {
+        return "P4: a grant has the new fence";
+    }
+    if (found == NULL) {
+        return !granted && next->fence != 0 ? "only a grant makes a record" : NULL;
+    }
+    if (granted && next->fence <= found->fence) {
+        return "P4: fences strictly increase";
+    }
+    if (!granted && next->fence != 0 && next->fence != found->fence) {
+        return "P4: only a grant changes the fence";
+    }
+    bool open = found->status == RECORD_IN_PROGRESS || found->status == RECORD_UNKNOWN;
+    if (granted && open && request->policy.on_unknown != ON_UNKNOWN_TAKEOVER) {
+        return "P1: hold never grants again";
+    }
+    if (granted && found->status == RECORD_IN_PROGRESS && moment.now_ms < found->lease_expires_ms) {
+        return "P1: no grant while a lease is alive";
+    }
+    if (granted && open && !op_id_equal(&found->operation_id, &next->operation_id)) {
+        return "P8: what is in progress or unknown never expires";
+    }
+    bool replaced = granted && !op_id_equal(&found->operation_id, &next->operation_id);
+    if (replaced && moment.now_ms < found->window_expires_ms) {
+        return "P8: a live record never leaves early";
+    }
+    if (said->kind == DECISION_CONFLICT_REJECTED && said->change != CHANGE_TOUCH) {
+        return "P7: a conflict touches nothing";
+    }
+    if (said->change == CHANGE_TOUCH && request->kind != REQUEST_BEGIN) {
+        return "only a begin is a duplicate";
+    }
+    if (record_status_sealed(found->status) && !granted && next->fence != 0) {
+        bool kept = model_same_outcome(&found->outcome, &next->outcome) &&
+                    found->status == next->status && found->sealed_ms == next->sealed_ms &&
+                    found->window_expires_ms == next->window_expires_ms;
+        return kept ? NULL : "P3: seals are final";
+    }
+    return NULL;
+}
+
+static const char *broken_bookkeeping(const struct record *found, const struct decision *said)
+{
+    uint64_t version = found == NULL ? 0 : found->version;
+    struct record but_for_duplicates = said->next;
+    switch (said->change) {
+    case CHANGE_PUT:
+        record_check(&said->next);
+        if (said->next.version != version + 1) {
+            return "every change is one version";
+        }
+        return found != NULL && said->next.updated_ms < found->updated_ms ? "time goes on" : NULL;
+    case CHANGE_TOUCH:
+        but_for_duplicates.duplicates = found->duplicates;
+        return model_same_record(&but_for_duplicates, found) ? NULL : "a touch only counts";
+    case CHANGE_NONE: break;
+    }
+    bool shown = said->next.fence != 0;
+    return shown && !model_same_record(&said->next, found) ? "nothing changes by itself" : NULL;
+}
+
+static void count_rule(struct explorer *all, const char *rule)
+{
+    for (size_t i = 0; model_rules[i] != NULL; i++) {
+        if (strcmp(model_rules[i], rule) == 0) {
+            all->rules[i]++;
+            return;
+        }
+    }
+    fail_msg("rule %s is in no list", rule);
+}
+
+static struct decision step(struct explorer *all, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    struct decision said = decide(found, request, moment);
+    struct decision ought = model_decide(found, request, moment);
+    if (said.kind != ought.kind || said.change != ought.change || said.repeated != ought.repeated ||
+        strcmp(said.rule, ought.rule) != 0) {
+        fail_step("the decision differs from the model's", found, request, moment, &said);
+    }
+    if (!model_same_record(&said.next, &ought.next)) {
+        fail_step("the record differs from the model's", found, request, moment, &said);
+    }
+    const char *broken = broken_promise(found, request, moment, &said);
+    broken = broken == NULL ? broken_bookkeeping(found, &said) : broken;
+    if (broken != NULL) {
+        fail_step(broken, found, request, moment, &said);
+    }
+    all->decided++;
+    count_rule(all, said.rule);
+    return said;
+}
+
+/* The moments worth looking at from `now`: now, and around each edge that lies ahead. */
+static size_t moments_after(
+    const struct record *found, int64_t now_ms, int64_t ret_moments[MOMENTS_MAX])
+{
+    size_t count = 0;
+    ret_moments[count++] = now_ms;
+    if (found == NULL) {
+        return count;
+    }
+    const int64_t edges[] = {found->lease_expires_ms, found->window_expires_ms};
+    for (size_t i = 0; i < 2; i++) {
+        for (int64_t at = edges[i] - 1; edges[i] != 0 && at <= edges[i] + 1; at++) {
+            if (at > now_ms) {
+                ret_moments[count++] = at;
+            }
+        }
+    }
+    if (count == 1) {
+        ret_moments[count++] = now_ms + 1;
+    }
+    return count;
+}
+
+/* Every record shape; returns how many. NULL, absence, is the caller's. */
+static size_t all_shapes(struct record ret_shapes[SHAPES_MAX])
+{
+    size_t count = 0;
+    for (int status = RECORD_IN_PROGRESS; status <= RECORD_COMPENSATED; status++) {
+        struct record record = shape((enum record_status)status);
+        ret_shapes[count++] = record;
+        record.duplicates = UINT32_MAX; /* the count stays there instead of starting over */
+        record.attempt = 1;
+        ret_shapes[count++] = record;
+        record.fingerprint_version = 2;
+        record.version = 1;
+        record.duplicates = 0;
+        ret_shapes[count++] = record;
+        if (record_status_sealed(record.status)) {
+            record.outcome = outcome_of(5);
+            record.effect_id = SLICE_EMPTY;
+            ret_shapes[count++] = record;
+        }
+    }
+    assert_true(count <= SHAPES_MAX);
+    return count;
+}
+
+/* A state that some first request left, to ask the second one in. */
+struct state {
+    struct record record;
+    bool there;
+    int64_t now_ms;
+    uint64_t fence_next;
+    uint64_t ways; /* how many histories lead here */
+};
+
+struct states {
+    struct state *at;
+    size_t count;
+    size_t room;
+    size_t *slots; /* open-addressed: index + 1 into at */
+    size_t slot_count;
+};
+
+static void states_init(struct states *states, size_t slot_count)
+{
+    *states = (struct states){.slot_count = slot_count};
+    states->slots = test_calloc(slot_count, sizeof *states->slots);
+}
+
+static void states_release(struct states *states)
+{
+    test_free(states->at);
+    test_free(states->slots);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t state_hash(const struct state *state)
+{
+    const struct record *record = &state->record;
+    const uint64_t parts[] = {state->there, (uint64_t)state->now_ms, state->fence_next,
+        record->version, (uint64_t)record->status, record->fence, record->attempt,
+        record->duplicates, (uint64_t)record->lease_expires_ms, (uint64_t)record->window_expires_ms,
+        (uint64_t)record->window_ms, (uint64_t)record->sealed_ms, record->outcome.body.bytes,
+        (uint64_t)record->outcome.code, record->reason.len, record->effect_id.len,
+        record->fingerprint.bytes[0], record->operation_id.bytes[9]};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        hash = mix(hash, parts[i]);
+    }
+    return hash;
+}
+
+static bool state_same(const struct state *a, const struct state *b)
+{
+    return a->there == b->there && a->now_ms == b->now_ms && a->fence_next == b->fence_next &&
+           model_same_record(&a->record, &b->record);
+}
+
+/* Add it, or count another way to it. True when it is new. */
+static bool states_add(struct states *states, const struct state *state)
+{
+    size_t slot = state_hash(state) % states->slot_count;
+    for (; states->slots[slot] != 0; slot = (slot + 1) % states->slot_count) {
+        struct state *there = &states->at[states->slots[slot] - 1];
+        if (state_same(there, state)) {
+            there->ways += state->ways;
+            return false;
+        }
+    }
+    if (states->count == states->room) {
+        states->room = states->room == 0 ? 1024 : 2 * states->room;
+        states->at = test_realloc(states->at, states->room * sizeof *states->at);
+    }
+    assert_true(states->count + 1 < states->slot_count);
+    states->at[states->count++] = *state;
+    states->slots[slot] = states->count;
+    return true;
+}
+
+/* What the state is after a decision at that moment. */
+static struct state follow(
+    const struct state *from, const struct decision *said, struct decide_moment moment)
+{
+    struct state to = *from;
+    to.now_ms = moment.now_ms;
+    if (said->change != CHANGE_NONE) {
+        to.record = said->next;
+        to.there = true;
+    }
+    if (said->kind == DECISION_FIRST_SEEN) {
+        to.fence_next = moment.fence_next + 1;
+    }
+    return to;
+}
+
+/* Every request at every moment from one state; what follows goes to `ret_next` unless NULL. */
+static void explore_from(struct explorer *all, const struct state *from, struct states *ret_next)
+{
+    const struct record *found = from->there ? &from->record : NULL;
+    int64_t moments[MOMENTS_MAX];
+    size_t count = moments_after(found, from->now_ms, moments);
+    for (size_t i = 0; i < count; i++) {
+        struct decide_moment moment = {.now_ms = moments[i], .fence_next = from->fence_next};
+        for (size_t j = 0; j < all->asked_count; j++) {
+            struct request request = aim(&all->asked[j], found);
+            struct decision said = step(all, found, &request, moment);
+            all->histories += from->ways;
+            if (ret_next != NULL) {
+                struct state to = follow(from, &said, moment);
+                (void)states_add(ret_next, &to);
+            }
+        }
+    }
+}
+
+static void start_states(struct states *states)
+{
+    struct record shapes[SHAPES_MAX];
+    size_t count = all_shapes(shapes);
+    struct state absent = {.now_ms = START_MS, .fence_next = 60, .ways = 1};
+    assert_true(states_add(states, &absent));
+    for (size_t i = 0; i < count; i++) {
+        struct state state = {
+            .record = shapes[i], .there = true, .now_ms = START_MS, .fence_next = 60, .ways = 1};
+        assert_true(states_add(states, &state));
+    }
+}
+
+static void assert_every_rule_was_seen(const struct explorer *all)
+{
+    for (size_t i = 0; model_rules[i] != NULL; i++) {
+        if (all->rules[i] == 0) {
+            fail_msg("rule %s was never reached", model_rules[i]);
+        }
+    }
+}
+
+/* To this depth, each state is reached in every possible way; equal states are asked once, because
+ * the same arguments give the same decision. */
+static void explore(bool small, int depth, const char *what)
+{
+    struct explorer *all = test_calloc(1, sizeof *all);
+    collect_requests(all, small);
+    struct states now;
+    states_init(&now, 1 << 10);
+    start_states(&now);
+    for (int i = 1; i <= depth; i++) {
+        struct states next;
+        states_init(&next, (size_t)1 << 20);
+        all->histories = 0;
+        for (size_t j = 0; j < now.count; j++) {
+            explore_from(all, &now.at[j], i < depth ? &next : NULL);
+        }
+        printf("  %s %d: %zu states x %zu requests, %llu histories\n", what, i, now.count,
+            all->asked_count, (unsigned long long)all->histories);
+        states_release(&now);
+        now = next;
+    }
+    states_release(&now);
+    printf("  %llu decisions held against the model\n", (unsigned long long)all->decided);
+    assert_every_rule_was_seen(all);
+    test_free(all);
+}
+
+static void every_request_and_every_pair_agrees_with_the_model(void **state)
+{
+    (void)state;
+    explore(false, 2, "requests in a row");
+}
+
+static void every_three_in_a_row_agree_with_the_model(void **state)
+{
+    (void)state;
+    explore(true, 3, "of the shorter list, in a row");
+}
+
+/* The same state but for what decide only counts or copies: numbers start over, time is now. */
+static struct state normal(struct state state)
+{
+    int64_t shift = START_MS - state.now_ms;
+    struct record *record = &state.record;
+    state.now_ms = START_MS;
+    state.fence_next = 60;
+    state.ways = 1;
+    if (!state.there) {
+        return state;
+    }
+    record->version = 9;
+    record->fence = FENCE;
+    record->duplicates = 4;
+    record->attempt = record->attempt > 1 ? 3 : 1;
+    record->created_ms = record->updated_ms = START_MS;
+    record->sealed_ms = record->sealed_ms == 0 ? 0 : START_MS;
+    record->operation_id = op_id_make(START_MS, &record->key.hash, 40);
+    if (record->lease_expires_ms != 0) {
+        record->lease_expires_ms += shift;
+        record->lease_expires_ms =
+            record->lease_expires_ms < START_MS ? START_MS : record->lease_expires_ms;
+    }
+    if (record->window_expires_ms != 0) {
+        record->window_expires_ms += shift;
+        record->window_expires_ms =
+            record->window_expires_ms < START_MS ? START_MS : record->window_expires_ms;
+    }
+    return state;
+}
+
+static void every_history_from_nothing_agrees_with_the_model(void **state)
+{
+    (void)state;
+    struct explorer *all = test_calloc(1, sizeof *all);
+    collect_requests(all, false);
+    struct states seen;
+    struct states next;
+    states_init(&seen, 1 << 16);
+    struct state absent = normal((struct state){.ways = 1});
+    assert_true(states_add(&seen, &absent));
+    for (size_t i = 0; i < seen.count; i++) {
+        struct state from = seen.at[i];
+        states_init(&next, 1 << 12);
+        explore_from(all, &from, &next);
+        for (size_t j = 0; j < next.count; j++) {
+            struct state to = normal(next.at[j]);
+            (void)states_add(&seen, &to);
+        }
+        states_release(&next);
+    }
+    printf("  %zu states are all there are; %llu decisions held against the model\n", seen.count,
+        (unsigned long long)all->decided);
+    assert_every_rule_was_seen(all);
+    states_release(&seen);
+    test_free(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_request_and_every_pair_agrees_with_the_model),
+        TEST(every_three_in_a_row_agree_with_the_model),
+        TEST(every_history_from_nothing_agrees_with_the_model),
+    };
+    return cmocka_run_group_tests_name("decide_all", tests, NULL, NULL);
+}
