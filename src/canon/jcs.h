@@ -1,0 +1,33 @@
+/*
+ * jcs: the canonical form of a JSON value (RFC 8785, the JSON Canonicalization Scheme).
+ *
+ * Promises:  equal values have equal bytes and unequal ones unequal bytes, but for lossy numbers:
+ *            those whose decimal value no double holds, such as 9007199254740993, come out as
+ *            their nearest double. They are counted, so that whoever derives a key refuses (P13).
+ */
+#ifndef ONCE_CANON_JCS_H
+#define ONCE_CANON_JCS_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "canon/json.h"
+
+struct jcs_report {
+    size_t lossy_count;                   /* numbers whose value the canonical form changes */
+    const struct json_value *lossy_first; /* the first of them in canonical order, or NULL */
+};
+
+/*
+ * Append the canonical form. E_INVALID when a number is beyond every double (1e400): RFC 8785 has
+ * no form for it; the text gives its JSON Pointer. E_LIMIT or E_NOMEM when the buffer cannot take
+ * it. On failure the buffer holds what was written so far. The report may be NULL.
+ */
+enum status jcs_write(const struct json_value *value, struct buf *out,
+    struct jcs_report *ret_report, struct err *err) MUST_CHECK;
+/* Append one string in quotes, escaped as RFC 8785 section 3.2.2.2 says. Sticky as all of buf. */
+void jcs_put_string(struct buf *out, struct slice text);
+/* Say that a number of the tree was lossy: "number 9007199254740993 at /args/n ...". */
+enum status jcs_refuse_lossy(
+    const struct json_value *root, const struct jcs_report *report, struct err *err);
+
+#endif
