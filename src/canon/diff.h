@@ -1,0 +1,31 @@
+/*
+ * diff: what changed between two JSON values, as an RFC 6902 patch.
+ *
+ * Promises:  applied to `before`, a patch that is neither truncated nor redacted gives `after`. No
+ *            value at or below a redacted pointer is ever written, nor a member name below one. The
+ *            patch never passes its size cap and is valid JSON at any cap; where operations had to
+ *            be left out, the caller is told.
+ * Does not:  look for moved or copied values, nor for the shortest patch: arrays lose their common
+ *            ends, what remains is compared place by place.
+ */
+#ifndef ONCE_CANON_DIFF_H
+#define ONCE_CANON_DIFF_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "canon/json.h"
+
+enum { DIFF_BYTES_MIN = 2 }; /* "[]" */
+
+struct diff_options {
+    const struct slice *redact; /* JSON Pointers; what is at or below them is "[redacted]" */
+    size_t redact_count;        /* how many */
+    size_t bytes_max;           /* of the patch; at least DIFF_BYTES_MIN */
+};
+
+/* Append the patch to out. E_NOMEM, or E_LIMIT when out has no room for even "[]". */
+enum status diff_write(const struct json_value *before, const struct json_value *after,
+    const struct diff_options *options, struct buf *out, bool *ret_truncated,
+    struct err *err) MUST_CHECK;
+
+#endif
