@@ -1,12 +1,12 @@
 /*
  * bench_engine: the engine over the journal, in this process, with calls in flight (B4).
  *
- * Each round runs the engine for some seconds, then appends what it wrote, batch by batch in the
+ * Each round runs the engine for half a second, then appends what it wrote, batch by batch in the
  * same sizes, to a zero-filled file with one fdatasync each: that is the disk's limit in the same
  * minute. The ratio of the two is what counts; it would be 1 if deciding, evidence and the index
  * cost nothing.
  *
- * bench_engine dir=PATH [seconds=3] [rounds=5] [in_flight=512]... [options=write=direct]
+ * bench_engine dir=PATH [seconds=0.5] [rounds=15] [in_flight=512] [options=write=direct]
  */
 #include <string.h>
 
@@ -15,14 +15,16 @@
 #include "tap.h"
 
 enum {
-    OPERATIONS_MAX = 1500000, /* a round ends early when they are used up */
+    OPERATIONS_A_SECOND = 500000, /* prepared; a round ends early when they are used up */
+    OPERATIONS_MAX = 1500000,
     BATCHES_MAX = 1 << 20,
-    WARM_OPERATIONS = 20000, /* before the clock starts: caches, the first segment, thread start */
+    WARM_OPERATIONS = 20000,
     WRITE_BYTES_MAX = 32 << 20, /* more than any batch */
 };
 
-#define RING_BYTES ((uint64_t)256 << 20)
-#define BAR        0.5 /* DESIGN section 15 */
+#define RING_BYTES   ((uint64_t)256 << 20)
+#define WARM_SECONDS 0.3
+#define BAR          0.5 /* DESIGN section 15 */
 
 struct bench {
     const char *dir;
@@ -47,7 +49,6 @@ struct figures {
     uint64_t calls_all;
     uint64_t batches_all;
     uint64_t bytes_all;
-    uint64_t flushes_all;
     double flush_s_all;
     double seconds_all;
 };
@@ -86,20 +87,13 @@ static void add_times(struct bench_times *to, const struct bench_times *from)
     }
 }
 
-/* A fresh store, warmed up; then the measured run. */
-static struct load_result run_engine(struct bench *bench, struct figures *figures)
+/* The measured part of a round: calls for some time, with the batches they make noted. */
+static struct load_result run_engine(
+    struct bench *bench, struct engine *engine, struct figures *figures)
 {
-    char path[BENCH_PATH_MAX];
-    struct err err = {0};
     struct engine_stats before, after;
-    bench_dir_make(path, bench->dir, "engine");
-    struct engine *engine = open_engine(bench, path);
-    load_prepare(&bench->load, bench->number, WARM_OPERATIONS);
-    (void)load_run(&bench->load, engine, bench->seconds / 10);
-    bench->number += bench->load.next;
-    size_t count = (size_t)(bench->seconds * OPERATIONS_MAX / 3);
+    size_t count = (size_t)(bench->seconds * OPERATIONS_A_SECOND);
     load_prepare(&bench->load, bench->number, count < OPERATIONS_MAX ? count : OPERATIONS_MAX);
-
     tap_clear(&bench->tap);
     bench->tap.thread = bench->load.answering;
     engine_stats(engine, &before);
@@ -108,22 +102,20 @@ static struct load_result run_engine(struct bench *bench, struct figures *figure
     bench->tap.open = false;
     engine_stats(engine, &after);
     bench->number += bench->load.next;
-    bench_must(engine_free(engine, &err), &err, "close");
-    bench_dir_remove(path);
 
     add_times(&figures->times, &bench->load.times);
     figures->calls_all += result.calls;
     figures->batches_all += bench->tap.count;
     figures->bytes_all += bench->tap.bytes;
-    figures->flushes_all += after.flushes - before.flushes;
     figures->flush_s_all += (double)(after.flush_nanos - before.flush_nanos) / 1e9;
     figures->seconds_all += result.seconds;
     return result;
 }
 
-static void run_round(struct bench *bench, struct figures *figures, size_t round)
+static void run_round(
+    struct bench *bench, struct engine *engine, struct figures *figures, size_t round)
 {
-    struct load_result result = run_engine(bench, figures);
+    struct load_result result = run_engine(bench, engine, figures);
     if (bench->tap.count == 0 || bench->tap.count > bench->tap.cap ||
         bench->tap.size_largest > WRITE_BYTES_MAX) {
         bench_fail("%zu batches of at most %zu bytes cannot be written again", bench->tap.count,
@@ -167,17 +159,32 @@ static void report(struct bench *bench, struct figures *figures, size_t in_fligh
         .detail = detail});
 }
 
+/* Caches, the first segments, and which thread it is that answers. */
+static void warm_up(struct bench *bench, struct engine *engine)
+{
+    load_prepare(&bench->load, bench->number, WARM_OPERATIONS);
+    (void)load_run(&bench->load, engine, WARM_SECONDS);
+    bench->number += bench->load.next;
+}
+
 static void run_in_flight(struct bench *bench, size_t in_flight, bool bar)
 {
     struct figures *figures = mem_zalloc(&mem_libc, 1, sizeof *figures);
     if (figures == NULL) {
         bench_fail("out of memory");
     }
+    char path[BENCH_PATH_MAX];
+    struct err err = {0};
     load_init(&bench->load, in_flight, true, OPERATIONS_MAX);
+    bench_dir_make(path, bench->dir, "engine");
+    struct engine *engine = open_engine(bench, path);
+    warm_up(bench, engine);
     for (size_t i = 0; i < bench->rounds; i++) {
         bench_progress("engine, %zu in flight, round %zu of %zu", in_flight, i + 1, bench->rounds);
-        run_round(bench, figures, i);
+        run_round(bench, engine, figures, i);
     }
+    bench_must(engine_free(engine, &err), &err, "close");
+    bench_dir_remove(path);
     report(bench, figures, in_flight, bar);
     load_release(&bench->load);
     mem_free(&mem_libc, figures);
@@ -189,8 +196,8 @@ int main(int argc, char **argv)
     char path[BENCH_PATH_MAX], file[BENCH_PATH_MAX + 8];
     bench.dir = bench_text(argc, argv, "dir", ".");
     bench.options = bench_text(argc, argv, "options", "");
-    bench.seconds = bench_number(argc, argv, "seconds", 3);
-    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 5);
+    bench.seconds = bench_number(argc, argv, "seconds", 0.5);
+    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 15);
     size_t only = (size_t)bench_number(argc, argv, "in_flight", 0);
     if (bench.rounds < 1 || bench.rounds > BENCH_ROUNDS_MAX) {
         bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
