@@ -177,12 +177,12 @@ static void hear(
     struct told *told = context;
     (void)error;
     (void)pthread_mutex_lock(&told->lock);
-    told->done = true;
     told->result = result;
     told->decision = answer == NULL ? ONCE_NOT_FOUND : answer->decision;
+    once_answer_free(told->once, answer);
+    told->done = true; /* nothing of told may be touched once it is unlocked */
     (void)pthread_cond_signal(&told->changed);
     (void)pthread_mutex_unlock(&told->lock);
-    once_answer_free(told->once, answer);
 }
 
 static int step_submit(struct run *run)
