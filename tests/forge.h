@@ -143,7 +143,7 @@ static inline void forge_write(const char *path, struct slice bytes)
     ASSERT(fclose(file) == 0);
 }
 
-/* Write it, as large as it was when it was read. */
+/* Write it, as large as it was when it was read; a squeezed one has no zeros at its end. */
 static inline void forge_save(struct forge *forge)
 {
     struct buf file;
@@ -158,7 +158,7 @@ static inline void forge_save(struct forge *forge)
         forge_batch(forge, i, &file);
     }
     forge->end = file.len;
-    if (file.len < forge->file.len) {
+    if (!forge->header.squeezed && file.len < forge->file.len) {
         size_t rest = forge->file.len - file.len;
         memset(buf_extend(&file, rest), 0, rest);
     }
