@@ -44,7 +44,7 @@ static inline void forge_load(struct forge *forge, const char *directory, uint64
     buf_init(&forge->file, &mem_libc, FILE_BYTES_MAX + 1);
     (void)snprintf(forge->path, sizeof forge->path, "%s/segment-%016llx", directory,
         (unsigned long long)number);
-    file_read(forge->path, &forge->file);
+    file_read_path(forge->path, &forge->file);
     const unsigned char *bytes = (const unsigned char *)forge->file.data;
     ASSERT(segment_header_decode(bytes, &forge->header) == NULL);
     forge->seed = segment_seed(forge->header.chain_id, forge->header.number);

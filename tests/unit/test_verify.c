@@ -514,6 +514,16 @@ static void frames_that_say_otherwise_than_their_entry_are_found(void **state)
     forge_save(&world->forge);
     assert_true(damages(world, true, SLICE_EMPTY) > 0);
     assert_true(says(world, "not the one its frame says"));
+    char from[64], to[64];
+    (void)snprintf(from, sizeof from, "\"entry_id\":\"ent_%.8s_13\"", world->chain.chain_id);
+    (void)snprintf(to, sizeof to, "\"entry_id\":\"ent_%.8s_14\"", world->chain.chain_id);
+    forge_entry(&world->forge, at, &entry);
+    assert_true(forge_replace(&world->forge, from, to));
+    assert_true(forge_replace(&world->forge, "\"seq\":13,", "\"seq\":14,"));
+    forge_rechain(&world->forge, &world->identity);
+    forge_save(&world->forge);
+    assert_true(damages(world, true, SLICE_EMPTY) > 0);
+    assert_true(says(world, "the entry says seq 14, its frame 13"));
     other = entry;
     other.hash.bytes[31] ^= 1;
     forge_entry(&world->forge, at, &other);
