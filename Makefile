@@ -2,7 +2,7 @@
 PREFIX ?= /usr/local
 ARGS ?=
 
-.PHONY: build run test test-long bench fuzz mutants tidy format install clean help
+.PHONY: build run test test-long bench perf fuzz mutants tidy format install clean help
 
 build: ## the release binary, at build/once
 	@tools/deps build
@@ -20,11 +20,13 @@ test-long: ## the long tiers: more seeds, more crashes, clang-tidy, the planted 
 	@tools/deps build test
 	@tools/test --long $(ARGS)
 
-bench: ## speed and size, as ratios measured in one run
+bench: ## speed and size, as ratios measured in one run (ARGS="--quick --only B4")
 	@tools/deps build bench
-	@tools/build build-bench --buildtype=release -Dtests=false -Dbench=true
-	@test -x bench/run || { echo 'once: there are no benchmarks yet' >&2; exit 69; }
 	@bench/run $(ARGS)
+
+perf: ## a profile of one benchmark, ready for a flame graph (ARGS=B7; B4 otherwise)
+	@tools/deps build bench
+	@bench/run --perf $(or $(ARGS),B4)
 
 fuzz: ## every libFuzzer target for a minute each (ARGS="--seconds 600 -k json")
 	@tools/deps build test

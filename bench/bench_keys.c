@@ -1,0 +1,299 @@
+/*
+ * bench_keys: what many live keys cost: speed of begins (B7), memory (B8), time to start (B9).
+ *
+ * The keys are loaded through the store's commit as sealed operations without evidence entries,
+ * because loading is not what is measured. Everything that measures memory or start runs in a child
+ * process of its own, so that nothing of the load is left in it.
+ *
+ * bench_keys dir=PATH [keys=10000000] [few=100000] [seconds=1] [rounds=5]
+ */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "load.h"
+
+enum {
+    COMMIT_RECORDS = 1024, /* as many as the engine would */
+    FLUSH_COMMITS = 8,     /* between two flushes while loading */
+    OPERATIONS_MAX = 600000,
+    IN_FLIGHT = 512,
+    TEXT_BYTES = 32,
+};
+
+#define NUMBER_FRESH (UINT64_C(1) << 40) /* measured begins are on keys from here on */
+
+/* DESIGN section 15. */
+#define BAR_SPEED 0.6
+#define BAR_BYTES 96
+#define BAR_START 2.0
+
+struct bench {
+    char many[BENCH_PATH_MAX]; /* data directories */
+    char few[BENCH_PATH_MAX];
+    uint64_t keys;
+    uint64_t keys_few;
+    double seconds;
+    size_t rounds;
+    uint64_t number; /* of the next fresh key */
+};
+
+static struct store *open_store(const char *path)
+{
+    char url[BENCH_PATH_MAX + 64];
+    struct store_options options = {0};
+    struct store *store = NULL;
+    struct err err = {0};
+    (void)snprintf(url, sizeof url, "journal:%s/store", path);
+    bench_must(store_open(url, &options, &store, &err), &err, url);
+    return store;
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+struct loading {
+    struct record records[COMMIT_RECORDS];
+    struct change changes[COMMIT_RECORDS];
+    char texts[COMMIT_RECORDS][TEXT_BYTES];
+};
+
+static void make_record(
+    struct record *record, uint64_t number, char *text, uint64_t fence, int64_t now_ms)
+{
+    struct err err = {0};
+    *record = (struct record){.version = 1,
+        .kind = RECORD_OPERATION,
+        .status = RECORD_EXECUTED,
+        .fingerprint_version = 1,
+        .fence = fence,
+        .attempt = 1,
+        .created_ms = now_ms,
+        .updated_ms = now_ms,
+        .sealed_ms = now_ms,
+        .window_ms = LIMIT_WINDOW_MS_DEFAULT,
+        .window_expires_ms = now_ms + LIMIT_WINDOW_MS_DEFAULT,
+        .outcome = {.code = 201}};
+    load_key(number, text, &record->key);
+    bench_must(record_key_seal(&record->key, &err), &err, "key");
+    record->fingerprint = record->key.hash;
+    record->operation_id = op_id_make(now_ms, &record->key.hash, fence);
+}
+
+static void commit_keys(struct store *store, struct loading *loading, uint64_t first, size_t count)
+{
+    struct clock clock;
+    struct err err = {0};
+    uint64_t fence = 0;
+    clock_system(&clock);
+    struct clock_reading now = clock_read(&clock);
+    bench_must(store->ops->fences(store, count, &fence, &err), &err, "fences");
+    for (size_t i = 0; i < count; i++) {
+        make_record(&loading->records[i], first + i, loading->texts[i], fence + i, now.wall_ms);
+        loading->changes[i] = (struct change){.kind = CHANGE_PUT, .record = &loading->records[i]};
+    }
+    struct commit commit = {.changes = loading->changes,
+        .count = count,
+        .moment = {.time_ms = now.wall_ms, .boot_ms = now.boot_ms, .boot_id = clock.boot_id}};
+    bench_must(store->ops->commit(store, &commit, &err), &err, "commit");
+}
+
+static void load_keys(const char *path, uint64_t keys)
+{
+    struct err err = {0};
+    struct loading *loading = mem_zalloc(&mem_libc, 1, sizeof *loading);
+    if (loading == NULL) {
+        bench_fail("out of memory");
+    }
+    struct store *store = open_store(path);
+    uint64_t commits = 0;
+    for (uint64_t at = 0; at < keys; at += COMMIT_RECORDS) {
+        size_t count = keys - at < COMMIT_RECORDS ? (size_t)(keys - at) : COMMIT_RECORDS;
+        commit_keys(store, loading, at, count);
+        commits++;
+        if (commits % FLUSH_COMMITS == 0) {
+            bench_must(store->ops->flush(store, &err), &err, "flush");
+            bench_must(
+                store->ops->maintain(store, loading->records[0].sealed_ms, &err), &err, "maintain");
+        }
+        if (commits % 1024 == 0) {
+            bench_progress("keys: %.1f M of %.1f M loaded", (double)at / 1e6, (double)keys / 1e6);
+        }
+    }
+    bench_must(store->ops->flush(store, &err), &err, "flush");
+    bench_must(store->ops->close(store, &err), &err, "close");
+    mem_free(&mem_libc, loading);
+}
+
+/* ---- start and memory ---------------------------------------------------------------------- */
+
+struct start {
+    double seconds; /* until the first begin was answered */
+    double bytes;   /* resident, more than before */
+    uint64_t keys;  /* live */
+};
+
+/* A first begin, as a caller would find it. */
+static void begin_one(struct engine *engine, uint64_t number)
+{
+    struct load load;
+    load_init(&load, 1, true, 1);
+    load_prepare(&load, number, 1);
+    (void)load_run(&load, engine, 0);
+    load_release(&load);
+}
+
+/* crash: end without closing, as kill -9 would. */
+static struct start start_once(const char *path, uint64_t number, bool crash)
+{
+    struct err err = {0};
+    struct engine *engine = NULL;
+    struct engine_stats stats;
+    uint64_t resident = bench_resident_bytes();
+    uint64_t started = clock_nanos();
+    struct store *store = open_store(path);
+    bench_must(engine_new(store, NULL, &engine, &err), &err, "engine");
+    begin_one(engine, number);
+    struct start start = {.seconds = (double)(clock_nanos() - started) / 1e9};
+    start.bytes = (double)(bench_resident_bytes() - resident);
+    engine_stats(engine, &stats);
+    start.keys = stats.head.records;
+    if (!crash) {
+        bench_must(engine_free(engine, &err), &err, "close");
+    }
+    return start;
+}
+
+/* Run in a child: what it left is read from a pipe. */
+static struct start in_child(const struct bench *bench, uint64_t number, bool load, bool crash)
+{
+    int ends[2], status;
+    struct start start = {0};
+    bench_must_errno(pipe(ends), "pipe");
+    pid_t child = fork();
+    bench_must_errno(child, "fork");
+    if (child == 0) {
+        if (load) {
+            load_keys(bench->many, bench->keys);
+        } else {
+            start = start_once(bench->many, number, crash);
+        }
+        _exit(write(ends[1], &start, sizeof start) == sizeof start ? 0 : 1);
+    }
+    (void)close(ends[1]);
+    ssize_t got = read(ends[0], &start, sizeof start);
+    (void)close(ends[0]);
+    bench_must_errno(waitpid(child, &status, 0), "waitpid");
+    if (got != sizeof start || status != 0) {
+        bench_fail("a child process failed");
+    }
+    return start;
+}
+
+static void measure_start(struct bench *bench)
+{
+    double seconds[BENCH_ROUNDS_MAX], crashed[BENCH_ROUNDS_MAX], bytes[BENCH_ROUNDS_MAX];
+    char what[128], detail[128];
+    uint64_t keys = 0;
+    for (size_t i = 0; i < bench->rounds; i++) {
+        bench_progress("start, round %zu of %zu", i + 1, bench->rounds);
+        /* This one ends without closing, so the next finds what a crash leaves. */
+        struct start start = in_child(bench, bench->number++, false, true);
+        seconds[i] = start.seconds;
+        bytes[i] = start.bytes / (double)start.keys;
+        keys = start.keys;
+        crashed[i] = in_child(bench, bench->number++, false, false).seconds;
+    }
+    if (keys < bench->keys) {
+        bench_fail("only %llu keys are there", (unsigned long long)keys);
+    }
+    (void)snprintf(
+        what, sizeof what, "resident memory a live key, %.4g M keys", (double)keys / 1e6);
+    bench_report(&(struct bench_row){.id = "B8",
+        .what = what,
+        .figure = bench_median(bytes, bench->rounds),
+        .unit = "bytes",
+        .better = BENCH_AT_MOST,
+        .bar = BAR_BYTES});
+    (void)snprintf(
+        what, sizeof what, "start to first begin answered, %.4g M keys", (double)keys / 1e6);
+    (void)snprintf(
+        detail, sizeof detail, "\"after_crash_s\":%.3f", bench_median(crashed, bench->rounds));
+    bench_report(&(struct bench_row){.id = "B9",
+        .what = what,
+        .figure = bench_median(seconds, bench->rounds),
+        .unit = "s",
+        .better = BENCH_AT_MOST,
+        .bar = BAR_START,
+        .detail = detail});
+}
+
+/* ---- speed --------------------------------------------------------------------------------- */
+
+static double begins_a_second(struct bench *bench, struct load *load, const char *path)
+{
+    struct err err = {0};
+    struct engine *engine = NULL;
+    struct store *store = open_store(path);
+    bench_must(engine_new(store, NULL, &engine, &err), &err, "engine");
+    load_prepare(load, bench->number, OPERATIONS_MAX / 10);
+    (void)load_run(load, engine, bench->seconds / 4); /* warm up */
+    bench->number += load->next;
+    load_prepare(load, bench->number, OPERATIONS_MAX);
+    struct load_result result = load_run(load, engine, bench->seconds);
+    bench->number += load->next;
+    bench_must(engine_free(engine, &err), &err, "close");
+    return (double)result.calls / result.seconds;
+}
+
+static void measure_speed(struct bench *bench, const char *dir)
+{
+    double many[BENCH_ROUNDS_MAX], few[BENCH_ROUNDS_MAX], ratios[BENCH_ROUNDS_MAX];
+    char what[128], compared[128];
+    struct load load;
+    load_init(&load, IN_FLIGHT, false, OPERATIONS_MAX);
+    for (size_t i = 0; i < bench->rounds; i++) {
+        bench_progress("begins, round %zu of %zu", i + 1, bench->rounds);
+        /* Made again each time: the begins measured would make many of few. */
+        bench_dir_make(bench->few, dir, "few");
+        load_keys(bench->few, bench->keys_few);
+        few[i] = begins_a_second(bench, &load, bench->few);
+        many[i] = begins_a_second(bench, &load, bench->many);
+        ratios[i] = many[i] / few[i];
+        bench_dir_remove(bench->few);
+    }
+    load_release(&load);
+    (void)snprintf(what, sizeof what, "begins in-process, %d in flight, %.4g M live keys",
+        IN_FLIGHT, (double)bench->keys / 1e6);
+    (void)snprintf(
+        compared, sizeof compared, "with %.4g k live keys", (double)bench->keys_few / 1e3);
+    bench_report(&(struct bench_row){.id = "B7",
+        .what = what,
+        .figure = bench_median(many, bench->rounds),
+        .unit = "begins/s",
+        .compared = compared,
+        .compared_figure = bench_median(few, bench->rounds),
+        .ratio = bench_median(ratios, bench->rounds),
+        .better = BENCH_AT_LEAST,
+        .bar = BAR_SPEED});
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    const char *dir = bench_text(argc, argv, "dir", ".");
+    bench.keys = (uint64_t)bench_number(argc, argv, "keys", 1e7);
+    bench.keys_few = (uint64_t)bench_number(argc, argv, "few", 1e5);
+    bench.seconds = bench_number(argc, argv, "seconds", 1);
+    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 5);
+    bench.number = NUMBER_FRESH;
+    if (bench.rounds < 1 || bench.rounds > BENCH_ROUNDS_MAX) {
+        bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
+    }
+    bench_dir_make(bench.many, dir, "many");
+    (void)in_child(&bench, 0, true, false);
+    measure_start(&bench);
+    measure_speed(&bench, dir);
+    bench_dir_remove(bench.many);
+    return 0;
+}
