@@ -172,7 +172,7 @@ enum status journal_find(struct store *store, const struct op_id *id, struct are
     uint64_t prefix = op_id_prefix(id);
     struct slot *slot = index_seek(&journal->index, prefix << 16, 0);
     while (slot != NULL && slot->key_high >> 16 == prefix) {
-        const struct record *record;
+        const struct record *record = NULL;
         status = record_read(journal, slot, arena, &record, err);
         if (status != OK) {
             return status;
