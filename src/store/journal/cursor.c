@@ -67,7 +67,7 @@ const char *cursor_start(struct cursor *cursor, struct segment_header *ret_heade
     }
     cursor->size = (uint64_t)size;
     cursor->window_len = 0;
-    int error;
+    int error = 0;
     const char *block = cursor_bytes(cursor, 0, JOURNAL_BLOCK_BYTES, &error);
     if (block == NULL) {
         return error == -ENOMEM ? "out of memory" : "its header cannot be read";

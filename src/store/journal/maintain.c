@@ -219,7 +219,7 @@ enum status witness_check(const struct journal *journal, const char *path, struc
             return status;
         }
     }
-    if (mark.batch > journal->next.batch || search.differs) {
+    if (mark.batch > journal->next.batch || mark.seq > journal->next.seq || search.differs) {
         (void)err_set(err, E_CORRUPT,
             "'%s' (at batch %" PRIu64 ", entry %" PRIu64
             ") is older than its witness '%s' (at batch %" PRIu64 ", entry %" PRIu64
