@@ -3,9 +3,9 @@
  *
  *   journal-dump PATH
  *
- * One line a segment, batch and frame, with its place; what does not check out is a line that begins
- * with DAMAGE. Takes no lock and changes nothing. Shows keys and entries, never bodies. Exit 0: all
- * fine; 1: damage was found; 2: could not look; 64: usage.
+ * One line a segment, batch and frame, with its place; what does not check out is a line that
+ * begins with DAMAGE. Takes no lock and changes nothing. Shows keys and entries, never bodies. Exit
+ * 0: all fine; 1: damage was found; 2: could not look; 64: usage.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /*
  * fuzz_index: the loader of a saved index over hostile bytes.
  *
- * The first byte says how the rest is used: even, as the bytes behind the header of an index file; odd,
- * the same with the checksum of each partition and of the trailer made right first. The journal beside
- * it is empty but valid. Whatever the bytes are: the store opens, because a saved index is never needed,
- * or it says that the journal ends before the index does; and what it then holds can be looked at.
+ * The first byte says how the rest is used: even, as the bytes behind the header of an index file;
+ * odd, the same with the checksum of each partition and of the trailer made right first. The
+ * journal beside it is empty but valid. Whatever the bytes are: the store opens, because a saved
+ * index is never needed, or it says that the journal ends before the index does; and what it then
+ * holds can be looked at.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /*
  * fuzz_journal: recovery and the walk over hostile bytes of a segment.
  *
- * The first byte says how the rest is used: even, as the bytes behind a valid segment header; odd, the
- * same with every batch header's and frame's checksum made right first, so that what is behind the
- * checksums is reached too. Whatever the bytes are: no crash, and what opens can be read and closed.
+ * The first byte says how the rest is used: even, as the bytes behind a valid segment header; odd,
+ * the same with every batch header's and frame's checksum made right first, so that what is behind
+ * the checksums is reached too. Whatever the bytes are: no crash, and what opens can be read and
+ * closed.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /*
  * Opening, creating and closing a data directory.
  *
- * Creation is atomic: everything is made in "PATH.new-…", flushed, and renamed to PATH. A crash before
- * the rename leaves only that directory, which nobody ever looks at; after it, a whole store.
+ * Creation is atomic: everything is made in "PATH.new-…", flushed, and renamed to PATH. A crash
+ * before the rename leaves only that directory, which nobody ever looks at; after it, a whole
+ * store.
  */
 #include "store/journal/journal.h"
 
@@ -26,6 +27,12 @@ enum {
     MEASURE_ROUNDS = 64,      /* flushes timed of each kind: some tenths of a second */
     OPEN_TRIES = 5,           /* of a reader, while the writer takes files away */
 };
+
+#ifdef ONCE_SLOW_CHECKS
+#define CHECK_SLOW(journal) journal_check(journal)
+#else
+#define CHECK_SLOW(journal) (void)journal_check
+#endif
 
 /* Options ---------------------------------------------------------------------------------- */
 
@@ -157,19 +164,6 @@ static void directory_discard(const struct io *io, const char *directory)
     (void)io->rmdir(io->context, directory);
 }
 
-static struct path parent_of(const char *path)
-{
-    struct path parent;
-    (void)snprintf(parent.text, sizeof parent.text, "%s", path);
-    char *slash = strrchr(parent.text, '/');
-    if (slash == NULL) {
-        (void)snprintf(parent.text, sizeof parent.text, ".");
-    } else {
-        slash[slash == parent.text] = '\0';
-    }
-    return parent;
-}
-
 /* Losing a race against another creator is no failure: its store is opened. */
 static enum status journal_create(struct journal *journal, struct err *err)
 {
@@ -195,7 +189,7 @@ static enum status journal_create(struct journal *journal, struct err *err)
     }
     mem_wipe(&identity, sizeof identity);
     if (failed == 0) {
-        struct path parent = parent_of(journal->options.path);
+        struct path parent = path_parent(journal->options.path);
         failed = io_sync_dir(io, parent.text);
     }
     if (failed != 0 && failed != -EEXIST && failed != -ENOTEMPTY) {
@@ -308,6 +302,30 @@ static enum status lock_take(struct journal *journal, int64_t wait_ms, struct er
     return OK;
 }
 
+/* What holds between any two calls: the counts agree with the index, and places are in order. */
+static void journal_check(struct journal *journal)
+{
+    uint64_t live = 0;
+    index_check(&journal->index);
+    for (size_t i = 0; i < journal->segments_count; i++) {
+        ASSERT(journal->segments[i].number == journal->segments[0].number + i);
+        ASSERT(!journal->segments[i].squeezed || journal->segments[i].live == 0);
+        ASSERT(
+            !journal->segments[i].squeezed || i == 0 || journal->segments[i - 1].squeezed); /* J7 */
+        live += journal->segments[i].live;
+    }
+    ASSERT(live == journal->index.count);
+    ASSERT(journal->head.records == journal->index.count);
+    (void)pthread_mutex_lock(&journal->mutex);
+    ASSERT(atomic_load(&journal->stable) <= journal->next.place);
+    ASSERT(
+        journal->read_only || place_offset(journal->next.place) <= journal->tail.zeroed); /* J3 */
+    ASSERT(place_offset(journal->next.place) % JOURNAL_BLOCK_BYTES == 0 ||
+           journal->segments[journal->segments_count - 1].squeezed); /* J1 */
+    ASSERT(journal->active->len == 0 || journal->active->mark.place == journal->next.place);
+    (void)pthread_mutex_unlock(&journal->mutex);
+}
+
 /* Opening and closing ---------------------------------------------------------------------- */
 
 static void journal_head(struct store *store, struct store_head *ret_head)
@@ -365,6 +383,7 @@ static enum status journal_close(struct store *store, struct err *err)
 {
     struct journal *journal = journal_of(store);
     enum status status = OK;
+    CHECK_SLOW(journal);
     if (!journal->read_only) {
         status = journal_flush(store, err);
         background_stop(journal);
@@ -456,6 +475,7 @@ static enum status journal_start(
         status = witness_check(journal, journal->options.witness, err);
     }
     if (status == OK) {
+        CHECK_SLOW(journal);
         journal->batch_opened = journal->next.batch;
         status = background_start(journal, err);
     }

@@ -2,8 +2,8 @@
  * Housekeeping: forget what expired, and the background thread that writes ahead.
  *
  * A record is forgotten only once a flushed batch carries a time past its window: a restart then
- * begins at or after that time, and the index that recovery makes agrees with the one in memory even
- * when the record's frames were squeezed out (P8).
+ * begins at or after that time, and the index that recovery makes agrees with the one in memory
+ * even when the record's frames were squeezed out (P8).
  */
 #include <errno.h>
 #include <fcntl.h>
