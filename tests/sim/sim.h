@@ -70,6 +70,7 @@ enum {
     X(POWER_LOST, "power losses")                                                                  \
     X(COMMITS_LOST, "unflushed commits lost")                                                      \
     X(WRITES_TORN, "unflushed writes lost or torn")                                                \
+    X(ROT_FOUND, "rotten bytes found")                                                             \
     X(COMMITS_KEPT, "unflushed commits kept")                                                      \
     X(GRANT_UNTOLD, "grants that nobody was told of")                                              \
     X(COMMIT_UNAVAILABLE, "commits unavailable")                                                   \
@@ -285,8 +286,9 @@ void oracle_sent(struct sim *sim, const struct op_id *id, int key, uint32_t outc
 void oracle_committed(struct sim *sim, const struct sim_call *call);
 void oracle_answered(struct sim *sim, const struct sim_call *call);
 void oracle_effect(struct sim *sim, const struct sim_client *client);
-/* Everything that was answered is still there, and the evidence says so. */
-void oracle_audit(struct sim *sim);
+/* Everything that was answered is still there, and the evidence says so. Anything but OK: the store
+ * could not be read, which is for the caller to judge. */
+enum status oracle_audit(struct sim *sim);
 void oracle_clock(struct sim *sim, int64_t engine_ms);
 
 #endif
