@@ -1,5 +1,5 @@
 /*
- * files: reading test data. Paths are relative to the tests folder of the source tree.
+ * files: reading test data, by path or by name inside the tests folder of the source tree.
  */
 #ifndef ONCE_TESTS_FILES_H
 #define ONCE_TESTS_FILES_H
@@ -12,14 +12,12 @@
 
 enum { FILE_BYTES_MAX = 64 << 20 }; /* far above any test file */
 
-/* The whole file, appended; the test stops when it cannot be read. */
-static inline void file_read(const char *path, struct buf *out)
+/* The whole file at a path, appended; the test stops when it cannot be read. */
+static inline void file_read_path(const char *path, struct buf *out)
 {
-    char full[4096];
-    (void)snprintf(full, sizeof full, "%s/%s", ONCE_TESTS_DIR, path);
-    FILE *file = fopen(path[0] == '/' ? path : full, "rb");
+    FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        (void)fprintf(stderr, "cannot open %s\n", full);
+        (void)fprintf(stderr, "cannot open %s\n", path);
     }
     ASSERT(file != NULL);
     char piece[65536];
@@ -30,6 +28,14 @@ static inline void file_read(const char *path, struct buf *out)
     ASSERT(ferror(file) == 0);
     (void)fclose(file);
     ASSERT(buf_status(out) == OK);
+}
+
+/* The same for a file of the tests folder. */
+static inline void file_read(const char *name, struct buf *out)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", ONCE_TESTS_DIR, name);
+    file_read_path(path, out);
 }
 
 /* Take the next line off the front of text; false when there is none left. */

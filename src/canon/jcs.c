@@ -239,7 +239,8 @@ void jcs_put_string(struct buf *out, struct slice text)
 {
     struct writer w = {.out = out};
     if (buf_status(out) == OK) {
-        settle(&w, write_escaped(&w, attach(&w), text.data, text.len));
+        const char *data = text.len == 0 ? "" : text.data; /* an empty slice may have no data */
+        settle(&w, write_escaped(&w, attach(&w), data, text.len));
     }
 }
 

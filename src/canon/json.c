@@ -471,7 +471,7 @@ static inline int entry_order(const struct entry *a, const struct entry *b)
     return json_order(json_text(&a->member.name), json_text(&b->member.name));
 }
 
-/* Insertion, for the small objects nearly all are: nothing moves when the order is right already. */
+/* Insertion, for the small objects nearly all are: nothing moves when they are in order already. */
 static void sort_few(const struct entry *entries, uint32_t *order, uint32_t count)
 {
     uint64_t sorted[SORT_INSERTION_MAX]; /* the prefixes, beside each other */

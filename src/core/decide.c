@@ -236,6 +236,10 @@ static struct decision holder(
 static struct decision resolve(
     const struct record *found, const struct request *request, struct decide_moment moment)
 {
+    /* Whoever looked it up knows about the attempt of that fence, and about no later one (P4). */
+    if (request->fence != 0 && request->fence != found->fence) {
+        return leave(DECISION_STALE_FENCE, "N6", found);
+    }
     if (record_status_sealed(found->status)) {
         return same_outcome(found, request) ? repeat(DECISION_RESOLVED, "N2", found)
                                             : leave(DECISION_ALREADY_SEALED, "N2", found);

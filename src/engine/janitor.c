@@ -108,7 +108,11 @@ enum status janitor_turn(struct janitor *janitor, const struct store_moment *now
     enum status status = OK;
     if (now->boot_ms - janitor->maintain_ms >= MAINTAIN_EVERY_MS) {
         janitor->maintain_ms = now->boot_ms;
-        status = fatal_only(store->ops->maintain(store, now->time_ms, err), err);
+        /* Forget only by a time that is committed: the clock may be behind after a power loss, and
+         * then a record would be missing although its window is not over. */
+        struct store_head head;
+        store->ops->head(store, &head);
+        status = fatal_only(store->ops->maintain(store, head.moment.time_ms, err), err);
     }
     if (status == OK && now->boot_ms - janitor->leases_ms >= LEASES_EVERY_MS) {
         janitor->leases_ms = now->boot_ms;

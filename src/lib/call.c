@@ -9,7 +9,6 @@
 enum {
     INPUT_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20),  /* a copied outcome and all names */
     ANSWER_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20), /* a replayed one, and its record */
-    RECORD_SLACK_BYTES = 4096, /* what the engine puts beside a record, and alignment */
     RETRY_AFTER_MS_MIN = 100,  /* asking more often than this is polling */
     RETRY_AFTER_MS_MAX = 1000, /* asking once a second finds most outcomes soon enough */
 };
@@ -38,7 +37,7 @@ enum status call_take_text(struct lib_call *call, struct text_rule rule, const c
         return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", rule.name,
             slice.len, rule.limit_name, rule.bytes_max);
     }
-    enum status status = text_is_utf8(rule.name, slice, err);
+    enum status status = handle_utf8(rule.name, slice, err);
     if (status != OK) {
         return status;
     }
@@ -318,17 +317,12 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
 
 /* ---- the life of a call -------------------------------------------------------------------- */
 
-/* Memory for what comes back: after the commit it would be too late to find that there is none.
- * An arena keeps its chunk when cleared, so the engine's copy of the record finds room too. */
+/* Memory for the answer: after the commit it would be too late to find that there is none. The
+ * engine takes the same care of its own copy of the record. */
 static enum status reserve(struct lib_call *call)
 {
-    size_t bytes = answer_bytes_max() + call->engine.request.outcome.meta.len;
-    if (arena_alloc(&call->answers, bytes + RECORD_SLACK_BYTES) == NULL) {
-        return E_NOMEM;
-    }
-    arena_clear(&call->answers);
-    call->reserve = mem_alloc(&call->once->mem, bytes);
-    call->reserve_bytes = bytes;
+    call->reserve_bytes = answer_bytes_max() + call->engine.request.outcome.meta.len;
+    call->reserve = mem_alloc(&call->once->mem, call->reserve_bytes);
     return call->reserve == NULL ? E_NOMEM : OK;
 }
 

@@ -1,111 +1,159 @@
 #include "store/mem.h"
 
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/rand.h"
 
-enum {
-    MEM_BUCKETS_FIRST = 1024,
-    MEM_RECORD_BYTES_MAX = 64 << 10, /* every member at its limit is about 20 KiB */
+/* One record, never changed once made; a change makes another. */
+struct item {
+    struct record record; /* points into bytes */
+    size_t size;
+    char bytes[]; /* as record_encode wrote them */
 };
 
-/* One record, encoded as on disk so that the codec is exercised here too. */
-struct node {
-    struct node *next; /* in its bucket */
-    struct digest hash;
-    uint64_t version;
-    enum record_status status;
-    int64_t due_ms;
-    struct op_id operation_id;
-    uint32_t touches; /* duplicates since it was encoded */
-    size_t len;
-    char bytes[]; /* the record */
+struct kept_entry {
+    struct entry entry;
+    char *bytes; /* owned */
 };
 
-struct body {
-    size_t len;
-    char bytes[];
-};
-
-struct line {
-    struct entry entry; /* bytes point behind this struct */
+/* What a change replaced, so that a commit that fails half way can be taken back. */
+struct undo {
+    struct item *before; /* NULL: there was none */
+    struct item *after;
 };
 
 struct mem_store {
-    struct store store;
+    struct store store; /* first: the table's functions cast */
     const struct mem *mem;
     struct store_identity identity;
     struct store_head head;
-    struct node **buckets;
-    size_t bucket_count;
-    struct line **lines; /* entries in order */
-    size_t line_count;
-    size_t line_cap;
-    struct body **bodies; /* place - 1 */
-    size_t body_count;
-    size_t body_cap;
-    struct buf scratch; /* one record while it is encoded */
+    struct buf items;   /* struct item *, sorted by key hash */
+    struct buf entries; /* struct kept_entry, in order */
+    struct buf bodies;  /* struct slice, owned; a body's place is its index + 1 */
+    struct buf undo;    /* struct undo of the commit being made */
 };
 
-static struct mem_store *of(struct store *store)
+static struct mem_store *mem_of(struct store *store)
 {
     return (struct mem_store *)store;
 }
 
-static struct node **place_of(struct mem_store *self, const struct digest *hash)
+static struct item **items_of(const struct mem_store *self)
 {
-    uint64_t at;
-    memcpy(&at, hash->bytes, sizeof at);
-    struct node **link = &self->buckets[at % self->bucket_count];
-    while (*link != NULL && !digest_equal(&(*link)->hash, hash)) {
-        link = &(*link)->next;
-    }
-    return link;
+    return (struct item **)(void *)self->items.data;
 }
 
-static enum status node_load(
-    const struct node *node, struct arena *arena, const struct record **ret_record, struct err *err)
+static size_t items_count(const struct mem_store *self)
 {
-    struct record decoded;
-    enum status status = record_decode(slice_of(node->bytes, node->len), &decoded, err);
-    if (status != OK) {
-        return status;
+    return self->items.len / sizeof(struct item *);
+}
+
+/* The index of the first item not less than the hash. */
+static size_t items_search(const struct mem_store *self, const struct digest *hash)
+{
+    size_t low = 0;
+    size_t high = items_count(self);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct item *item = items_of(self)[middle];
+        if (memcmp(&item->record.key.hash, hash, sizeof *hash) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
     }
-    struct record *record = arena_alloc(arena, sizeof *record);
-    if (record == NULL || record_copy(&decoded, arena, record) != OK) {
+    return low;
+}
+
+static struct item *item_get(const struct mem_store *self, const struct digest *hash)
+{
+    size_t at = items_search(self, hash);
+    if (at == items_count(self)) {
+        return NULL;
+    }
+    struct item *item = items_of(self)[at];
+    return memcmp(&item->record.key.hash, hash, sizeof *hash) == 0 ? item : NULL;
+}
+
+/* Put, replace or (with item NULL) remove. Only adding one can fail. */
+static enum status item_set(struct mem_store *self, const struct digest *hash, struct item *item)
+{
+    size_t at = items_search(self, hash);
+    bool there = item_get(self, hash) != NULL;
+    if (item != NULL && !there) {
+        if (buf_extend(&self->items, sizeof item) == NULL) {
+            self->items.status = OK;
+            return E_NOMEM;
+        }
+        size_t behind = items_count(self) - at - 1;
+        memmove(items_of(self) + at + 1, items_of(self) + at, behind * sizeof item);
+    }
+    if (item != NULL) {
+        items_of(self)[at] = item;
+    } else if (there) {
+        size_t behind = items_count(self) - at - 1;
+        memmove(items_of(self) + at, items_of(self) + at + 1, behind * sizeof item);
+        self->items.len -= sizeof item;
+    }
+    return OK;
+}
+
+static struct item *item_new(struct mem_store *self, const struct record *record)
+{
+    struct buf bytes;
+    buf_init(&bytes, self->mem, SIZE_MAX / 2);
+    record_encode(record, &bytes);
+    struct item *item = NULL;
+    if (buf_status(&bytes) == OK) {
+        item = mem_alloc(self->mem, sizeof *item + bytes.len);
+    }
+    if (item != NULL) {
+        item->size = bytes.len;
+        memcpy(item->bytes, bytes.data, bytes.len);
+        enum status status = record_decode(slice_of(item->bytes, item->size), &item->record, NULL);
+        ASSERT(status == OK); /* our own encoding */
+    }
+    buf_release(&bytes);
+    return item;
+}
+
+static enum status record_give(
+    const struct item *item, struct arena *arena, const struct record **ret_record, struct err *err)
+{
+    struct record *copy = arena_alloc(arena, sizeof *copy);
+    if (copy == NULL || record_copy(&item->record, arena, copy) != OK) {
         return err_set(err, E_NOMEM, "out of memory for a record");
     }
-    record->duplicates += node->touches;
-    *ret_record = record;
+    *ret_record = copy;
     return OK;
 }
 
 static enum status mem_load(struct store *store, const struct digest *hashes, size_t count,
     struct arena *arena, const struct record **ret_records, struct err *err)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct node *node = *place_of(of(store), &hashes[i]);
+    const struct mem_store *self = mem_of(store);
+    enum status status = OK;
+    for (size_t i = 0; i < count && status == OK; i++) {
+        const struct item *item = item_get(self, &hashes[i]);
         ret_records[i] = NULL;
-        enum status status = node == NULL ? OK : node_load(node, arena, &ret_records[i], err);
-        if (status != OK) {
-            return status;
+        if (item != NULL) {
+            status = record_give(item, arena, &ret_records[i], err);
         }
     }
-    return OK;
+    return status;
 }
 
 static enum status mem_find(struct store *store, const struct op_id *id, struct arena *arena,
     const struct record **ret_record, struct err *err)
 {
-    struct mem_store *self = of(store);
+    const struct mem_store *self = mem_of(store);
     *ret_record = NULL;
-    for (size_t i = 0; i < self->bucket_count; i++) {
-        for (const struct node *node = self->buckets[i]; node != NULL; node = node->next) {
-            if (op_id_equal(&node->operation_id, id)) {
-                return node_load(node, arena, ret_record, err);
-            }
+    for (size_t i = 0; i < items_count(self); i++) {
+        const struct item *item = items_of(self)[i];
+        if (op_id_equal(&item->record.operation_id, id)) {
+            return record_give(item, arena, ret_record, err);
         }
     }
     return OK;
@@ -114,276 +162,202 @@ static enum status mem_find(struct store *store, const struct op_id *id, struct 
 static enum status mem_body(struct store *store, const struct body_ref *body, struct arena *arena,
     struct slice *ret_bytes, struct err *err)
 {
-    struct mem_store *self = of(store);
+    const struct mem_store *self = mem_of(store);
+    if (!body->retained) {
+        return err_set(err, E_MISUSE, "the body is not retained");
+    }
+    if (body->bytes == 0) {
+        *ret_bytes = SLICE_EMPTY;
+        return OK;
+    }
+    const struct slice *bodies = (const struct slice *)(const void *)self->bodies.data;
+    if (body->place == 0 || body->place > self->bodies.len / sizeof *bodies) {
+        return err_set(err, E_CORRUPT, "there is no body at place %" PRIu64, body->place);
+    }
     struct digest digest;
-    if (body->place == 0 || body->place > self->body_count ||
-        self->bodies[body->place - 1] == NULL) {
-        return err_set(err, E_CORRUPT, "a retained body is not there");
+    struct slice bytes = bodies[body->place - 1];
+    digest_sha256(bytes.data, bytes.len, &digest);
+    if (bytes.len != body->bytes || memcmp(&digest, &body->digest, sizeof digest) != 0) {
+        return err_set(err, E_CORRUPT, "the body does not have its digest");
     }
-    const struct body *stored = self->bodies[body->place - 1];
-    digest_sha256(stored->bytes, stored->len, &digest);
-    if (!digest_equal(&digest, &body->digest)) {
-        return err_set(err, E_CORRUPT, "a body does not have its digest");
+    enum status status = arena_copy(arena, bytes, ret_bytes);
+    return status == OK ? OK : err_set(err, status, "out of memory for a body");
+}
+
+static void counts_add(struct store_head *head, const struct item *item, int one)
+{
+    if (item != NULL) {
+        uint64_t step = (uint64_t)(int64_t)one;
+        head->records += step;
+        head->in_progress += item->record.status == RECORD_IN_PROGRESS ? step : 0;
+        head->unknown += item->record.status == RECORD_UNKNOWN ? step : 0;
     }
-    if (arena_copy(arena, slice_of(stored->bytes, stored->len), ret_bytes) != OK) {
+}
+
+static enum status body_keep(
+    struct mem_store *self, struct slice bytes, struct body_ref *body, struct err *err)
+{
+    if (bytes.len == 0) {
+        return OK;
+    }
+    if (!body->retained || body->bytes != bytes.len) {
+        return err_set(
+            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+    }
+    char *copy = mem_alloc(self->mem, bytes.len);
+    if (copy == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a body");
     }
+    memcpy(copy, bytes.data, bytes.len);
+    struct slice kept = slice_of(copy, bytes.len);
+    buf_append(&self->bodies, &kept, sizeof kept);
+    if (buf_status(&self->bodies) != OK) {
+        self->bodies.status = OK;
+        mem_free(self->mem, copy);
+        return err_set(err, E_NOMEM, "out of memory for a body");
+    }
+    body->place = self->bodies.len / sizeof kept;
     return OK;
 }
 
-/* ---- commit -------------------------------------------------------------------------------- */
-
-/* Grow a vector of pointers so that one more fits. */
-static enum status vector_room(struct mem_store *self, void ***items, size_t count, size_t *cap)
+/* The record as it is from now on. */
+static enum status change_item(struct mem_store *self, const struct change *change,
+    const struct item *found, struct item **ret_item, struct err *err)
 {
-    if (count < *cap) {
-        return OK;
-    }
-    size_t more = *cap == 0 ? 64 : *cap * 2;
-    void **grown = mem_resize(self->mem, *items, more * sizeof *grown);
-    if (grown == NULL) {
-        return E_NOMEM;
-    }
-    *items = grown;
-    *cap = more;
-    return OK;
-}
-
-static enum status body_put(struct mem_store *self, struct slice bytes, struct body_ref *ref)
-{
-    if (bytes.len == 0 || !ref->retained) {
-        return OK;
-    }
-    if (vector_room(self, (void ***)&self->bodies, self->body_count, &self->body_cap) != OK) {
-        return E_NOMEM;
-    }
-    struct body *body = mem_alloc(self->mem, sizeof *body + bytes.len);
-    if (body == NULL) {
-        return E_NOMEM;
-    }
-    body->len = bytes.len;
-    memcpy(body->bytes, bytes.data, bytes.len);
-    self->bodies[self->body_count++] = body;
-    ref->place = self->body_count;
-    return OK;
-}
-
-/* What one change replaced, so that a later failure in the commit can put it back (S1). */
-struct undo {
-    struct node *before; /* NULL: there was none */
-    struct node *after;  /* NULL: the change put nothing */
-    bool touched;
-};
-
-static enum status make_node(
-    struct mem_store *self, const struct change *change, struct node **ret_node)
-{
-    struct record record = *change->record;
-    enum status status = body_put(self, change->request_body, &record.request);
-    if (status == OK) {
-        status = body_put(self, change->outcome_body, &record.outcome.body);
+    struct record record;
+    enum status status = OK;
+    if (change->kind == CHANGE_PUT) {
+        record = *change->record;
+        status = body_keep(self, change->request_body, &record.request, err);
+        if (status == OK) {
+            status = body_keep(self, change->outcome_body, &record.outcome.body, err);
+        }
+    } else if (found == NULL) {
+        status = err_set(err, E_MISUSE, "a record that is not there cannot be touched");
+    } else {
+        record = found->record;
+        record.duplicates += record.duplicates < UINT32_MAX;
     }
     if (status != OK) {
         return status;
     }
-    buf_clear(&self->scratch);
-    record_encode(&record, &self->scratch);
-    if (buf_status(&self->scratch) != OK) {
-        return buf_status(&self->scratch);
-    }
-    struct node *node = mem_zalloc(self->mem, 1, sizeof *node + self->scratch.len);
-    if (node == NULL) {
-        return E_NOMEM;
-    }
-    node->hash = record.key.hash;
-    node->version = record.version;
-    node->status = record.status;
-    node->due_ms = record_due_ms(&record);
-    node->operation_id = record.operation_id;
-    node->len = self->scratch.len;
-    memcpy(node->bytes, self->scratch.data, node->len);
-    *ret_node = node;
-    return OK;
+    *ret_item = item_new(self, &record);
+    return *ret_item == NULL ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
 }
 
-static void head_count(struct mem_store *self, const struct node *node, uint64_t by)
+static enum status change_record(
+    struct mem_store *self, const struct change *change, struct err *err)
 {
-    if (node != NULL) {
-        self->head.records += by;
-        self->head.in_progress += node->status == RECORD_IN_PROGRESS ? by : 0;
-        self->head.unknown += node->status == RECORD_UNKNOWN ? by : 0;
+    const struct digest *hash = &change->record->key.hash;
+    struct item *found = item_get(self, hash);
+    if ((found == NULL ? 0 : found->record.version) != change->version_expected) {
+        return err_set(err, E_STALE, "the record has changed since it was loaded");
     }
+    struct item *item = NULL;
+    enum status status = change_item(self, change, found, &item, err);
+    if (status != OK) {
+        return status;
+    }
+    struct undo undo = {.before = found, .after = item};
+    buf_append(&self->undo, &undo, sizeof undo);
+    if (buf_status(&self->undo) == OK && item_set(self, hash, item) == OK) {
+        counts_add(&self->head, found, -1);
+        counts_add(&self->head, item, 1);
+        return OK;
+    }
+    if (buf_status(&self->undo) == OK) {
+        self->undo.len -= sizeof undo;
+    }
+    mem_free(self->mem, item);
+    return err_set(err, E_NOMEM, "out of memory for a commit");
 }
 
-/* Put `next` where `link` points instead of what is there; returns that. */
-static struct node *replace(struct mem_store *self, struct node **link, struct node *next)
-{
-    struct node *before = *link;
-    struct node *rest = before == NULL ? NULL : before->next;
-    if (next != NULL) {
-        next->next = rest;
-    }
-    *link = next == NULL ? rest : next;
-    head_count(self, before, UINT64_MAX); /* minus one */
-    head_count(self, next, 1);
-    return before;
-}
-
-static enum status append_line(struct mem_store *self, const struct entry *entry)
+static enum status change_entry(struct mem_store *self, const struct entry *entry, struct err *err)
 {
     if (entry->bytes.len == 0) {
         return OK;
     }
-    if (vector_room(self, (void ***)&self->lines, self->line_count, &self->line_cap) != OK) {
-        return E_NOMEM;
+    if (entry->kind == ENTRY_EVIDENCE && entry->seq != self->head.seq + 1) {
+        return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
+            self->head.seq);
     }
-    struct line *line = mem_alloc(self->mem, sizeof *line + entry->bytes.len);
-    if (line == NULL) {
-        return E_NOMEM;
+    struct kept_entry kept = {.entry = *entry, .bytes = mem_alloc(self->mem, entry->bytes.len)};
+    if (kept.bytes == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for an entry");
     }
-    char *bytes = (char *)(line + 1);
-    memcpy(bytes, entry->bytes.data, entry->bytes.len);
-    line->entry = *entry;
-    line->entry.bytes.data = bytes;
-    self->lines[self->line_count++] = line;
+    memcpy(kept.bytes, entry->bytes.data, entry->bytes.len);
+    kept.entry.bytes = slice_of(kept.bytes, entry->bytes.len);
+    buf_append(&self->entries, &kept, sizeof kept);
+    if (buf_status(&self->entries) != OK) {
+        self->entries.status = OK;
+        mem_free(self->mem, kept.bytes);
+        return err_set(err, E_NOMEM, "out of memory for an entry");
+    }
+    if (entry->kind == ENTRY_EVIDENCE) {
+        self->head.seq = entry->seq;
+        self->head.hash = entry->hash;
+    }
     return OK;
 }
 
-static enum status apply(
-    struct mem_store *self, const struct change *change, struct undo *undo, struct err *err)
+static void bodies_cut(struct mem_store *self, size_t len)
 {
-    enum status status = OK;
-    if (change->kind != CHANGE_NONE) {
-        struct node **link = place_of(self, &change->record->key.hash);
-        uint64_t version = *link == NULL ? 0 : (*link)->version;
-        if (version != change->version_expected) {
-            return err_set(err, E_STALE, "the record changed meanwhile");
-        }
-        if (change->kind == CHANGE_TOUCH) {
-            (*link)->touches++;
-            undo->touched = true;
-        } else {
-            struct node *node = NULL;
-            status = make_node(self, change, &node);
-            if (status == OK) {
-                undo->before = replace(self, link, node);
-                undo->after = node;
-            }
-        }
+    const struct slice *bodies = (const struct slice *)(const void *)self->bodies.data;
+    for (size_t i = len / sizeof *bodies; i < self->bodies.len / sizeof *bodies; i++) {
+        mem_free(self->mem, (char *)(uintptr_t)bodies[i].data);
     }
-    if (status == OK) {
-        status = append_line(self, &change->entry);
-    }
-    return status == OK ? OK : err_set(err, status, "out of memory for a change");
+    self->bodies.len = len;
 }
 
-static void roll_back(struct mem_store *self, const struct commit *commit, struct undo *undo,
-    size_t applied, size_t lines)
+static void entries_cut(struct mem_store *self, size_t len)
 {
-    for (size_t i = applied; i-- > 0;) {
-        const struct change *change = &commit->changes[i];
-        if (undo[i].touched) {
-            (*place_of(self, &change->record->key.hash))->touches--;
-        } else if (undo[i].after != NULL) {
-            struct node **link = place_of(self, &change->record->key.hash);
-            (void)replace(self, link, undo[i].before);
-            mem_free(self->mem, undo[i].after);
-        }
+    const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
+    for (size_t i = len / sizeof *kept; i < self->entries.len / sizeof *kept; i++) {
+        mem_free(self->mem, kept[i].bytes);
     }
-    while (self->line_count > lines) {
-        mem_free(self->mem, self->lines[--self->line_count]);
-    }
+    self->entries.len = len;
 }
 
-/* Bodies that the replaced record had and the new one has not are gone with it. */
-static void drop_bodies(struct mem_store *self, const struct node *before, const struct node *after)
+/* The commit stands: what it replaced goes. Or it is taken back, last change first. */
+static void commit_end(struct mem_store *self, bool keep)
 {
-    struct record old = {0};
-    struct record new = {0};
-    enum status status = record_decode(slice_of(before->bytes, before->len), &old, NULL);
-    if (status == OK && after != NULL) {
-        status = record_decode(slice_of(after->bytes, after->len), &new, NULL);
-    }
-    ASSERT(status == OK); /* we encoded them */
-    const uint64_t places[] = {old.request.place, old.outcome.body.place};
-    for (size_t i = 0; i < 2; i++) {
-        if (places[i] != 0 && places[i] != new.request.place &&
-            places[i] != new.outcome.body.place) {
-            mem_free(self->mem, self->bodies[places[i] - 1]);
-            self->bodies[places[i] - 1] = NULL;
+    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    for (size_t i = self->undo.len / sizeof *undone; i > 0; i--) {
+        const struct undo *undo = &undone[i - 1];
+        if (!keep) {
+            enum status status = item_set(self, &undo->after->record.key.hash, undo->before);
+            ASSERT(status == OK); /* only adding one can fail */
         }
+        mem_free(self->mem, keep ? undo->before : undo->after);
     }
-}
-
-static void keep(struct mem_store *self, const struct commit *commit, struct undo *undo)
-{
-    for (size_t i = 0; i < commit->count; i++) {
-        const struct change *change = &commit->changes[i];
-        if (undo[i].before != NULL) {
-            drop_bodies(self, undo[i].before, undo[i].after);
-            mem_free(self->mem, undo[i].before);
-        }
-        if (change->entry.bytes.len > 0 && change->entry.kind == ENTRY_EVIDENCE) {
-            ASSERT(change->entry.seq == self->head.seq + 1); /* P10 */
-            self->head.seq = change->entry.seq;
-            self->head.hash = change->entry.hash;
-        }
-    }
-    self->head.moment = commit->moment;
-}
-
-static enum status grow_buckets(struct mem_store *self)
-{
-    if (self->head.records < self->bucket_count) {
-        return OK;
-    }
-    size_t count = self->bucket_count * 4;
-    struct node **buckets = mem_zalloc(self->mem, count, sizeof *buckets);
-    if (buckets == NULL) {
-        return E_NOMEM;
-    }
-    for (size_t i = 0; i < self->bucket_count; i++) {
-        struct node *node = self->buckets[i];
-        while (node != NULL) {
-            struct node *next = node->next;
-            uint64_t at;
-            memcpy(&at, node->hash.bytes, sizeof at);
-            node->next = buckets[at % count];
-            buckets[at % count] = node;
-            node = next;
-        }
-    }
-    mem_free(self->mem, self->buckets);
-    self->buckets = buckets;
-    self->bucket_count = count;
-    return OK;
+    buf_clear(&self->undo);
 }
 
 static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
 {
-    struct mem_store *self = of(store);
-    if (commit->count == 0) {
-        return OK;
-    }
-    struct undo *undo = mem_zalloc(self->mem, commit->count, sizeof *undo);
-    if (undo == NULL || grow_buckets(self) != OK) {
-        mem_free(self->mem, undo);
-        return err_set(err, E_NOMEM, "out of memory for a commit");
-    }
+    struct mem_store *self = mem_of(store);
+    struct store_head head = self->head;
+    size_t entries = self->entries.len;
+    size_t bodies = self->bodies.len;
     enum status status = OK;
-    size_t lines = self->line_count;
-    size_t done = 0;
-    while (status == OK && done < commit->count) {
-        status = apply(self, &commit->changes[done], &undo[done], err);
-        done++;
+    for (size_t i = 0; i < commit->count && status == OK; i++) {
+        const struct change *change = &commit->changes[i];
+        if (change->kind != CHANGE_NONE) {
+            status = change_record(self, change, err);
+        }
+        if (status == OK) {
+            status = change_entry(self, &change->entry, err);
+        }
     }
-    if (status == OK) {
-        keep(self, commit, undo);
-    } else {
-        roll_back(self, commit, undo, done, lines);
+    commit_end(self, status == OK);
+    if (status != OK) {
+        entries_cut(self, entries);
+        bodies_cut(self, bodies);
+        self->head = head;
+        return status;
     }
-    mem_free(self->mem, undo);
-    return status;
+    self->head.moment = commit->moment;
+    return OK;
 }
 
 static enum status mem_flush(struct store *store, struct err *err)
@@ -396,83 +370,60 @@ static enum status mem_flush(struct store *store, struct err *err)
 static enum status mem_fences(
     struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
 {
-    struct mem_store *self = of(store);
-    if (count > UINT64_MAX - 1 - self->head.fence) {
-        return err_set(err, E_LIMIT, "out of fences");
-    }
+    (void)err;
+    struct mem_store *self = mem_of(store);
+    ASSERT(count > 0 && self->head.fence <= UINT64_MAX - count); /* P4 */
     *ret_first = self->head.fence + 1;
     self->head.fence += count;
     return OK;
 }
 
-/* ---- looking ------------------------------------------------------------------------------- */
-
-static int by_hash(const void *a, const void *b)
+static bool scan_wants(const struct scan *scan, const struct record *record)
 {
-    const struct node *const *left = a;
-    const struct node *const *right = b;
-    return memcmp((*left)->hash.bytes, (*right)->hash.bytes, DIGEST_BYTES);
-}
-
-/* All nodes in the order of their hashes; NULL when out of memory. The caller frees it. */
-static struct node **sorted_nodes(struct mem_store *self, size_t *ret_count)
-{
-    size_t count = 0;
-    struct node **nodes = mem_zalloc(self->mem, self->head.records + 1, sizeof *nodes);
-    for (size_t i = 0; nodes != NULL && i < self->bucket_count; i++) {
-        for (struct node *node = self->buckets[i]; node != NULL; node = node->next) {
-            nodes[count++] = node;
-        }
-    }
-    if (nodes != NULL) {
-        qsort(nodes, count, sizeof *nodes, by_hash);
-    }
-    *ret_count = count;
-    return nodes;
+    return memcmp(&record->key.hash, &scan->after, sizeof scan->after) > 0 &&
+           (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
+           (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
+           (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
+           (scan->status == 0 || scan->status == record->status) &&
+           (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
+           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
 }
 
 static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
-    struct mem_store *self = of(store);
-    size_t total;
-    struct node **nodes = sorted_nodes(self, &total);
-    if (nodes == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for a scan");
-    }
-    enum status status = OK;
-    size_t found = 0;
-    for (size_t i = 0; status == OK && i < total && found < scan->limit; i++) {
-        const struct record *record = NULL;
-        if (memcmp(nodes[i]->hash.bytes, scan->after.bytes, DIGEST_BYTES) <= 0) {
-            continue;
+    const struct mem_store *self = mem_of(store);
+    size_t count = 0;
+    for (size_t i = items_search(self, &scan->after); i < items_count(self); i++) {
+        const struct item *item = items_of(self)[i];
+        if (count == scan->limit) {
+            break;
         }
-        status = node_load(nodes[i], arena, &record, err);
-        if (status == OK && scan_match(scan, record)) {
-            ret_records[found++] = record;
+        if (scan_wants(scan, &item->record)) {
+            enum status status = record_give(item, arena, &ret_records[count], err);
+            if (status != OK) {
+                return status;
+            }
+            count++;
         }
     }
-    mem_free(self->mem, nodes);
-    if (status == OK) {
-        *ret_count = found;
-    }
-    return status;
+    *ret_count = count;
+    return OK;
 }
 
 static enum status mem_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
     size_t *ret_count, struct err *err)
 {
     (void)err;
-    struct mem_store *self = of(store);
-    size_t found = 0;
-    for (size_t i = 0; i < self->bucket_count; i++) {
-        for (const struct node *node = self->buckets[i]; node != NULL; node = node->next) {
-            if (found < limit && node->status == RECORD_IN_PROGRESS && now_ms >= node->due_ms) {
-                ret_ids[found++] = node->operation_id;
-            }
+    const struct mem_store *self = mem_of(store);
+    size_t count = 0;
+    for (size_t i = 0; i < items_count(self) && count < limit; i++) {
+        const struct record *record = &items_of(self)[i]->record;
+        if (record->status == RECORD_IN_PROGRESS && record->lease_expires_ms <= now_ms) {
+            ret_ids[count++] = record->operation_id;
         }
     }
-    *ret_count = found;
+    *ret_count = count;
     return OK;
 }
 
@@ -480,10 +431,14 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     entry_visit visit, void *context, struct err *err)
 {
     (void)err;
-    struct mem_store *self = of(store);
-    for (size_t i = 0; i < self->line_count; i++) {
-        const struct entry *entry = &self->lines[i]->entry;
-        if (entry_in_range(range, entry) && !visit(context, entry)) {
+    const struct mem_store *self = mem_of(store);
+    const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
+    for (size_t i = 0; i < self->entries.len / sizeof *kept; i++) {
+        const struct entry *entry = &kept[i].entry;
+        if (entry->seq > range->after_seq && entry->time_ms >= range->from_ms &&
+            (range->operation_id == NULL ||
+                op_id_equal(range->operation_id, &entry->operation_id)) &&
+            !visit(context, entry)) {
             break;
         }
     }
@@ -492,31 +447,25 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
 
 static void mem_head(struct store *store, struct store_head *ret_head)
 {
-    *ret_head = of(store)->head;
+    *ret_head = mem_of(store)->head;
 }
 
 static void mem_identity(struct store *store, struct store_identity *ret_identity)
 {
-    *ret_identity = of(store)->identity;
+    *ret_identity = mem_of(store)->identity;
 }
 
-/* Forget what is past its window. Small stores only: it looks at every record. */
 static enum status mem_maintain(struct store *store, int64_t now_ms, struct err *err)
 {
     (void)err;
-    struct mem_store *self = of(store);
-    for (size_t i = 0; i < self->bucket_count; i++) {
-        struct node **link = &self->buckets[i];
-        while (*link != NULL) {
-            bool expires =
-                (*link)->status != RECORD_IN_PROGRESS && (*link)->status != RECORD_UNKNOWN; /* P8 */
-            if (expires && now_ms >= (*link)->due_ms) {
-                struct node *gone = replace(self, link, NULL);
-                drop_bodies(self, gone, NULL);
-                mem_free(self->mem, gone);
-            } else {
-                link = &(*link)->next;
-            }
+    struct mem_store *self = mem_of(store);
+    for (size_t i = items_count(self); i > 0; i--) {
+        struct item *item = items_of(self)[i - 1];
+        if (record_window_over(&item->record, now_ms)) {
+            counts_add(&self->head, item, -1);
+            enum status status = item_set(self, &item->record.key.hash, NULL);
+            ASSERT(status == OK);
+            mem_free(self->mem, item);
         }
     }
     return OK;
@@ -525,25 +474,18 @@ static enum status mem_maintain(struct store *store, int64_t now_ms, struct err 
 static enum status mem_close(struct store *store, struct err *err)
 {
     (void)err;
-    struct mem_store *self = of(store);
-    const struct mem *mem = self->mem;
-    for (size_t i = 0; self->buckets != NULL && i < self->bucket_count; i++) {
-        while (self->buckets[i] != NULL) {
-            mem_free(mem, replace(self, &self->buckets[i], NULL));
-        }
+    struct mem_store *self = mem_of(store);
+    for (size_t i = 0; i < items_count(self); i++) {
+        mem_free(self->mem, items_of(self)[i]);
     }
-    for (size_t i = 0; i < self->line_count; i++) {
-        mem_free(mem, self->lines[i]);
-    }
-    for (size_t i = 0; i < self->body_count; i++) {
-        mem_free(mem, self->bodies[i]);
-    }
-    mem_free(mem, self->buckets);
-    mem_free(mem, self->lines);
-    mem_free(mem, self->bodies);
-    buf_release(&self->scratch);
+    entries_cut(self, 0);
+    bodies_cut(self, 0);
+    buf_release(&self->items);
+    buf_release(&self->entries);
+    buf_release(&self->bodies);
+    buf_release(&self->undo);
     mem_wipe(&self->identity, sizeof self->identity);
-    mem_free(mem, self);
+    mem_free(self->mem, self);
     return OK;
 }
 
@@ -571,23 +513,22 @@ enum status store_mem_new(const struct mem *mem, const struct store_identity *id
     if (self == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
-    self->store.ops = &mem_ops;
-    self->mem = mem;
-    self->bucket_count = MEM_BUCKETS_FIRST;
-    buf_init(&self->scratch, mem, MEM_RECORD_BYTES_MAX);
-    self->buckets = mem_zalloc(mem, MEM_BUCKETS_FIRST, sizeof *self->buckets);
     enum status status = OK;
-    if (self->buckets == NULL) {
-        status = err_set(err, E_NOMEM, "out of memory for a store");
-    } else if (identity != NULL) {
+    if (identity != NULL) {
         self->identity = *identity;
     } else {
         status = rand_bytes(&self->identity, sizeof self->identity, err);
     }
     if (status != OK) {
-        (void)mem_close(&self->store, NULL);
+        mem_free(mem, self);
         return status;
     }
+    self->store.ops = &mem_ops;
+    self->mem = mem;
+    buf_init(&self->items, mem, SIZE_MAX / 2);
+    buf_init(&self->entries, mem, SIZE_MAX / 2);
+    buf_init(&self->bodies, mem, SIZE_MAX / 2);
+    buf_init(&self->undo, mem, SIZE_MAX / 2);
     *ret_store = &self->store;
     return OK;
 }

@@ -2,7 +2,8 @@
  * fuzz_json: the reader and the writer on any bytes.
  *
  * What is read can be written; what was written reads as the same value and writes the same bytes;
- * the diff of a value with itself is empty. Failures name a place inside the text.
+ * the diff of a value with itself is empty; a key comes out or a reason. Failures name a place inside
+ * the text.
  */
 #include <stdint.h>
 
@@ -11,6 +12,7 @@
 #include "canon/diff.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "canon/key.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,6 +38,24 @@ static bool canonical(struct slice text, struct arena *arena, const struct json_
     return status == OK;
 }
 
+/* The same bytes give the same key, whatever the envelope looked like. */
+static void check_keys(const struct json_value *value, const struct json_value *again)
+{
+    struct buf out;
+    buf_init(&out, &mem_libc, FUZZ_BYTES_MAX);
+    for (int kind = KEY_COMMAND; kind <= KEY_SOURCE; kind++) {
+        struct err err = {.status = OK};
+        struct digest first, second;
+        enum status status = key_derive((enum key_kind)kind, value, &out, &first, &err);
+        ASSERT(status == OK || (status == E_INVALID && err.text[0] != '\0'));
+        if (status == OK) {
+            ASSERT(key_derive((enum key_kind)kind, again, &out, &second, &err) == OK);
+            ASSERT(digest_equal(&first, &second));
+        }
+    }
+    buf_release(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct arena arena;
@@ -55,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct diff_options options = {.bytes_max = LIMIT_DIFF_BYTES_MAX};
         bool truncated;
         ASSERT(diff_write(value, again, &options, &patch, &truncated, NULL) == OK);
+        check_keys(value, again);
         ASSERT((patch.len == 2) == (lossy == 0) || truncated);
     }
     buf_release(&patch);

@@ -14,7 +14,7 @@ static void run_file(const char *path)
 {
     struct buf file;
     buf_init(&file, &mem_libc, FILE_BYTES_MAX);
-    file_read(path, &file);
+    file_read_path(path, &file);
     (void)fprintf(stderr, "%s\n", path); /* so that a crash shows what did it */
     /* An exact copy, so that a byte read past the end is noticed. */
     uint8_t *copy = mem_alloc(&mem_libc, file.len == 0 ? 1 : file.len);

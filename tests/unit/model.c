@@ -18,6 +18,7 @@ enum fact {
     SAME_OUTCOME = 1 << 11, /* and the same status */
     MAY_TAKE_OVER = 1 << 12,
     ASKS_RELEASED = 1 << 13,
+    NAMES_FENCE = 1 << 14,
 };
 
 enum kinds {
@@ -86,6 +87,7 @@ static const struct row rows[] = {
     {"N1", RESOLVE, 0, THERE, DECISION_NOT_FOUND, DO_HIDE, false},
     {"N1", RESOLVE, 0, SAME_OPERATION, DECISION_NOT_FOUND, DO_HIDE, false},
     {"N1", RESOLVE, OVER, 0, DECISION_NOT_FOUND, DO_HIDE, false},
+    {"N6", RESOLVE, NAMES_FENCE, SAME_FENCE, DECISION_STALE_FENCE, DO_NOTHING, false},
     {"N2", RESOLVE, SEALED | SAME_OUTCOME, 0, DECISION_RESOLVED, DO_NOTHING, true},
     {"N2", RESOLVE, SEALED, 0, DECISION_ALREADY_SEALED, DO_NOTHING, false},
     {"N3", RESOLVE, RELEASED | ASKS_RELEASED, 0, DECISION_RESOLVED, DO_NOTHING, true},
@@ -102,7 +104,7 @@ static const struct row rows[] = {
 };
 
 const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "H1", "H2", "H3",
-    "H4", "H5", "N1", "N2", "N3", "N4", "N5", "J1", "J2", "J3", NULL};
+    "H4", "H5", "N1", "N2", "N3", "N4", "N5", "N6", "J1", "J2", "J3", NULL};
 
 /* Where a field's new value comes from. */
 enum from {
@@ -184,6 +186,7 @@ static int facts_of(const struct record *found, const struct request *request, i
 {
     int facts = request->policy.on_unknown == ON_UNKNOWN_TAKEOVER ? MAY_TAKE_OVER : 0;
     facts |= request->status == RECORD_RELEASED ? ASKS_RELEASED : 0;
+    facts |= request->fence != 0 ? NAMES_FENCE : 0;
     if (found == NULL) {
         return facts;
     }

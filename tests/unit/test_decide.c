@@ -235,6 +235,21 @@ static void an_operator_settles_what_is_unknown_and_not_what_runs(void **state)
     assert_int_equal(said.next.outcome.body.bytes, 0);
 }
 
+static void an_operator_settles_the_attempt_that_was_looked_into_and_no_later_one(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_UNKNOWN);
+    struct request request = holder_request(REQUEST_RESOLVE, &found);
+    request.status = RECORD_RELEASED;
+    request.fence = FENCE - 1;
+    struct decision said = decide_at(&found, &request, START_MS);
+    assert_string_equal(said.rule, "N6");
+    assert_int_equal(said.kind, DECISION_STALE_FENCE);
+    assert_int_equal(said.change, CHANGE_NONE);
+    request.fence = 0; /* any: whoever asks takes it upon themselves */
+    assert_string_equal(decide_at(&found, &request, START_MS).rule, "N5");
+}
+
 static void the_janitor_only_turns_what_ran_out_into_unknown(void **state)
 {
     (void)state;
@@ -335,6 +350,7 @@ int main(void)
         TEST(a_seal_is_final_and_the_same_seal_again_is_fine),
         TEST(who_released_has_given_up_the_right_to_seal),
         TEST(an_operator_settles_what_is_unknown_and_not_what_runs),
+        TEST(an_operator_settles_the_attempt_that_was_looked_into_and_no_later_one),
         TEST(the_janitor_only_turns_what_ran_out_into_unknown),
         TEST(a_request_outside_its_limits_is_refused_by_name),
         TEST(a_seal_says_what_it_became_and_only_a_resolve_says_not_executed),

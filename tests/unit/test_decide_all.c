@@ -16,11 +16,11 @@
 /* A request with its relations still open: they are about the record it will meet. */
 struct asked {
     struct request request;
-    int fence_off;        /* -1, 0, 1 against the record's */
+    int fence_off;        /* -1, 0, 1 against the record's; NO_FENCE: names none */
     bool other_operation; /* names another operation than the record's */
 };
 
-enum { ASKED_MAX = 2000, SHAPES_MAX = 40, MOMENTS_MAX = 8 };
+enum { NO_FENCE = 99, ASKED_MAX = 2000, SHAPES_MAX = 40, MOMENTS_MAX = 8 };
 
 struct explorer {
     struct asked asked[ASKED_MAX];
@@ -69,8 +69,11 @@ static void add_seals(struct explorer *all, struct request request, bool small, 
                 request.status = statuses[i];
                 request.outcome = outcome_of(which);
                 request.policy.window_ms = width ? WINDOW_MS_OTHER : 0;
-                for (int off = request.kind == REQUEST_SEAL ? -1 : 0; off <= 1; off++) {
+                for (int off = -1; off <= 1; off++) {
                     add_asked(all, request, off, false);
+                }
+                if (request.kind == REQUEST_RESOLVE) {
+                    add_asked(all, request, NO_FENCE, false);
                 }
             }
         }
@@ -110,7 +113,8 @@ static struct request aim(const struct asked *asked, const struct record *found)
     }
     request.operation_id = found->operation_id;
     request.operation_id.bytes[9] ^= asked->other_operation ? 1 : 0;
-    request.fence = (uint64_t)((int64_t)found->fence + asked->fence_off);
+    request.fence =
+        asked->fence_off == NO_FENCE ? 0 : (uint64_t)((int64_t)found->fence + asked->fence_off);
     return request;
 }
 

@@ -185,7 +185,8 @@ static void redacted_values_show_that_they_differ_and_nothing_else(void **state)
         {"/card/number", "{}", "{\"card\":{\"number\":\"42\",\"n\":2}}",
             "[{\"op\":\"add\",\"path\":\"/card\",\"value\":{\"n\":2,\"number\":\"[redacted]\"}}]"},
         {"/card/number", "7", "{\"card\":{\"number\":{\"deep\":\"42\"}}}",
-            "[{\"op\":\"replace\",\"path\":\"\",\"value\":{\"card\":{\"number\":\"[redacted]\"}}}]"},
+            "[{\"op\":\"replace\",\"path\":\"\","
+            "\"value\":{\"card\":{\"number\":\"[redacted]\"}}}]"},
         /* Names below a redacted pointer are not shown either. */
         {"/card", "{\"card\":{\"pin\":1}}", "{\"card\":{\"pin\":2,\"cvc\":3}}",
             "[{\"op\":\"replace\",\"path\":\"/card\",\"value\":\"[redacted]\"}]"},

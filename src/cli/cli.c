@@ -1,0 +1,262 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "canon/json.h"
+
+static const struct option_def *must_find(const struct cli *cli, const char *name)
+{
+    const struct option_def *option = option_find(cli->command, name);
+    ASSERT(option != NULL);
+    return option;
+}
+
+bool cli_flag(const struct cli *cli, const char *name)
+{
+    const struct option_def *option = must_find(cli, name);
+    for (size_t i = 0; i < cli->given_count; i++) {
+        if (cli->given[i].option == option) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *cli_text(const struct cli *cli, const char *name)
+{
+    const struct option_def *option = must_find(cli, name);
+    for (size_t i = cli->given_count; i-- > 0;) {
+        if (cli->given[i].option == option) {
+            return cli->given[i].value;
+        }
+    }
+    const char *variable = option->env == NULL ? NULL : getenv(option->env);
+    return variable != NULL && variable[0] != '\0' ? variable : option->fallback;
+}
+
+const char *cli_nth(const struct cli *cli, const char *name, size_t n)
+{
+    const struct option_def *option = must_find(cli, name);
+    for (size_t i = 0; i < cli->given_count; i++) {
+        if (cli->given[i].option == option && n-- == 0) {
+            return cli->given[i].value;
+        }
+    }
+    return NULL;
+}
+
+int64_t cli_ms(const struct cli *cli, const char *name)
+{
+    int64_t ms = 0;
+    ASSERT(text_duration(slice_str(cli_text(cli, name)), &ms));
+    return ms;
+}
+
+uint64_t cli_bytes(const struct cli *cli, const char *name)
+{
+    uint64_t bytes = 0;
+    ASSERT(text_size(slice_str(cli_text(cli, name)), &bytes));
+    return bytes;
+}
+
+uint64_t cli_count(const struct cli *cli, const char *name)
+{
+    uint64_t count = 0;
+    ASSERT(text_u64(slice_str(cli_text(cli, name)), &count));
+    return count;
+}
+
+/* One write, so that lines of several processes on one terminal do not mix. */
+static void say(const char *prefix, const char *format, va_list args)
+{
+    char line[2 * ERR_TEXT_BYTES_MAX + 64];
+    int used = snprintf(line, sizeof line - 1, "%s", prefix);
+    int more = vsnprintf(line + used, sizeof line - 1 - (size_t)used, format, args);
+    size_t len = more < 0 ? (size_t)used : (size_t)used + (size_t)more;
+    len = len < sizeof line - 2 ? len : sizeof line - 2;
+    line[len] = '\n';
+    (void)!write(STDERR_FILENO, line, len + 1); /* nowhere left to complain */
+}
+
+void cli_say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("once: ", format, args);
+    va_end(args);
+}
+
+void cli_hint(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("hint: ", format, args);
+    va_end(args);
+}
+
+int cli_usage(const struct cli *cli, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("once: ", format, args);
+    va_end(args);
+    cli_hint("once help %s", cli->command->name);
+    return CLI_USAGE;
+}
+
+int cli_exit_of(int result)
+{
+    switch ((enum once_result)result) {
+    case ONCE_OK: return CLI_OK;
+    case ONCE_E_UNKNOWN: return CLI_AGAIN;
+    case ONCE_E_UNAVAILABLE: return CLI_UNAVAILABLE;
+    case ONCE_E_STALE: return CLI_AGAIN;
+    case ONCE_E_INVALID: return CLI_USAGE;
+    case ONCE_E_LIMIT: return CLI_UNAVAILABLE;
+    case ONCE_E_CORRUPT: return CLI_DATA;
+    case ONCE_E_NOMEM: return CLI_UNAVAILABLE;
+    case ONCE_E_MISUSE: return CLI_INTERNAL;
+    }
+    return CLI_INTERNAL;
+}
+
+int cli_fail(const struct once_error *error)
+{
+    cli_say("%s", error->text);
+    if (error->hint[0] != '\0') {
+        cli_hint("%s", error->hint);
+    }
+    return cli_exit_of(error->result);
+}
+
+int cli_fail_err(const struct err *err)
+{
+    cli_say("%s", err->text);
+    if (err->hint[0] != '\0') {
+        cli_hint("%s", err->hint);
+    }
+    return cli_exit_of((int)err->status);
+}
+
+const char *cli_store_dir(const char *url)
+{
+    if (strncmp(url, "journal:", 8) == 0) {
+        return url + 8;
+    }
+    return strchr(url, ':') == NULL ? url : NULL;
+}
+
+int cli_try_open(
+    const struct cli *cli, struct cli_open how, struct once **ret_once, struct once_error *error)
+{
+    struct once_options options = {
+        .store = cli_text(cli, "store"),
+        .lock_wait_ms = how.lock_wait_ms,
+        .read_only = how.read_only,
+        .must_exist = how.must_exist,
+    };
+    return once_open(&options, ret_once, error);
+}
+
+int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
+{
+    struct once_error error = {0};
+    int result = cli_try_open(cli, how, ret_once, &error);
+    return result == ONCE_OK ? CLI_OK : cli_fail(&error);
+}
+
+int cli_open_to_look(const struct cli *cli, struct once **ret_once)
+{
+    struct once_error error = {0};
+    struct cli_open how = {.read_only = true, .must_exist = true};
+    int result = cli_try_open(cli, how, ret_once, &error);
+    if (result == ONCE_OK) {
+        return CLI_OK;
+    }
+    int code = cli_fail(&error);
+    if (result == ONCE_E_UNAVAILABLE && error.hint[0] == '\0') {
+        cli_hint("--store URL or ONCE_STORE names another one; the first once run makes one");
+    }
+    return code;
+}
+
+static int read_all(struct cli *cli, int fd, const char *name, size_t bytes_max, struct slice *ret)
+{
+    struct buf bytes;
+    char chunk[65536];
+    buf_init(&bytes, &mem_libc, bytes_max);
+    ssize_t got = 0;
+    while ((got = read(fd, chunk, sizeof chunk)) != 0) {
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            break;
+        }
+        buf_append(&bytes, chunk, (size_t)got);
+    }
+    int code = CLI_OK;
+    if (got < 0) {
+        cli_say("cannot read %s: %s", name, strerror(errno));
+        code = CLI_IO;
+    } else if (buf_status(&bytes) == E_LIMIT) {
+        cli_say("%s is longer than %zu bytes", name, bytes_max);
+        code = CLI_DATA;
+    } else if (buf_status(&bytes) != OK || arena_copy(&cli->arena, buf_view(&bytes), ret) != OK) {
+        cli_say("cannot read %s: out of memory", name);
+        code = CLI_UNAVAILABLE;
+    }
+    buf_release(&bytes);
+    return code;
+}
+
+int cli_read_stdin(struct cli *cli, size_t bytes_max, struct slice *ret_bytes)
+{
+    return read_all(cli, STDIN_FILENO, "standard input", bytes_max, ret_bytes);
+}
+
+int cli_read_file(struct cli *cli, const char *path, size_t bytes_max, struct slice *ret_bytes)
+{
+    if (strcmp(path, "-") == 0) {
+        return cli_read_stdin(cli, bytes_max, ret_bytes);
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        cli_say("cannot open '%s': %s", path, strerror(errno));
+        return CLI_IO;
+    }
+    int code = read_all(cli, fd, path, bytes_max, ret_bytes);
+    (void)close(fd); /* only read */
+    return code;
+}
+
+struct slice cli_member(const struct json_value *object, struct slice name)
+{
+    const struct json_value *value = json_find(object, name);
+    return value == NULL ? SLICE_EMPTY : json_text(value);
+}
+
+int64_t cli_now_ms(void)
+{
+    struct clock clock;
+    clock_system(&clock);
+    return clock_read(&clock).wall_ms;
+}
+
+void cli_sleep_ms(int64_t ms)
+{
+    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR) {
+    }
+}

@@ -1,0 +1,713 @@
+#include "cli/commands.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* ---- options that several commands share ------------------------------------------------- */
+
+#define OPT_STORE                                                                                  \
+    {                                                                                              \
+        .name = "store", .kind = OPTION_TEXT, .argument = "URL",                                   \
+        .fallback = "journal:./once-data", .env = "ONCE_STORE",                                    \
+        .help = "where operations are remembered: journal:DIRECTORY, or a plain directory"         \
+    }
+#define OPT_JSON                                                                                   \
+    {                                                                                              \
+        .name = "json", .help = "print JSON instead of text"                                       \
+    }
+#define OPT_SCOPE(text)                                                                            \
+    {                                                                                              \
+        .name = "scope", .kind = OPTION_TEXT, .argument = "SCOPE", .help = text                    \
+    }
+#define OPT_PRINCIPAL(text)                                                                        \
+    {                                                                                              \
+        .name = "principal", .kind = OPTION_TEXT, .argument = "WHO", .help = text                  \
+    }
+#define OPT_END                                                                                    \
+    {                                                                                              \
+        0                                                                                          \
+    }
+
+#define EXIT_FINE                                                                                  \
+    {                                                                                              \
+        0, "done"                                                                                  \
+    }
+#define EXIT_BAD_USAGE                                                                             \
+    {                                                                                              \
+        64, "the command line is wrong"                                                            \
+    }
+#define EXIT_NO_STORE                                                                              \
+    {                                                                                              \
+        69, "the store cannot be used: missing, locked by another process, or no permission"       \
+    }
+#define EXIT_CORRUPT_STORE                                                                         \
+    {                                                                                              \
+        65, "the store does not check out; run once verify"                                        \
+    }
+#define EXIT_NO_OUTPUT                                                                             \
+    {                                                                                              \
+        74, "standard output could not be written"                                                 \
+    }
+#define EXIT_BAD_VARIABLE                                                                          \
+    {                                                                                              \
+        78, "an ONCE_* variable is wrong"                                                          \
+    }
+#define EXIT_END                                                                                   \
+    {                                                                                              \
+        0, NULL                                                                                    \
+    }
+
+static const struct exit_def looking_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    EXIT_CORRUPT_STORE,
+    EXIT_NO_STORE,
+    EXIT_NO_OUTPUT,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+/* ---- run --------------------------------------------------------------------------------- */
+
+static const char *const run_text[] = {
+    "Runs the command if nobody has run it under this key, and remembers its standard output, its "
+    "standard error and its exit code. A duplicate runs nothing: it prints the same bytes to the "
+    "same places and exits with the same code. Every exit code is final and replayed, failures too "
+    "(but see --retry-failed).",
+    "The same key with another command is a conflict and is refused. What is compared: the command "
+    "and its arguments, the working directory (unless --ignore-cwd), and the variables named with "
+    "--env. Standard input is handed to the command and is not compared. What is compared is kept "
+    "in the store, so that a conflict can be explained: do not put secrets on the command line.",
+    "When once cannot know whether the command did its work (it was killed by a signal, or once "
+    "itself was), the operation is unknown. It is not run again by itself: the next call exits "
+    "with 75 and says how to look and how to settle it with once resolve. If once is killed with "
+    "SIGKILL the command may go on running; nobody records its end.",
+    "The store is locked only for a moment before and after the command, and to renew the lease "
+    "while it runs, so any number of commands can run beside each other. Output is shown as it "
+    "comes. The command sees pipes instead of a terminal, and the variables ONCE_OPERATION_ID, "
+    "ONCE_FENCE, ONCE_ATTEMPT and ONCE_IDEMPOTENCY_KEY. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 "
+    "and SIGUSR2 are passed on to it.",
+    "With --json nothing is shown as it comes: one document on standard output has the decision, "
+    "the operation, the exit code and the output of the command.",
+    NULL,
+};
+
+static const struct option_def run_options[] = {
+    {.name = "idempotency-key",
+        .letter = 'k',
+        .kind = OPTION_TEXT,
+        .argument = "KEY",
+        .required = true,
+        .help = "what names this operation, at most 255 bytes"},
+    {.name = "scope",
+        .kind = OPTION_TEXT,
+        .argument = "SCOPE",
+        .fallback = "run",
+        .env = "ONCE_SCOPE",
+        .help = "the namespace of the key"},
+    {.name = "principal",
+        .kind = OPTION_TEXT,
+        .argument = "WHO",
+        .env = "ONCE_PRINCIPAL",
+        .help = "whom the operation belongs to: part of its name"},
+    {.name = "ttl",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "24h",
+        .env = "ONCE_TTL",
+        .help = "how long duplicates are recognised after the command ended"},
+    {.name = "lease",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "30s",
+        .env = "ONCE_LEASE",
+        .help = "how long after once disappeared the operation counts as unknown; renewed while "
+                "the command runs"},
+    {.name = "on-unknown",
+        .kind = OPTION_CHOICE,
+        .argument = "WHAT",
+        .fallback = "hold",
+        .env = "ONCE_ON_UNKNOWN",
+        .choices = {"hold", "takeover"},
+        .help = "when an earlier run is unknown: hold refuses, takeover runs it again (only for "
+                "commands that may be repeated)"},
+    {.name = "retry-failed",
+        .help = "run it again when it ended with an exit code other than 0 before"},
+    {.name = "wait",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "10s",
+        .env = "ONCE_WAIT",
+        .help = "how long to wait for the same operation running elsewhere"},
+    {.name = "env",
+        .kind = OPTION_TEXT,
+        .argument = "NAME",
+        .repeated = true,
+        .help = "a variable whose value is part of what is compared; may be repeated"},
+    {.name = "ignore-cwd", .help = "leave the working directory out of what is compared"},
+    {.name = "max-output",
+        .kind = OPTION_SIZE,
+        .argument = "SIZE",
+        .fallback = "8MiB",
+        .env = "ONCE_MAX_OUTPUT",
+        .help = "how much output is remembered, at most 15MiB; past it the command goes on and a "
+                "replay says how much is missing"},
+    {.name = "request-id",
+        .kind = OPTION_TEXT,
+        .argument = "ID",
+        .env = "ONCE_REQUEST_ID",
+        .help = "a name for this call in the evidence"},
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def run_exits[] = {
+    {0, "the command's own exit code, now or replayed; also every other code not listed here"},
+    EXIT_BAD_USAGE,
+    {65, "conflict: the key was used with another command"},
+    {74, "the command exited with 0 but its output could not be written here; it is remembered"},
+    {75, "in progress elsewhere, or unknown"},
+    EXIT_BAD_VARIABLE,
+    {125, "once itself failed; the message says whether the command ran"},
+    {126, "the command cannot be executed; the key is free"},
+    {127, "the command was not found; the key is free"},
+    EXIT_END,
+};
+
+static const struct example_def run_examples[] = {
+    {"once run --idempotency-key nightly-42 -- ./charge.sh",
+        "run ./charge.sh once, however often this line is executed"},
+    {"once run -k invoice-7 --env AMOUNT --ttl 30d -- ./send-invoice 7",
+        "remember it for 30 days; another AMOUNT under the same key is refused"},
+    {NULL, NULL},
+};
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+static const char *const ls_text[] = {
+    "Lists operations, in no particular order. With --json one array of objects.",
+    NULL,
+};
+
+static const struct option_def ls_options[] = {
+    {.name = "status",
+        .kind = OPTION_CHOICE,
+        .argument = "STATUS",
+        .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
+            "compensated"},
+        .help = "only those"},
+    OPT_SCOPE("only those of this namespace"),
+    {.name = "key", .kind = OPTION_TEXT, .argument = "KEY", .help = "only those with this key"},
+    {.name = "limit",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "0",
+        .help = "at most so many; 0 is all"},
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct example_def ls_examples[] = {
+    {"once ls --status unknown", "what needs somebody to look at it"},
+    {NULL, NULL},
+};
+
+static const struct exit_def found_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    {65, "no such operation, or the store does not check out"},
+    EXIT_NO_STORE,
+    EXIT_NO_OUTPUT,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+static const char *const show_text[] = {
+    "Shows what is remembered of one operation, named by its id or by --scope, --principal and "
+    "--key. Of an operation of once run the output is shown too.",
+    NULL,
+};
+
+static const struct option_def show_options[] = {
+    {.name = "key",
+        .kind = OPTION_TEXT,
+        .argument = "KEY",
+        .help = "the key, instead of an operation id"},
+    {.name = "scope",
+        .kind = OPTION_TEXT,
+        .argument = "SCOPE",
+        .fallback = "run",
+        .help = "the namespace of --key"},
+    OPT_PRINCIPAL("the principal of --key"),
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct example_def show_examples[] = {
+    {"once show --key nightly-42", "what became of that run"},
+    {NULL, NULL},
+};
+
+static const char *const why_text[] = {
+    "Tells in words how an operation came to where it is: the request that was first made under "
+    "the key, every decision in order with the rule behind it, and what to do now. Takes the same "
+    "names as once show.",
+    NULL,
+};
+
+static const struct example_def why_examples[] = {
+    {"once why --key nightly-42", "why did it say that?"},
+    {NULL, NULL},
+};
+
+static const char *const tail_text[] = {
+    "Prints the last evidence entries, oldest first, one a line. With --json each line is the "
+    "entry exactly as it is chained.",
+    NULL,
+};
+
+static const struct option_def tail_options[] = {
+    {.name = "lines",
+        .letter = 'n',
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "10",
+        .help = "how many"},
+    {.name = "follow", .letter = 'f', .help = "go on printing new ones until interrupted"},
+    {.name = "operation",
+        .kind = OPTION_TEXT,
+        .argument = "ID",
+        .help = "only those of this operation"},
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct example_def tail_examples[] = {
+    {"once tail -f", "watch decisions being made"},
+    {NULL, NULL},
+};
+
+/* ---- resolve ----------------------------------------------------------------------------- */
+
+static const char *const resolve_text[] = {
+    "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
+    "and failed are final: duplicates are answered with the outcome given here. not_executed frees "
+    "the key: the next call runs it again.",
+    NULL,
+};
+
+static const struct option_def resolve_options[] = {
+    {.name = "status",
+        .kind = OPTION_CHOICE,
+        .argument = "STATUS",
+        .required = true,
+        .choices = {"executed", "failed", "not_executed"},
+        .help = "what really happened"},
+    {.name = "reason",
+        .kind = OPTION_TEXT,
+        .argument = "TEXT",
+        .required = true,
+        .help = "who looked where; kept in the evidence, at most 255 bytes"},
+    {.name = "effect-id",
+        .kind = OPTION_TEXT,
+        .argument = "ID",
+        .help = "the effect's own name, such as the provider's charge id"},
+    {.name = "outcome",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .help = "what duplicates get on standard output; - is standard input"},
+    {.name = "exit-code",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .help = "what duplicates exit with; 0 for executed and 1 for failed when not given"},
+    {.name = "actor",
+        .kind = OPTION_TEXT,
+        .argument = "WHO",
+        .env = "USER",
+        .help = "who settles it, for the evidence"},
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def resolve_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    {65, "no such operation, or it was settled differently before"},
+    EXIT_NO_STORE,
+    {75, "it is still running"},
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+static const struct example_def resolve_examples[] = {
+    {"once resolve op_0198… --status not_executed --reason \"no charge at the provider\"",
+        "let it be run again"},
+    {NULL, NULL},
+};
+
+/* ---- canonical form and keys ------------------------------------------------------------- */
+
+static const char *const canon_text[] = {
+    "Reads JSON from standard input and writes its canonical form (RFC 8785), exactly those bytes; "
+    "a newline follows only on a terminal. A number that a double cannot hold, such as "
+    "9007199254740993, is lossy: it is written as ECMAScript would, and reported.",
+    NULL,
+};
+
+static const struct option_def canon_options[] = {
+    {.name = "strict", .help = "refuse lossy numbers"},
+    OPT_END,
+};
+
+static const struct exit_def canon_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    {65, "not JSON, or lossy with --strict; the message has line and column"},
+    EXIT_NO_OUTPUT,
+    EXIT_END,
+};
+
+static const struct example_def canon_examples[] = {
+    {"echo '{\"b\":2,\"a\":1.0}' | once canon", "prints {\"a\":1,\"b\":2}"},
+    {NULL, NULL},
+};
+
+static const char *const key_text[] = {
+    "Prints the key derived from the JSON object on standard input, as 64 hex digits. command "
+    "takes a command envelope, effect an effect envelope, source an object with tenant_id and "
+    "those given of source_type, source_id, revision, index_hash and action.",
+    NULL,
+};
+
+static const struct option_def key_options[] = {
+    {.name = "show", .help = "print the canonical bytes that are hashed instead"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def key_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    {65, "not JSON, a member missing, a lossy number or a duplicate member"},
+    EXIT_NO_OUTPUT,
+    EXIT_END,
+};
+
+static const struct example_def key_examples[] = {
+    {"once key source < message.json", "the key of a message from a source"},
+    {NULL, NULL},
+};
+
+/* ---- checking ---------------------------------------------------------------------------- */
+
+static const char *const verify_text[] = {
+    "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
+    "against their digests and the signatures of checkpoints. Works beside a running writer.",
+    NULL,
+};
+
+static const struct option_def verify_options[] = {
+    {.name = "redecide", .help = "make every decision again and compare"},
+    {.name = "checkpoint",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .help = "a checkpoint kept elsewhere: shows whether the end of the journal was cut off"},
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def verify_exits[] = {
+    {0, "everything checks out"},
+    {1, "damage: the message says where, which operation, and what is still good"},
+    {2, "could not check"},
+    EXIT_BAD_USAGE,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+static const struct example_def verify_examples[] = {
+    {"once verify --redecide", "check the bytes and the decisions"},
+    {NULL, NULL},
+};
+
+static const char *const doctor_text[] = {
+    "Looks at the store and the machine and says PASS, WARN or FAIL of each, with what to do about "
+    "it.",
+    NULL,
+};
+
+static const struct option_def doctor_options[] = {
+    OPT_STORE,
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def doctor_exits[] = {
+    {0, "nothing failed"},
+    {1, "something failed"},
+    EXIT_BAD_USAGE,
+    EXIT_NO_OUTPUT,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+static const struct example_def doctor_examples[] = {
+    {"once doctor --store journal:/var/lib/once", "is this machine fit for it?"},
+    {NULL, NULL},
+};
+
+static const char *const bench_text[] = {
+    "Measures durable pairs of begin and seal per second inside this process, on a fresh store "
+    "that is removed afterwards, or on --store.",
+    NULL,
+};
+
+static const struct option_def bench_options[] = {
+    {.name = "seconds", .kind = OPTION_COUNT, .argument = "N", .fallback = "3", .help = "how long"},
+    {.name = "threads",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "1",
+        .help = "how many submit, at most 64"},
+    {.name = "in-flight",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "512",
+        .help = "pairs under way at once, of all threads, at most 16384"},
+    {.name = "store",
+        .kind = OPTION_TEXT,
+        .argument = "URL",
+        .help = "measure on this store instead of a fresh one"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct example_def bench_examples[] = {
+    {"once bench --seconds 5", "what this disk can do"},
+    {NULL, NULL},
+};
+
+static const char *const demo_text[] = {
+    "A payment provider that times out after charging, fails before charging and loses answers; "
+    "clients that retry, crash and send everything twice; and Once between them. Ends with what "
+    "happened, and where the journal is. Takes a few seconds.",
+    NULL,
+};
+
+static const struct option_def demo_options[] = {
+    {.name = "orders",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "300",
+        .help = "how many payments, at most 100000"},
+    {.name = "seed",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .help = "repeat the same mishaps; random when not given"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def demo_exits[] = {
+    {0, "every order was charged at most once and all were settled"},
+    {1, "a double charge, or an order that was not settled"},
+    EXIT_BAD_USAGE,
+    EXIT_NO_STORE,
+    EXIT_END,
+};
+
+static const struct example_def demo_examples[] = {
+    {"once demo", "see it work"},
+    {NULL, NULL},
+};
+
+/* ---- the program itself ------------------------------------------------------------------ */
+
+static const struct option_def no_options[] = {
+    OPT_END,
+};
+
+static const struct option_def version_options[] = {
+    OPT_JSON,
+    OPT_END,
+};
+
+static const char *const help_text[] = {
+    "Without a name, the list of commands. once NAME --help is the same.",
+    NULL,
+};
+
+static const char *const version_text[] = {
+    "once --version is the same.",
+    NULL,
+};
+
+static const struct exit_def plain_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    EXIT_NO_OUTPUT,
+    EXIT_END,
+};
+
+static const struct example_def help_examples[] = {
+    {"once help run", "everything about once run"},
+    {NULL, NULL},
+};
+
+static const struct example_def version_examples[] = {
+    {"once version", "prints the version"},
+    {NULL, NULL},
+};
+
+const struct command_def commands[] = {
+    {.name = "run",
+        .summary = "run a command once, and replay it to every duplicate",
+        .operands = "[--] COMMAND [ARGUMENT...]",
+        .operands_min = 1,
+        .operands_max = SIZE_MAX,
+        .rest_is_operands = true,
+        .text = run_text,
+        .options = run_options,
+        .exits = run_exits,
+        .examples = run_examples,
+        .run = cmd_run},
+    {.name = "ls",
+        .summary = "list operations",
+        .operands = "",
+        .text = ls_text,
+        .options = ls_options,
+        .exits = looking_exits,
+        .examples = ls_examples,
+        .run = cmd_ls},
+    {.name = "show",
+        .summary = "show one operation",
+        .operands = "[OPERATION_ID]",
+        .operands_max = 1,
+        .text = show_text,
+        .options = show_options,
+        .exits = found_exits,
+        .examples = show_examples,
+        .run = cmd_show},
+    {.name = "why",
+        .summary = "explain how an operation came to where it is",
+        .operands = "[OPERATION_ID]",
+        .operands_max = 1,
+        .text = why_text,
+        .options = show_options,
+        .exits = found_exits,
+        .examples = why_examples,
+        .run = cmd_why},
+    {.name = "resolve",
+        .summary = "settle an unknown operation",
+        .operands = "OPERATION_ID",
+        .operands_min = 1,
+        .operands_max = 1,
+        .text = resolve_text,
+        .options = resolve_options,
+        .exits = resolve_exits,
+        .examples = resolve_examples,
+        .run = cmd_resolve},
+    {.name = "tail",
+        .summary = "print the latest evidence",
+        .operands = "",
+        .text = tail_text,
+        .options = tail_options,
+        .exits = looking_exits,
+        .examples = tail_examples,
+        .run = cmd_tail},
+    {.name = "verify",
+        .summary = "check that the journal is whole",
+        .operands = "",
+        .text = verify_text,
+        .options = verify_options,
+        .exits = verify_exits,
+        .examples = verify_examples,
+        .run = cmd_verify},
+    {.name = "doctor",
+        .summary = "check the store and the machine",
+        .operands = "",
+        .text = doctor_text,
+        .options = doctor_options,
+        .exits = doctor_exits,
+        .examples = doctor_examples,
+        .run = cmd_doctor},
+    {.name = "canon",
+        .summary = "print the canonical form of JSON",
+        .operands = "",
+        .text = canon_text,
+        .options = canon_options,
+        .exits = canon_exits,
+        .examples = canon_examples,
+        .run = cmd_canon},
+    {.name = "key",
+        .summary = "derive a key from JSON",
+        .operands = "command|effect|source",
+        .operand_choices = {"command", "effect", "source"},
+        .operands_min = 1,
+        .operands_max = 1,
+        .text = key_text,
+        .options = key_options,
+        .exits = key_exits,
+        .examples = key_examples,
+        .run = cmd_key},
+    {.name = "bench",
+        .summary = "measure this machine",
+        .operands = "",
+        .text = bench_text,
+        .options = bench_options,
+        .exits = looking_exits,
+        .examples = bench_examples,
+        .run = cmd_bench},
+    {.name = "demo",
+        .summary = "watch a flaky provider being charged exactly once",
+        .operands = "",
+        .text = demo_text,
+        .options = demo_options,
+        .exits = demo_exits,
+        .examples = demo_examples,
+        .run = cmd_demo},
+    {.name = "version",
+        .summary = "print the version",
+        .operands = "",
+        .text = version_text,
+        .options = version_options,
+        .exits = plain_exits,
+        .examples = version_examples,
+        .run = cmd_version},
+    {.name = "help",
+        .summary = "explain a command",
+        .operands = "[COMMAND]",
+        .operands_max = 1,
+        .text = help_text,
+        .options = no_options,
+        .exits = plain_exits,
+        .examples = help_examples,
+        .run = cmd_help},
+    {0},
+};
+
+const struct command_def *command_find(const char *name)
+{
+    for (const struct command_def *c = commands; c->name != NULL; c++) {
+        if (strcmp(c->name, name) == 0) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+const struct option_def *option_find(const struct command_def *command, const char *name)
+{
+    for (const struct option_def *o = command->options; o->name != NULL; o++) {
+        if (strcmp(o->name, name) == 0) {
+            return o;
+        }
+    }
+    return NULL;
+}

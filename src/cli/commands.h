@@ -1,0 +1,91 @@
+/*
+ * commands: every command and option of the program, as data.
+ *
+ * The only source for parsing, `once help`, the manual page, docs/cli.md and the completions of
+ * three shells: what is not in this table does not exist, and what is in it is documented.
+ */
+#ifndef ONCE_CLI_COMMANDS_H
+#define ONCE_CLI_COMMANDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cli;
+
+/* What an option's value has to look like. */
+enum option_kind {
+    OPTION_FLAG = 0,
+    OPTION_TEXT,
+    OPTION_FILE,     /* a path, for completion */
+    OPTION_DURATION, /* "30s" */
+    OPTION_SIZE,     /* "8MiB" */
+    OPTION_COUNT,    /* a decimal number */
+    OPTION_CHOICE,   /* one of choices */
+};
+
+enum { OPTION_CHOICES_MAX = 8 };
+
+/* Arrays of these end with a zeroed one. */
+struct option_def {
+    const char *name; /* without the dashes */
+    char letter;      /* short form; 0: none */
+    enum option_kind kind;
+    bool required;
+    bool repeated;        /* may be given more than once; otherwise the last one counts */
+    const char *argument; /* its name in texts, such as "URL" */
+    const char *fallback; /* what holds when it is not given, as text; NULL: nothing */
+    const char *env;      /* the variable that stands in for it; NULL: none */
+    const char *choices[OPTION_CHOICES_MAX]; /* of a choice; NULL ends them */
+    const char *help;                        /* whole phrases, lower case, no full stop */
+};
+
+struct exit_def {
+    int code;
+    const char *meaning; /* NULL ends an array */
+};
+
+struct example_def {
+    const char *line; /* what to type; NULL ends an array */
+    const char *says; /* what it does */
+};
+
+struct command_def {
+    const char *name;
+    const char *summary;                             /* one line */
+    const char *operands;                            /* "-- COMMAND [ARGUMENT…]"; "" for none */
+    const char *operand_choices[OPTION_CHOICES_MAX]; /* for completion of the first operand */
+    size_t operands_min;
+    size_t operands_max;
+    bool rest_is_operands;   /* the first operand ends the options */
+    const char *const *text; /* paragraphs, ended by NULL */
+    const struct option_def *options;
+    const struct exit_def *exits;
+    const struct example_def *examples;
+    int (*run)(struct cli *cli);
+};
+
+/* Ended by a zeroed one. */
+extern const struct command_def commands[];
+
+/* NULL when there is no such command. */
+const struct command_def *command_find(const char *name);
+/* NULL when the command has no such option. */
+const struct option_def *option_find(const struct command_def *command, const char *name);
+
+/* One file each. */
+int cmd_bench(struct cli *cli);
+int cmd_canon(struct cli *cli);
+int cmd_demo(struct cli *cli);
+int cmd_doctor(struct cli *cli);
+int cmd_help(struct cli *cli);
+int cmd_key(struct cli *cli);
+int cmd_ls(struct cli *cli);
+int cmd_resolve(struct cli *cli);
+int cmd_run(struct cli *cli);
+int cmd_show(struct cli *cli);
+int cmd_tail(struct cli *cli);
+int cmd_verify(struct cli *cli);
+int cmd_version(struct cli *cli);
+int cmd_why(struct cli *cli);
+
+#endif

@@ -1,0 +1,308 @@
+/* once doctor: is this store, and this machine, fit for it? */
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+#include "evidence/checkpoint.h"
+#include "store/journal/journal.h"
+
+enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
+
+static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
+
+#define SPACE_WARN_BYTES (UINT64_C(1) << 30)   /* a day of a busy store */
+#define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop any moment */
+enum { FLUSH_WARN_NS = 50000000 };             /* a disk that makes callers wait */
+
+struct doctor {
+    struct cli *cli;
+    const char *url;
+    const char *dir; /* NULL: the store is no journal */
+    struct store *store;
+    struct buf bytes;
+    struct jsonw json;
+    bool failed;
+};
+
+static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
+    const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* One line. fix is NULL when there is nothing to do. */
+static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
+    const char *format, ...)
+{
+    static const enum tint tints[] = {TINT_GOOD, TINT_WARN, TINT_BAD};
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    doctor->failed = doctor->failed || verdict == VERDICT_FAIL;
+    if (doctor->cli->json) {
+        jsonw_open(&doctor->json, NULL, '{');
+        jsonw_str(&doctor->json, "check", what);
+        jsonw_str(&doctor->json, "verdict", verdict_names[verdict]);
+        jsonw_str(&doctor->json, "text", text);
+        jsonw_str_some(&doctor->json, "fix", fix);
+        jsonw_close(&doctor->json, '}');
+        return;
+    }
+    out_text("%s%s%s  %-12s %s\n", out_tint(tints[verdict]), verdict_names[verdict], out_plain(),
+        what, text);
+    if (fix != NULL) {
+        out_text("      %-12s fix: %s\n", "", fix);
+    }
+}
+
+/* ---- the directory ----------------------------------------------------------------------- */
+
+static void check_mode(struct doctor *doctor, const char *path, const char *what, mode_t wanted)
+{
+    struct stat facts;
+    char fix[PATH_MAX + 64];
+    if (stat(path, &facts) != 0) {
+        examine(doctor, VERDICT_FAIL, what, "restore it from a backup", "'%s': %s", path,
+            strerror(errno));
+        return;
+    }
+    (void)snprintf(fix, sizeof fix, "chmod %o '%s'", (unsigned)wanted, path);
+    unsigned mode = (unsigned)facts.st_mode & 07777U;
+    if ((mode & 077U) != 0) {
+        examine(doctor, VERDICT_FAIL, what, fix, "'%s' has mode %04o: others can get at it", path,
+            mode);
+    } else if (facts.st_uid != geteuid()) {
+        examine(doctor, VERDICT_WARN, what, "run once as that user",
+            "'%s' belongs to user %u, not to you", path, (unsigned)facts.st_uid);
+    } else {
+        examine(doctor, VERDICT_PASS, what, NULL, "'%s' has mode %04o", path, mode);
+    }
+}
+
+static void check_space(struct doctor *doctor, const char *dir)
+{
+    struct statvfs facts;
+    char size[32];
+    if (statvfs(dir, &facts) != 0) {
+        examine(doctor, VERDICT_FAIL, "space", "see whether it is mounted", "'%s': %s", dir,
+            strerror(errno));
+        return;
+    }
+    uint64_t left = (uint64_t)facts.f_bavail * facts.f_frsize;
+    enum verdict verdict = left < SPACE_FAIL_BYTES   ? VERDICT_FAIL
+                           : left < SPACE_WARN_BYTES ? VERDICT_WARN
+                                                     : VERDICT_PASS;
+    examine(doctor, verdict, "space",
+        verdict == VERDICT_PASS ? NULL : "make room: a full disk stops every grant", "%s free",
+        text_put_size(size, left));
+}
+
+static void check_flush(struct doctor *doctor, const char *dir)
+{
+    struct err err = {0};
+    struct journal_speed speed = {0};
+    if (journal_measure(dir, &io_system, &mem_libc, &speed, &err) != OK) {
+        examine(doctor, VERDICT_FAIL, "flush", "see that you may write there", "%s", err.text);
+        return;
+    }
+    examine(doctor, speed.buffered_p99_ns > FLUSH_WARN_NS ? VERDICT_WARN : VERDICT_PASS, "flush",
+        speed.buffered_p99_ns > FLUSH_WARN_NS ? "put the store on a faster disk" : NULL,
+        "write and fdatasync: p50 %.3f ms, p99 %.3f ms", (double)speed.buffered_p50_ns / 1e6,
+        (double)speed.buffered_p99_ns / 1e6);
+    if (speed.direct_p50_ns != 0) {
+        examine(doctor, VERDICT_PASS, "flush direct", NULL,
+            "O_DIRECT and O_DSYNC: p50 %.3f ms, p99 %.3f ms", (double)speed.direct_p50_ns / 1e6,
+            (double)speed.direct_p99_ns / 1e6);
+    }
+}
+
+/* ---- the store --------------------------------------------------------------------------- */
+
+static void check_clock(struct doctor *doctor, const struct store_head *head)
+{
+    struct clock clock;
+    clock_system(&clock);
+    struct clock_reading now = clock_read(&clock);
+    const struct store_moment *last = &head->moment;
+    char time[TEXT_TIME_BYTES];
+    char off[32];
+    text_put_time(time, now.wall_ms);
+    int64_t behind_ms = last->time_ms - now.wall_ms;
+    bool same_boot = last->boot_id != 0 && last->boot_id == clock.boot_id;
+    int64_t ahead_ms = same_boot ? now.wall_ms - last->time_ms - (now.boot_ms - last->boot_ms) : 0;
+    if (behind_ms > LIMIT_CLOCK_JUMP_MS_MAX) {
+        examine(doctor, VERDICT_WARN, "clock", "set the clock; leases and windows wait for it",
+            "%s is %s behind the store's last entry", time, text_put_duration(off, behind_ms));
+    } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX) {
+        examine(doctor, VERDICT_WARN, "clock",
+            "check the clock; expiry follows the time since boot meanwhile",
+            "%s is %s ahead of the time since boot: held", time, text_put_duration(off, ahead_ms));
+    } else if (now.wall_ms < INT64_C(1577836800000)) {
+        examine(doctor, VERDICT_FAIL, "clock", "set the clock", "%s is before 2020", time);
+    } else {
+        examine(doctor, VERDICT_PASS, "clock", NULL, "%s, not held", time);
+    }
+}
+
+static void check_size(struct doctor *doctor)
+{
+    struct journal_info info;
+    struct err err = {0};
+    char size[32];
+    char index[32];
+    if (journal_info(doctor->store, &info, &err) != OK) {
+        examine(doctor, VERDICT_FAIL, "size", "once verify", "%s", err.text);
+        return;
+    }
+    examine(doctor, VERDICT_PASS, "write mode", NULL, "%s",
+        info.direct ? "direct: O_DIRECT and O_DSYNC" : "buffered: pwrite and fdatasync");
+    examine(doctor, VERDICT_PASS, "size", NULL,
+        "%s in %llu segments, of which %llu squeezed; index %s", text_put_size(size, info.bytes),
+        (unsigned long long)info.segments, (unsigned long long)info.segments_squeezed,
+        text_put_size(index, info.index_bytes));
+    if (info.snapshot_failed) {
+        examine(doctor, VERDICT_WARN, "index", "make room and see that you may write there",
+            "the last attempt to save the index failed; starting takes longer");
+    }
+}
+
+/* The oldest unknown one's age in milliseconds; 0 when there is none. */
+static int64_t oldest_unknown_ms(struct doctor *doctor)
+{
+    struct arena arena;
+    struct scan scan = {.status = RECORD_UNKNOWN, .limit = 256};
+    const struct record *records[256];
+    int64_t oldest = INT64_MAX;
+    size_t count = 0;
+    arena_init(&arena, &mem_libc, 64 << 20);
+    do {
+        arena_clear(&arena);
+        if (doctor->store->ops->scan(doctor->store, &scan, &arena, records, &count, NULL) != OK) {
+            break;
+        }
+        for (size_t i = 0; i < count; i++) {
+            oldest = records[i]->updated_ms < oldest ? records[i]->updated_ms : oldest;
+            scan.after = records[i]->key.hash;
+        }
+    } while (count == scan.limit);
+    arena_release(&arena);
+    return oldest == INT64_MAX ? 0 : cli_now_ms() - oldest;
+}
+
+static void check_keys(struct doctor *doctor, const struct store_head *head)
+{
+    char age[32];
+    examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress; entry %llu",
+        (unsigned long long)head->records, (unsigned long long)head->in_progress,
+        (unsigned long long)head->seq);
+    if (head->unknown == 0) {
+        examine(doctor, VERDICT_PASS, "unknown", NULL, "none");
+        return;
+    }
+    int64_t seconds = oldest_unknown_ms(doctor) / 1000;
+    examine(doctor, VERDICT_WARN, "unknown",
+        "once ls --status unknown, then once why and once resolve",
+        "%llu operations of unknown outcome, the oldest for %s", (unsigned long long)head->unknown,
+        text_put_duration(age, seconds * 1000));
+}
+
+static void check_key(struct doctor *doctor)
+{
+    struct store_identity identity;
+    struct checkpoint_key key;
+    struct err err = {0};
+    char text[CHECKPOINT_KEY_BYTES_MAX];
+    doctor->store->ops->identity(doctor->store, &identity);
+    if (checkpoint_key_of(&identity, &key, &err) != OK) {
+        examine(
+            doctor, VERDICT_FAIL, "public key", "install OpenSSL 3 with Ed25519", "%s", err.text);
+    } else {
+        examine(doctor, VERDICT_PASS, "public key", NULL, "%s", checkpoint_key_put(text, &key));
+    }
+    mem_wipe(&identity, sizeof identity);
+}
+
+/* What is in the store; false when it cannot be opened. */
+static void check_store(struct doctor *doctor)
+{
+    struct err err = {0};
+    struct store_head head;
+    struct store_options options = {.read_only = true, .must_exist = true};
+    if (store_open(doctor->url, &options, &doctor->store, &err) != OK) {
+        examine(doctor, VERDICT_FAIL, "store",
+            err.hint[0] != '\0'       ? err.hint
+            : err.status == E_CORRUPT ? "once verify says where the damage is"
+                                      : "see that it is there and that you may read it",
+            "%s", err.text);
+        return;
+    }
+    doctor->store->ops->head(doctor->store, &head);
+    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->url);
+    check_clock(doctor, &head);
+    check_size(doctor);
+    check_keys(doctor, &head);
+    check_key(doctor);
+    (void)doctor->store->ops->close(doctor->store, NULL); /* only looked */
+}
+
+static void check_missing(struct doctor *doctor)
+{
+    char parent[PATH_MAX];
+    (void)snprintf(parent, sizeof parent, "%s", doctor->dir);
+    const char *above = dirname(parent);
+    examine(doctor, VERDICT_WARN, "store", "the first once run makes it", "there is no '%s' yet",
+        doctor->dir);
+    check_space(doctor, above);
+    check_flush(doctor, above);
+}
+
+static void check_all(struct doctor *doctor)
+{
+    struct stat facts;
+    char path[PATH_MAX];
+    examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
+    if (doctor->dir == NULL) {
+        examine(doctor, VERDICT_WARN, "store", "name a journal with --store journal:DIRECTORY",
+            "'%s' is no journal: there is nothing to look at", doctor->url);
+        return;
+    }
+    if (stat(doctor->dir, &facts) != 0 && errno == ENOENT) {
+        check_missing(doctor);
+        return;
+    }
+    check_store(doctor);
+    check_mode(doctor, doctor->dir, "directory", 0700);
+    (void)snprintf(path, sizeof path, "%s/identity", doctor->dir);
+    check_mode(doctor, path, "identity", 0600);
+    check_space(doctor, doctor->dir);
+    check_flush(doctor, doctor->dir);
+}
+
+int cmd_doctor(struct cli *cli)
+{
+    char dir[PATH_MAX];
+    struct doctor doctor = {.cli = cli, .url = cli_text(cli, "store")};
+    const char *from = cli_store_dir(doctor.url);
+    if (from != NULL) {
+        (void)snprintf(dir, sizeof dir, "%.*s", (int)strcspn(from, "?"), from);
+        doctor.dir = dir;
+    }
+    buf_init(&doctor.bytes, &mem_libc, 1 << 20);
+    doctor.json.out = &doctor.bytes;
+    jsonw_open(&doctor.json, NULL, '[');
+    check_all(&doctor);
+    jsonw_close(&doctor.json, ']');
+    int code = cli->json ? jsonw_print(&doctor.json) : out_finish();
+    buf_release(&doctor.bytes);
+    return code != CLI_OK ? code : doctor.failed ? CLI_DAMAGE : CLI_OK;
+}

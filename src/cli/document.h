@@ -1,0 +1,28 @@
+/*
+ * document: the table of commands as help, manual page, Markdown and completions.
+ *
+ * Everything is written to standard output; nothing here knows a command by name.
+ */
+#ifndef ONCE_CLI_DOCUMENT_H
+#define ONCE_CLI_DOCUMENT_H
+
+#include <stdbool.h>
+
+#include "cli/commands.h"
+
+void document_overview(void);
+void document_help(const struct command_def *command);
+void document_man(void);
+void document_markdown(void);
+/* False when there is no such shell. */
+bool document_completion(const char *shell);
+
+/* "--store URL", "-n, --lines N", … in a buffer of its own size. Returns its argument. */
+enum { DOCUMENT_OPTION_BYTES_MAX = 96 };
+char *document_option(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
+/* "once ls [OPTIONS]"; the same way. */
+char *document_usage(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct command_def *command);
+/* Says what holds when the option is not given: "default 30s, or ONCE_LEASE"; may be "". */
+char *document_default(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
+
+#endif

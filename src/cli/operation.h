@@ -1,0 +1,48 @@
+/*
+ * operation: an operation on the command line: named, found, and shown.
+ */
+#ifndef ONCE_CLI_OPERATION_H
+#define ONCE_CLI_OPERATION_H
+
+#include "canon/json.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+
+/* The one that the operand or --scope, --principal and --key name. 0, or an exit code with the
+ * message written. Free with once_operation_free. */
+int operation_find(struct cli *cli, struct once *once, struct once_operation **ret) MUST_CHECK;
+
+/* Members of a JSON object that is open. bodies: outcome and request too. */
+void operation_json(
+    struct jsonw *json, struct cli *cli, const struct once_operation *operation, bool bodies);
+enum tint operation_tint(enum once_status status);
+
+/* Text that somebody else chose, safe for a terminal: control characters become \xNN. */
+void out_safe(struct slice text);
+/* The same with a newline left as it is. */
+void out_safe_lines(struct slice text);
+
+/* One evidence entry, taken apart. Slices point into its JSON. */
+struct entry_words {
+    const struct json_value *root;
+    struct slice type;     /* "execution.started" */
+    struct slice request;  /* "begin", "seal", … */
+    struct slice decision; /* "first_seen", … */
+    struct slice rule;     /* "B1" */
+    struct slice operation_id;
+    struct slice scope;
+    struct slice key;
+    struct slice state; /* the record's status from now on */
+    struct slice reason;
+    struct slice actor;
+    struct slice request_id;
+    struct slice fence;
+    struct slice attempt;
+};
+/* False when the entry is not readable; then all is empty. */
+bool entry_words_read(
+    struct slice json, struct arena *arena, struct entry_words *ret_words) MUST_CHECK;
+/* What a rule of the decision table means, or "". */
+const char *rule_words(struct slice rule);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * renew: a thread that keeps the lease of a running command alive.
+ *
+ * Every third of the lease it opens the store, renews, and lets the store go, so that others can
+ * use it. A store that cannot be opened is tried again soon; a grant that was lost is said once,
+ * loudly, and not tried again.
+ */
+#ifndef ONCE_CLI_RENEW_H
+#define ONCE_CLI_RENEW_H
+
+#include <pthread.h>
+
+#include "cli/cli.h"
+
+/* The right to run, as the store gave it. */
+struct grant {
+    char operation_id[40];
+    uint64_t fence;
+    uint32_t attempt;
+    int64_t lease_ms;
+};
+
+struct renewer {
+    const struct cli *cli;
+    const struct grant *grant;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop; /* under mutex */
+};
+
+/* 0 or an errno. */
+int renewer_start(
+    struct renewer *renewer, const struct cli *cli, const struct grant *grant) MUST_CHECK;
+/* Returns when no renewal is under way any more. */
+void renewer_stop(struct renewer *renewer);
+
+#endif

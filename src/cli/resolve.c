@@ -1,0 +1,132 @@
+/* once resolve: settle an unknown operation after somebody has looked. */
+#include <limits.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "cli/capture.h"
+#include "cli/operation.h"
+
+enum { LOCK_WAIT_MS = 5000 };
+
+static enum once_status status_read(const char *name)
+{
+    if (strcmp(name, "executed") == 0) {
+        return ONCE_EXECUTED;
+    }
+    return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
+}
+
+static int print_done(struct cli *cli, const struct once_answer *answer)
+{
+    if (!cli->json) {
+        out_text("%s: %s%s\n", answer->operation_id, cli_text(cli, "status"),
+            answer->repeated ? " (as it was before)" : "");
+        return out_finish();
+    }
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "decision", once_decision_name(answer->decision));
+    jsonw_bool(&json, "repeated", answer->repeated != 0);
+    if (answer->operation != NULL) {
+        jsonw_open(&json, "operation", '{');
+        operation_json(&json, cli, answer->operation, false);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+static int report(struct cli *cli, const struct once_answer *answer)
+{
+    const char *id = cli->operands[0];
+    if (answer->decision == ONCE_RESOLVED) {
+        return print_done(cli, answer);
+    }
+    if (answer->decision == ONCE_STILL_RUNNING) {
+        cli_say("%s is still running: its lease is alive", id);
+        cli_hint("wait for it to end, or for its lease to run out");
+        return CLI_AGAIN;
+    }
+    if (answer->decision == ONCE_NOT_FOUND) {
+        cli_say("there is no operation '%s'", id);
+        return CLI_DATA;
+    }
+    cli_say("%s was settled differently before; nothing changed", id);
+    cli_hint("once why %s", id);
+    return CLI_DATA;
+}
+
+static int resolve(struct cli *cli, struct once *once, struct capture *capture, struct buf *meta)
+{
+    struct once_error error = {0};
+    struct once_answer *answer = NULL;
+    enum once_status status = status_read(cli_text(cli, "status"));
+    int64_t code_number = status == ONCE_FAILED ? 1 : 0;
+    if (cli_text(cli, "exit-code") != NULL) {
+        code_number = (int64_t)cli_count(cli, "exit-code");
+    }
+    struct once_resolve request = {
+        .operation_id = cli->operands[0],
+        .status = status,
+        .effect_id = cli_text(cli, "effect-id"),
+        .reason = cli_text(cli, "reason"),
+        .actor = cli_text(cli, "actor"),
+    };
+    if (status != ONCE_STATUS_RELEASED) {
+        request.outcome = (struct once_outcome){.code = (int32_t)code_number,
+            .meta = {meta->data, meta->len},
+            .body = {capture->pieces.data, capture->pieces.len}};
+    }
+    if (once_resolve(once, &request, &answer, &error) != ONCE_OK) {
+        return cli_fail(&error);
+    }
+    int code = report(cli, answer);
+    once_answer_free(once, answer);
+    return code;
+}
+
+/* What duplicates will get: as if the command had written it. */
+static int read_outcome(struct cli *cli, struct capture *capture, struct buf *meta)
+{
+    const char *path = cli_text(cli, "outcome");
+    if (path != NULL) {
+        struct slice bytes;
+        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &bytes);
+        if (code != CLI_OK) {
+            return code;
+        }
+        capture_add(capture, CAPTURE_STDOUT, bytes);
+    }
+    capture_meta(capture, meta);
+    return CLI_OK;
+}
+
+int cmd_resolve(struct cli *cli)
+{
+    struct once *once = NULL;
+    struct capture capture;
+    struct buf meta;
+    bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
+    if (not_executed && (cli_text(cli, "outcome") != NULL || cli_text(cli, "exit-code") != NULL)) {
+        return cli_usage(cli, "resolve: what was not executed has no --outcome or --exit-code");
+    }
+    if (cli_text(cli, "exit-code") != NULL && cli_count(cli, "exit-code") > 255) {
+        return cli_usage(cli, "resolve: --exit-code is more than 255");
+    }
+    capture_init(&capture, CAPTURE_BYTES_MAX);
+    buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
+    int code = read_outcome(cli, &capture, &meta);
+    struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
+    code = code != CLI_OK ? code : cli_open(cli, how, &once);
+    if (code == CLI_OK) {
+        code = resolve(cli, once, &capture, &meta);
+        (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    }
+    capture_release(&capture);
+    buf_release(&meta);
+    return code;
+}

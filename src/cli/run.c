@@ -1,0 +1,289 @@
+/*
+ * once run: the life of one call.
+ *
+ *   compose what is compared > ask the store > run the command > record its end > show the rest
+ *
+ * A crash of this process between
+ *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran;
+ *   starting and recording   leaves in_progress: after the lease unknown, and it may have run;
+ *   recording and showing    loses output on our streams only: a duplicate gets it.
+ * Nobody can tell the first two apart afterwards, which is why neither is run again by itself (P5).
+ */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+
+extern char **environ;
+
+enum { RECORD_FOR_MS = 60000 }; /* how long the end of a command is tried to be recorded */
+
+/* ---- record ------------------------------------------------------------------------------ */
+
+/* One of these is done to the grant at the end. */
+struct settlement {
+    enum { SETTLE_SEAL, SETTLE_RELEASE, SETTLE_UNKNOWN } how;
+    enum once_status status; /* seal */
+    int code;                /* seal */
+    const char *reason;      /* the others */
+};
+
+static int settle_call(struct run *run, struct once *once, const struct settlement *settlement,
+    struct once_answer **ret_answer, struct once_error *error)
+{
+    struct buf meta;
+    struct once_hold hold = {.operation_id = run->grant.operation_id,
+        .fence = run->grant.fence,
+        .reason = settlement->reason};
+    if (settlement->how == SETTLE_RELEASE) {
+        return once_release(once, &hold, ret_answer, error);
+    }
+    if (settlement->how == SETTLE_UNKNOWN) {
+        return once_unknown(once, &hold, ret_answer, error);
+    }
+    buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
+    capture_meta(&run->capture, &meta);
+    struct once_seal seal = {
+        .operation_id = run->grant.operation_id,
+        .fence = run->grant.fence,
+        .status = settlement->status,
+        .outcome = {.code = settlement->code,
+            .meta = {meta.data, meta.len},
+            .body = {run->capture.pieces.data, run->capture.pieces.len}},
+        .request_id = cli_text(run->cli, "request-id"),
+    };
+    int result = once_seal(once, &seal, ret_answer, error);
+    buf_release(&meta);
+    return result;
+}
+
+/* The decision we asked for; anything else means that the grant was not ours any more. */
+static bool settled(const struct settlement *settlement, const struct once_answer *answer)
+{
+    switch (settlement->how) {
+    case SETTLE_SEAL: return answer->decision == ONCE_SEALED;
+    case SETTLE_RELEASE: return answer->decision == ONCE_RELEASED_NOW;
+    case SETTLE_UNKNOWN: return answer->decision == ONCE_MARKED_UNKNOWN;
+    }
+    return false;
+}
+
+static int settle_once(
+    struct run *run, const struct settlement *settlement, bool *ret_ours, struct once_error *error)
+{
+    struct once *once = NULL;
+    struct once_answer *answer = NULL;
+    struct cli_open how = {.must_exist = true, .lock_wait_ms = RUN_LOCK_WAIT_MS};
+    int result = cli_try_open(run->cli, how, &once, error);
+    if (result != ONCE_OK) {
+        return result;
+    }
+    result = settle_call(run, once, settlement, &answer, error);
+    if (result == ONCE_OK) {
+        *ret_ours = settled(settlement, answer);
+        if (!*ret_ours) {
+            cli_say("the end of %s was not recorded: %s", run->grant.operation_id,
+                once_decision_name(answer->decision));
+            cli_hint(
+                "somebody else settled it or took it over; once why %s", run->grant.operation_id);
+        }
+        once_answer_free(once, answer);
+    }
+    (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    return result;
+}
+
+/* Record it, however long others hold the store. False when it is not recorded, which was said. */
+static bool settle(struct run *run, const struct settlement *settlement)
+{
+    struct once_error error = {0};
+    int64_t until = cli_now_ms() + RECORD_FOR_MS;
+    bool ours = false;
+    for (int64_t pause_ms = 50;; pause_ms *= 2) {
+        int result = settle_once(run, settlement, &ours, &error);
+        if (result == ONCE_OK) {
+            return ours;
+        }
+        bool again = result == ONCE_E_UNAVAILABLE || result == ONCE_E_UNKNOWN;
+        if (!again || cli_now_ms() >= until) {
+            break;
+        }
+        cli_sleep_ms(pause_ms < 2000 ? pause_ms : 2000); /* a seal may be repeated (H3) */
+    }
+    (void)cli_fail(&error);
+    cli_say("the end of the command was not recorded; %s will be unknown", run->grant.operation_id);
+    run_hint_unknown(run, run->grant.operation_id);
+    return false;
+}
+
+/* ---- run --------------------------------------------------------------------------------- */
+
+/* Our environment and what the command may want to tell its provider. */
+static char **child_environment(struct run *run)
+{
+    struct arena *arena = &run->cli->arena;
+    size_t count = 0;
+    while (environ[count] != NULL) {
+        count++;
+    }
+    char **list = arena_zalloc(arena, (count + 5) * sizeof *list);
+    char *texts = arena_alloc(arena, 1024);
+    if (list == NULL || texts == NULL) {
+        return NULL;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool ours = strncmp(environ[i], "ONCE_OPERATION_ID=", 18) == 0 ||
+                    strncmp(environ[i], "ONCE_FENCE=", 11) == 0 ||
+                    strncmp(environ[i], "ONCE_ATTEMPT=", 13) == 0 ||
+                    strncmp(environ[i], "ONCE_IDEMPOTENCY_KEY=", 21) == 0;
+        if (!ours) {
+            list[used++] = environ[i];
+        }
+    }
+    (void)snprintf(texts, 128, "ONCE_OPERATION_ID=%s", run->grant.operation_id);
+    (void)snprintf(texts + 128, 128, "ONCE_FENCE=%llu", (unsigned long long)run->grant.fence);
+    (void)snprintf(texts + 256, 128, "ONCE_ATTEMPT=%u", run->grant.attempt);
+    (void)snprintf(texts + 384, 640, "ONCE_IDEMPOTENCY_KEY=%s", run->key);
+    for (size_t i = 0; i < 4; i++) {
+        list[used++] = texts + 128 * i;
+    }
+    return list;
+}
+
+/* The command never ran: the key is free again. */
+static int not_started(struct run *run, int exit_code, const char *reason)
+{
+    bool freed = settle(run, &(struct settlement){.how = SETTLE_RELEASE, .reason = reason});
+    return freed ? exit_code : CLI_RUN_FAILED;
+}
+
+static int exec_failed(struct run *run, int errno_value)
+{
+    const char *name = run->cli->operands[0];
+    char reason[LIMIT_REASON_BYTES_MAX];
+    (void)snprintf(
+        reason, sizeof reason, "the command could not be started: %s", strerror(errno_value));
+    if (errno_value == ENOENT) {
+        cli_say("cannot run '%s': command not found", name);
+        return not_started(run, CLI_RUN_NOT_FOUND, reason);
+    }
+    cli_say("cannot run '%s': %s", name, strerror(errno_value));
+    bool once_failed = errno_value == ENOMEM || errno_value == EAGAIN || errno_value == EMFILE ||
+                       errno_value == ENFILE;
+    return not_started(run, once_failed ? CLI_RUN_FAILED : CLI_RUN_NOT_EXECUTABLE, reason);
+}
+
+/* How it ended, recorded. */
+static struct run_end record_end(struct run *run, int wait_status)
+{
+    if (WIFEXITED(wait_status)) {
+        int code = WEXITSTATUS(wait_status);
+        struct run_end end = {.status = code == 0 ? ONCE_EXECUTED : ONCE_FAILED, .code = code};
+        end.recorded = settle(
+            run, &(struct settlement){.how = SETTLE_SEAL, .status = end.status, .code = code});
+        return end;
+    }
+    int number = WTERMSIG(wait_status);
+    char reason[LIMIT_REASON_BYTES_MAX];
+    (void)snprintf(reason, sizeof reason, "the command was killed by signal %d (%s)", number,
+        strsignal(number));
+    struct run_end end = {.status = ONCE_STATUS_UNKNOWN, .code = 128 + number};
+    end.recorded = settle(run, &(struct settlement){.how = SETTLE_UNKNOWN, .reason = reason});
+    cli_say("%s: whether it took effect is not known", reason);
+    run_hint_unknown(run, run->grant.operation_id);
+    return end;
+}
+
+static int follow_to_end(struct run *run, struct child *child)
+{
+    struct renewer renewer;
+    int failed = renewer_start(&renewer, run->cli, &run->grant);
+    if (failed != 0) {
+        cli_say("warning: the lease is not renewed: %s", strerror(failed));
+    }
+    child_follow(child);
+    if (failed == 0) {
+        renewer_stop(&renewer);
+    }
+    struct run_end end = record_end(run, child->wait_status);
+    child_show_rest(child);
+    return run_report_end(run, child, &end);
+}
+
+/* It is ours to run. */
+static int execute(struct run *run)
+{
+    struct cli *cli = run->cli;
+    int stopped = child_pending_signal();
+    if (stopped != 0) {
+        cli_say("stopped by signal %d before the command was started", stopped);
+        return not_started(run, 128 + stopped, "stopped before the command was started");
+    }
+    char **environment = child_environment(run);
+    struct child *child = arena_alloc(&cli->arena, sizeof *child);
+    if (environment == NULL || child == NULL) {
+        cli_say("out of memory before the command was started");
+        return not_started(run, CLI_RUN_FAILED, "out of memory");
+    }
+    capture_init(&run->capture, cli_bytes(cli, "max-output"));
+    int failed = child_start(
+        child, cli->operands, environment, &run->mask_before, !cli->json, &run->capture);
+    int code = failed != 0 ? exec_failed(run, failed) : follow_to_end(run, child);
+    if (failed == 0) {
+        child_release(child);
+    }
+    capture_release(&run->capture);
+    return code;
+}
+
+static int act_on(struct run *run, const struct run_answer *answer)
+{
+    switch (answer->decision) {
+    case ONCE_FIRST_SEEN:
+        run->grant = (struct grant){.fence = answer->fence,
+            .attempt = answer->attempt,
+            .lease_ms = cli_ms(run->cli, "lease")};
+        memcpy(run->grant.operation_id, answer->operation_id, sizeof run->grant.operation_id);
+        return execute(run);
+    case ONCE_DUPLICATE_REPLAYED: return run_report_replay(run, answer);
+    case ONCE_IN_PROGRESS:
+    case ONCE_CONFLICT_REJECTED:
+    case ONCE_HELD_UNKNOWN: return run_report_refusal(run, answer);
+    case ONCE_SEALED:
+    case ONCE_RELEASED_NOW:
+    case ONCE_MARKED_UNKNOWN:
+    case ONCE_RENEWED:
+    case ONCE_RESOLVED:
+    case ONCE_NOT_FOUND:
+    case ONCE_STALE_FENCE:
+    case ONCE_ALREADY_SEALED:
+    case ONCE_STILL_RUNNING: break;
+    }
+    cli_say("the store answered '%s' to a begin", once_decision_name(answer->decision));
+    return CLI_RUN_FAILED;
+}
+
+int cmd_run(struct cli *cli)
+{
+    struct run run = {
+        .cli = cli, .key = cli_text(cli, "idempotency-key"), .scope = cli_text(cli, "scope")};
+    struct run_answer answer = {0};
+    if (cli_bytes(cli, "max-output") > CAPTURE_BYTES_MAX) {
+        return cli_usage(cli, "run: --max-output is more than 15MiB");
+    }
+    buf_init(&run.payload, &mem_libc, LIMIT_JSON_BYTES_MAX);
+    int code = run_compose(&run);
+    code = code != CLI_OK ? code : run_ask(&run, &answer);
+    code = code != CLI_OK ? code : act_on(&run, &answer);
+    buf_release(&run.payload);
+    return code;
+}

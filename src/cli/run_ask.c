@@ -1,0 +1,215 @@
+/* What is compared, the begin, and waiting for somebody else's run. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/out.h"
+#include "cli/run.h"
+
+/* ---- what is compared -------------------------------------------------------------------- */
+
+/* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
+static void put_bytes(struct jsonw *json, struct slice bytes)
+{
+    if (text_utf8(bytes)) {
+        jsonw_bytes(json, NULL, bytes);
+        return;
+    }
+    jsonw_open(json, NULL, '{');
+    buf_str(json->out, "\"hex\":\"");
+    buf_hex(json->out, bytes.data, bytes.len);
+    buf_char(json->out, '"');
+    jsonw_close(json, '}');
+}
+
+static int put_environment(struct run *run, struct jsonw *json)
+{
+    const char *name = NULL;
+    jsonw_open(json, "env", '{');
+    for (size_t n = 0; (name = cli_nth(run->cli, "env", n)) != NULL; n++) {
+        if (name[0] == '\0' || strchr(name, '=') != NULL || !text_utf8(slice_str(name))) {
+            return cli_usage(run->cli, "run: --env: '%s' is not the name of a variable", name);
+        }
+        bool seen = false;
+        for (size_t i = 0; i < n; i++) {
+            seen = seen || strcmp(cli_nth(run->cli, "env", i), name) == 0;
+        }
+        if (seen) {
+            continue; /* twice the same member would not be JSON that can be compared */
+        }
+        jsonw_bytes(json, NULL, slice_str(name));
+        buf_char(json->out, ':');
+        json->comma = false;
+        const char *value = getenv(name);
+        if (value == NULL) {
+            jsonw_raw(json, NULL, SLICE_LIT("null")); /* unset is not the same as empty */
+        } else {
+            put_bytes(json, slice_str(value));
+        }
+    }
+    jsonw_close(json, '}');
+    return CLI_OK;
+}
+
+static int put_directory(struct jsonw *json)
+{
+    char path[PATH_MAX];
+    if (getcwd(path, sizeof path) == NULL) {
+        cli_say("cannot tell the working directory: %s", strerror(errno));
+        cli_hint("--ignore-cwd leaves it out of what is compared");
+        return CLI_RUN_FAILED;
+    }
+    buf_str(json->out, ",\"cwd\":");
+    json->comma = false;
+    put_bytes(json, slice_str(path));
+    return CLI_OK;
+}
+
+int run_compose(struct run *run)
+{
+    struct jsonw json = {.out = &run->payload};
+    jsonw_open(&json, NULL, '{');
+    jsonw_open(&json, "argv", '[');
+    for (size_t i = 0; i < run->cli->operand_count; i++) {
+        put_bytes(&json, slice_str(run->cli->operands[i]));
+    }
+    jsonw_close(&json, ']');
+    int code = cli_flag(run->cli, "ignore-cwd") ? CLI_OK : put_directory(&json);
+    code = code != CLI_OK ? code : put_environment(run, &json);
+    jsonw_close(&json, '}');
+    if (code == CLI_OK && buf_status(&run->payload) != OK) {
+        cli_say("the command line is too long to be compared");
+        code = CLI_RUN_FAILED;
+    }
+    return code;
+}
+
+/* ---- ask --------------------------------------------------------------------------------- */
+
+/* Replays are copied whole: printing them could take as long as our readers like. */
+static int copy_answer(
+    struct run *run, const struct once_answer *from, struct run_answer *ret_answer)
+{
+    struct err err = {0};
+    struct arena *arena = &run->cli->arena;
+    const struct once_operation *operation = from->operation;
+    struct run_answer answer = {
+        .decision = from->decision,
+        .fence = from->fence,
+        .attempt = from->attempt,
+        .lease_expires_ms = from->lease_expires_ms,
+        .retry_after_ms = from->retry_after_ms,
+    };
+    memcpy(answer.operation_id, from->operation_id, sizeof answer.operation_id);
+    enum status status = arena_copy(arena, slice_str(from->diff), &answer.diff);
+    if (status == OK && operation != NULL) {
+        answer.status = operation->status;
+        answer.code = operation->outcome.code;
+        answer.since_ms = operation->updated_ms;
+        answer.attempt = operation->attempt;
+        answer.fence = operation->fence;
+        status = arena_copy(arena, slice_str(operation->reason), &answer.reason);
+    }
+    if (status == OK && operation != NULL && answer.decision == ONCE_DUPLICATE_REPLAYED) {
+        status = recording_read(operation, arena, &answer.recording, &err);
+    }
+    if (status != OK) {
+        cli_say("%s", err.text[0] == '\0' ? "out of memory" : err.text);
+        return CLI_RUN_FAILED;
+    }
+    *ret_answer = answer;
+    return CLI_OK;
+}
+
+static int begin(struct run *run, struct run_answer *ret_answer)
+{
+    struct cli *cli = run->cli;
+    struct once_error error = {0};
+    struct once *once = NULL;
+    struct once_answer *answer = NULL;
+    struct cli_open how = {.lock_wait_ms = RUN_LOCK_WAIT_MS};
+    if (cli_try_open(cli, how, &once, &error) != ONCE_OK) {
+        (void)cli_fail(&error);
+        return error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
+    }
+    struct once_begin request = {
+        .scope = run->scope,
+        .key = run->key,
+        .principal = cli_text(cli, "principal"),
+        .payload = {run->payload.data, run->payload.len},
+        .ttl_ms = cli_ms(cli, "ttl"),
+        .lease_ms = cli_ms(cli, "lease"),
+        .on_unknown =
+            strcmp(cli_text(cli, "on-unknown"), "takeover") == 0 ? ONCE_TAKEOVER : ONCE_HOLD,
+        .retry_failed = cli_flag(cli, "retry-failed"),
+        .request_id = cli_text(cli, "request-id"),
+    };
+    int code = CLI_OK;
+    if (once_begin(once, &request, &answer, &error) != ONCE_OK) {
+        (void)cli_fail(&error);
+        code = error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
+    } else {
+        code = copy_answer(run, answer, ret_answer);
+        once_answer_free(once, answer);
+    }
+    (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    return code;
+}
+
+/* Look, without leaving evidence of each look. True when asking again makes sense. */
+static bool moved_on(struct run *run, const struct run_answer *answer)
+{
+    struct once *once = NULL;
+    struct once_operation *operation = NULL;
+    struct cli_open how = {.read_only = true, .must_exist = true};
+    if (cli_try_open(run->cli, how, &once, NULL) != ONCE_OK) {
+        return false; /* not now */
+    }
+    bool moved = false;
+    if (once_get(once, answer->operation_id, &operation, NULL) == ONCE_OK) {
+        moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
+                operation->lease_expires_ms <= cli_now_ms();
+        once_operation_free(once, operation);
+    }
+    (void)once_close(once, NULL); /* only looked */
+    return moved;
+}
+
+static void wait_for_other(struct run *run, const struct run_answer *answer, int64_t until_ms)
+{
+    int64_t pause_ms = 10;
+    for (;;) {
+        int64_t left_ms = until_ms - cli_now_ms();
+        if (left_ms <= 0) {
+            return;
+        }
+        cli_sleep_ms(pause_ms < left_ms ? pause_ms : left_ms);
+        if (moved_on(run, answer)) {
+            return;
+        }
+        pause_ms = pause_ms * 3 / 2 < 500 ? pause_ms * 3 / 2 : 500;
+    }
+}
+
+int run_ask(struct run *run, struct run_answer *ret_answer)
+{
+    int64_t until_ms = cli_now_ms() + cli_ms(run->cli, "wait");
+    for (;;) {
+        /* Blocked before the store is opened, because its threads inherit the mask; and before the
+         * begin, so that a signal cannot end us between the grant and the command. */
+        child_block(&run->mask_before);
+        int code = begin(run, ret_answer);
+        if (code == CLI_OK && ret_answer->decision == ONCE_FIRST_SEEN) {
+            return CLI_OK;
+        }
+        child_unblock(&run->mask_before);
+        if (code != CLI_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
+            cli_now_ms() >= until_ms) {
+            return code;
+        }
+        wait_for_other(run, ret_answer, until_ms);
+    }
+}

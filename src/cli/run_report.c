@@ -1,0 +1,219 @@
+/* What once run says: replay, conflict, in progress, unknown, and all of them as JSON. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "canon/json.h"
+#include "cli/out.h"
+#include "cli/run.h"
+
+enum { DOCUMENT_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX }; /* escapes: six bytes for one at most */
+
+/* " --store URL" when it has to be said. */
+static const char *store_option(const struct run *run, char *ret_text, size_t size)
+{
+    const char *url = cli_text(run->cli, "store");
+    const char *usual = option_find(run->cli->command, "store")->fallback;
+    ret_text[0] = '\0';
+    if (strcmp(url, usual) != 0) {
+        (void)snprintf(ret_text, size, " --store %s", url);
+    }
+    return ret_text;
+}
+
+void run_hint_unknown(const struct run *run, const char *operation_id)
+{
+    char store[512];
+    store_option(run, store, sizeof store);
+    cli_hint("look:    once show %s%s", operation_id, store);
+    cli_hint("         once why %s%s", operation_id, store);
+    cli_hint("settle:  once resolve %s%s --status executed|failed|not_executed --reason TEXT",
+        operation_id, store);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------- */
+
+static void put_recording(struct jsonw *json, const struct recording *recording)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    static const char *const dropped[] = {"stdout_dropped", "stderr_dropped"};
+    for (int i = 0; i < CAPTURE_STREAMS; i++) {
+        struct buf bytes;
+        buf_init(&bytes, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
+        recording_stream(recording, i, &bytes);
+        jsonw_bytes(json, names[i], buf_view(&bytes));
+        jsonw_u64(
+            json, dropped[i], recording->dropped[i] + (recording->gone ? recording->kept[i] : 0));
+        buf_release(&bytes);
+    }
+}
+
+static int print_document(const struct run *run, const struct run_answer *answer,
+    const struct recording *recording, const struct run_end *end)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, DOCUMENT_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "decision", once_decision_name(answer->decision));
+    jsonw_str(&json, "operation_id", answer->operation_id);
+    jsonw_str(&json, "scope", run->scope);
+    jsonw_str(&json, "key", run->key);
+    if (answer->fence != 0) {
+        jsonw_u64(&json, "fence", answer->fence);
+        jsonw_u64(&json, "attempt", answer->attempt);
+    }
+    if (end != NULL) {
+        jsonw_str(&json, "status", once_status_name(end->status));
+        jsonw_bool(&json, "recorded", end->recorded);
+        if (end->status != ONCE_STATUS_UNKNOWN) {
+            jsonw_i64(&json, "exit_code", end->code);
+        }
+    }
+    if (recording != NULL) {
+        put_recording(&json, recording);
+    }
+    if (answer->diff.len > 0) {
+        jsonw_raw(&json, "diff", answer->diff);
+    }
+    if (answer->decision == ONCE_IN_PROGRESS) {
+        jsonw_i64(&json, "retry_after_ms", answer->retry_after_ms);
+    }
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+/* ---- replay ------------------------------------------------------------------------------ */
+
+static void say_missing(const struct run_answer *answer)
+{
+    const struct recording *recording = &answer->recording;
+    uint64_t dropped = recording->dropped[0] + recording->dropped[1];
+    if (recording->gone) {
+        cli_say("the output of %s is no longer retained; its exit code was %d",
+            answer->operation_id, answer->code);
+    } else if (dropped > 0) {
+        cli_say("%llu bytes of the output of %s were not retained (standard output %llu, standard "
+                "error %llu)",
+            (unsigned long long)dropped, answer->operation_id,
+            (unsigned long long)recording->dropped[CAPTURE_STDOUT],
+            (unsigned long long)recording->dropped[CAPTURE_STDERR]);
+    }
+}
+
+/* A command that did its work has not failed because nobody read it; but somebody should know. */
+static int code_after_writing(int code, int write_errno)
+{
+    if (write_errno == 0) {
+        return code;
+    }
+    cli_say("cannot write the output of the command: %s", strerror(write_errno));
+    return code == CLI_OK ? CLI_IO : code;
+}
+
+int run_report_replay(struct run *run, const struct run_answer *answer)
+{
+    if (run->cli->json) {
+        struct run_end end = {.status = answer->status, .code = answer->code, .recorded = true};
+        int code = print_document(run, answer, &answer->recording, &end);
+        return code == CLI_OK ? answer->code : code;
+    }
+    int failed = answer->recording.gone ? 0 : child_replay(&answer->recording);
+    say_missing(answer);
+    return code_after_writing(answer->code, failed);
+}
+
+int run_report_end(struct run *run, struct child *child, const struct run_end *end)
+{
+    int code = end->status == ONCE_STATUS_UNKNOWN ? CLI_AGAIN : end->code;
+    if (run->cli->json) {
+        struct run_answer answer = {
+            .decision = ONCE_FIRST_SEEN, .fence = run->grant.fence, .attempt = run->grant.attempt};
+        struct recording recording = recording_of(&run->capture);
+        memcpy(answer.operation_id, run->grant.operation_id, sizeof answer.operation_id);
+        int printed = print_document(run, &answer, &recording, end);
+        code = printed != CLI_OK && code == CLI_OK ? printed : code;
+    } else {
+        code = code_after_writing(code, child_write_errno(child));
+    }
+    if (!end->recorded) {
+        cli_say("the command ended with %d", end->code);
+        return CLI_RUN_FAILED;
+    }
+    return code;
+}
+
+/* ---- refusal ----------------------------------------------------------------------------- */
+
+/* One line for each operation of the patch: "/argv/1 is now \"200\"". */
+static void say_diff(struct run *run, struct slice diff)
+{
+    const struct json_value *patch = NULL;
+    if (diff.len == 0 || json_read(diff, &run->cli->arena, &patch, NULL) != OK ||
+        !json_is(patch, JSON_ARRAY)) {
+        return;
+    }
+    for (uint32_t i = 0; i < patch->count; i++) {
+        const struct json_value *step = &patch->items[i];
+        struct slice op = cli_member(step, SLICE_LIT("op"));
+        struct slice path = cli_member(step, SLICE_LIT("path"));
+        const struct json_value *value = json_find(step, SLICE_LIT("value"));
+        struct slice text = value == NULL ? SLICE_EMPTY : json_text(value);
+        if (slice_is(op, "remove")) {
+            cli_say("  %.*s is not there any more", SLICE_ARGS(path));
+        } else if (json_is(value, JSON_STRING)) {
+            cli_say("  %.*s is %s '%.*s'", SLICE_ARGS(path), slice_is(op, "add") ? "new:" : "now",
+                (int)(text.len < 200 ? text.len : 200), text.data == NULL ? "" : text.data);
+        } else {
+            cli_say("  %.*s is different", SLICE_ARGS(path));
+        }
+    }
+}
+
+static int refuse_conflict(struct run *run, const struct run_answer *answer)
+{
+    char store[512];
+    cli_say("conflict: key '%s' was used with another command", run->key);
+    say_diff(run, answer->diff);
+    if (answer->operation_id[0] != '\0') {
+        cli_hint("use another key; what was asked first: once show %s%s", answer->operation_id,
+            store_option(run, store, sizeof store));
+    }
+    return CLI_DATA;
+}
+
+static int refuse_unknown(struct run *run, const struct run_answer *answer)
+{
+    char since[TEXT_TIME_BYTES];
+    cli_say("unknown: whether '%s' took effect is not known (operation %s, attempt %u, since %s)",
+        run->key, answer->operation_id, answer->attempt, text_put_time(since, answer->since_ms));
+    if (answer->reason.len > 0) {
+        cli_say("  reason: %.*s", SLICE_ARGS(answer->reason));
+    }
+    run_hint_unknown(run, answer->operation_id);
+    return CLI_AGAIN;
+}
+
+int run_report_refusal(struct run *run, const struct run_answer *answer)
+{
+    int code = CLI_AGAIN;
+    if (answer->decision == ONCE_CONFLICT_REJECTED) {
+        code = refuse_conflict(run, answer);
+    } else if (answer->decision == ONCE_HELD_UNKNOWN) {
+        code = refuse_unknown(run, answer);
+    } else {
+        char store[512];
+        cli_say("in progress: '%s' is running elsewhere (operation %s)", run->key,
+            answer->operation_id);
+        cli_hint("--wait TIME waits longer; once show %s%s", answer->operation_id,
+            store_option(run, store, sizeof store));
+    }
+    if (run->cli->json) {
+        int printed = print_document(run, answer, NULL, NULL);
+        code = printed == CLI_OK ? code : printed;
+    }
+    return code;
+}

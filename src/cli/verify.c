@@ -1,0 +1,204 @@
+/* once verify: check that the journal is whole. */
+#include "evidence/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+#include "evidence/checkpoint.h"
+
+enum { BAR_CELLS = 30, BAR_EVERY_MS = 100 };
+
+struct watch {
+    uint64_t start_ns;
+    uint64_t shown_ns; /* when the bar was last drawn */
+    bool bar;          /* standard error is a terminal */
+};
+
+static double seconds_since(uint64_t start_ns)
+{
+    double seconds = (double)(clock_nanos() - start_ns) / 1e9;
+    return seconds > 1e-6 ? seconds : 1e-6;
+}
+
+static bool progress(void *context, const struct verify_progress *now)
+{
+    struct watch *watch = context;
+    uint64_t nanos = clock_nanos();
+    if (!watch->bar || nanos - watch->shown_ns < (uint64_t)BAR_EVERY_MS * 1000000) {
+        return true;
+    }
+    char rate[32];
+    double done = now->bytes_total == 0 ? 0 : (double)now->bytes_done / (double)now->bytes_total;
+    done = done > 1 ? 1 : done;
+    int cells = (int)(done * BAR_CELLS);
+    watch->shown_ns = nanos;
+    text_put_size(rate, (uint64_t)((double)now->bytes_done / seconds_since(watch->start_ns)));
+    (void)fprintf(stderr, "\r[%.*s%*s] %3d%%  %llu entries  %s/s \033[K", cells,
+        "##############################", BAR_CELLS - cells, "", (int)(done * 100),
+        (unsigned long long)now->entries, rate);
+    return true;
+}
+
+static void put_damage(struct jsonw *json, const struct verify_damage *damage)
+{
+    char id[OP_ID_TEXT_BYTES];
+    static const struct op_id none;
+    jsonw_open(json, NULL, '{');
+    jsonw_u64(json, "segment", damage->segment);
+    jsonw_u64(json, "offset", damage->offset);
+    if (damage->seq != 0) {
+        jsonw_u64(json, "seq", damage->seq);
+    }
+    if (!op_id_equal(&damage->operation_id, &none)) {
+        jsonw_str(json, "operation_id", op_id_put(id, &damage->operation_id));
+    }
+    jsonw_str(json, "what", damage->what);
+    jsonw_close(json, '}');
+}
+
+static size_t damages_kept(const struct verify_result *result)
+{
+    return result->damage_count < VERIFY_DAMAGES_MAX ? (size_t)result->damage_count
+                                                     : VERIFY_DAMAGES_MAX;
+}
+
+static int print_json(const struct verify_result *result, double seconds)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    char hash[65];
+    buf_init(&bytes, &mem_libc, 1 << 20);
+    jsonw_open(&json, NULL, '{');
+    jsonw_bool(&json, "ok", result->damage_count == 0);
+    jsonw_str(&json, "chain_id", result->chain_id);
+    jsonw_str(&json, "public_key", result->public_key);
+    jsonw_u64(&json, "segments", result->segments);
+    jsonw_u64(&json, "segments_squeezed", result->squeezed);
+    jsonw_u64(&json, "bytes", result->bytes);
+    jsonw_u64(&json, "batches", result->batches);
+    jsonw_u64(&json, "entries", result->entries);
+    jsonw_u64(&json, "records", result->records);
+    jsonw_u64(&json, "bodies", result->bodies);
+    jsonw_u64(&json, "checkpoints", result->checkpoints);
+    jsonw_u64(&json, "first_seq", result->first_seq);
+    jsonw_u64(&json, "last_seq", result->last_seq);
+    jsonw_str(&json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
+    jsonw_u64(&json, "last_checkpoint_seq", result->last_checkpoint_seq);
+    jsonw_u64(&json, "redecided", result->redecided);
+    jsonw_u64(&json, "not_redecidable", result->not_redecidable);
+    jsonw_u64(&json, "good_seq", result->good_seq);
+    jsonw_bool(&json, "torn_tail", result->torn_tail);
+    jsonw_bool(&json, "outside_checkpoint_compared", result->outside_compared);
+    jsonw_real(&json, "seconds", seconds);
+    jsonw_u64(&json, "damage_count", result->damage_count);
+    jsonw_open(&json, "damages", '[');
+    for (size_t i = 0; i < damages_kept(result); i++) {
+        put_damage(&json, &result->damages[i]);
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+static void print_damage(const struct verify_damage *damage)
+{
+    char id[OP_ID_TEXT_BYTES];
+    static const struct op_id none;
+    out_text("%sdamage%s: ", out_tint(TINT_BAD), out_plain());
+    if (damage->segment != 0) {
+        out_text("segment %llu, offset %llu: ", (unsigned long long)damage->segment,
+            (unsigned long long)damage->offset);
+    }
+    out_text("%s", damage->what);
+    if (damage->seq != 0) {
+        out_text(", entry %llu", (unsigned long long)damage->seq);
+    }
+    if (!op_id_equal(&damage->operation_id, &none)) {
+        out_text(", operation %s", op_id_put(id, &damage->operation_id));
+    }
+    out_text("\n");
+}
+
+static int print_text(const struct verify_result *result, double seconds)
+{
+    char size[32];
+    char rate[32];
+    for (size_t i = 0; i < damages_kept(result); i++) {
+        print_damage(&result->damages[i]);
+    }
+    if (result->damage_count > VERIFY_DAMAGES_MAX) {
+        out_text("%sdamage%s: and %llu more\n", out_tint(TINT_BAD), out_plain(),
+            (unsigned long long)(result->damage_count - VERIFY_DAMAGES_MAX));
+    }
+    if (result->damage_count > 0) {
+        out_text("still good: everything up to entry %llu\n", (unsigned long long)result->good_seq);
+    } else {
+        out_text("%sok%s: entries %llu to %llu are whole and chained\n", out_tint(TINT_GOOD),
+            out_plain(), (unsigned long long)result->first_seq,
+            (unsigned long long)result->last_seq);
+    }
+    out_text("checked %llu entries, %llu records, %llu bodies, %llu checkpoints in %llu segments: "
+             "%s in %.2f s, %s/s\n",
+        (unsigned long long)result->entries, (unsigned long long)result->records,
+        (unsigned long long)result->bodies, (unsigned long long)result->checkpoints,
+        (unsigned long long)result->segments, text_put_size(size, result->bytes), seconds,
+        text_put_size(rate, (uint64_t)((double)result->bytes / seconds)));
+    if (result->redecided + result->not_redecidable > 0) {
+        out_text("decided again: %llu; begun before what is kept: %llu\n",
+            (unsigned long long)result->redecided, (unsigned long long)result->not_redecidable);
+    }
+    if (result->torn_tail) {
+        out_text(
+            "the last write was cut short and never acknowledged; the next start removes it\n");
+    }
+    if (result->outside_compared) {
+        out_text("the checkpoint kept elsewhere agrees with the journal\n");
+    }
+    return out_finish();
+}
+
+static int check(struct cli *cli, struct slice checkpoint)
+{
+    struct err err = {0};
+    struct watch watch = {.start_ns = clock_nanos(), .bar = isatty(STDERR_FILENO) == 1};
+    struct verify_result *result = arena_alloc(&cli->arena, sizeof *result);
+    if (result == NULL) {
+        cli_say("out of memory");
+        return CLI_UNCHECKED;
+    }
+    struct verify_options options = {
+        .url = cli_text(cli, "store"),
+        .redecide = cli_flag(cli, "redecide"),
+        .checkpoint = checkpoint,
+        .progress = progress,
+        .context = &watch,
+    };
+    enum status status = verify_run(&options, result, &err);
+    double seconds = seconds_since(watch.start_ns);
+    if (watch.bar && watch.shown_ns != 0) {
+        (void)fprintf(stderr, "\r\033[K");
+    }
+    if (status != OK) {
+        (void)cli_fail_err(&err);
+        return CLI_UNCHECKED;
+    }
+    int code = cli->json ? print_json(result, seconds) : print_text(result, seconds);
+    return code != CLI_OK ? CLI_UNCHECKED : result->damage_count > 0 ? CLI_DAMAGE : CLI_OK;
+}
+
+int cmd_verify(struct cli *cli)
+{
+    struct slice checkpoint = SLICE_EMPTY;
+    const char *path = cli_text(cli, "checkpoint");
+    if (path != NULL && cli_read_file(cli, path, CHECKPOINT_BYTES_MAX, &checkpoint) != CLI_OK) {
+        return CLI_UNCHECKED;
+    }
+    return check(cli, checkpoint);
+}

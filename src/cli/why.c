@@ -1,0 +1,162 @@
+/* once why: how an operation came to where it is, in words. */
+#include "base/limits.h"
+#include "base/text.h"
+#include "cli/operation.h"
+
+enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
+
+struct story {
+    struct cli *cli;
+    struct jsonw *json; /* NULL: in words */
+    struct arena arena; /* for the entry at hand */
+    size_t count;
+};
+
+/* What is done about a status. */
+static const char *advice(enum once_status status)
+{
+    switch (status) {
+    case ONCE_STATUS_IN_PROGRESS:
+        return "somebody holds the grant; when the lease runs out without a word it is unknown";
+    case ONCE_STATUS_UNKNOWN:
+        return "find out whether the effect happened, then settle it with once resolve";
+    case ONCE_STATUS_RELEASED: return "the effect did not start; the next call may run it";
+    case ONCE_EXECUTED:
+        return "it happened; duplicates get the first outcome until the window ends";
+    case ONCE_FAILED: return "it is known to have failed; duplicates get that outcome";
+    case ONCE_REJECTED: return "it was refused before it began";
+    case ONCE_COMPENSATED: return "it happened and was undone";
+    }
+    return "";
+}
+
+static void tell(const struct once_entry *entry, const struct entry_words *words)
+{
+    char time[TEXT_TIME_BYTES];
+    out_text("%s  #%llu  %.*s: %s%.*s%s", text_put_time(time, entry->time_ms),
+        (unsigned long long)entry->seq, SLICE_ARGS(words->request), out_tint(TINT_BOLD),
+        SLICE_ARGS(words->decision), out_plain());
+    if (words->fence.len > 0) {
+        out_text(", fence %.*s", SLICE_ARGS(words->fence));
+    }
+    if (words->attempt.len > 0) {
+        out_text(", attempt %.*s", SLICE_ARGS(words->attempt));
+    }
+    out_text("\n    rule %.*s: %s\n", SLICE_ARGS(words->rule), rule_words(words->rule));
+    if (words->state.len > 0) {
+        out_text("    then: %.*s\n", SLICE_ARGS(words->state));
+    }
+    struct slice said[] = {words->reason, words->actor, words->request_id};
+    const char *names[] = {"reason", "actor", "request"};
+    for (size_t i = 0; i < 3; i++) {
+        if (said[i].len > 0) {
+            out_text("    %s: ", names[i]);
+            out_safe(said[i]);
+            out_text("\n");
+        }
+    }
+    const struct json_value *conflict = json_find(words->root, SLICE_LIT("conflict"));
+    if (conflict != NULL) {
+        out_text("    fingerprint: %.*s\n    first was:   %.*s\n",
+            SLICE_ARGS(cli_member(conflict, SLICE_LIT("received_fingerprint"))),
+            SLICE_ARGS(cli_member(conflict, SLICE_LIT("stored_fingerprint"))));
+    }
+}
+
+static int visit(void *context, const struct once_entry *entry)
+{
+    struct story *story = context;
+    struct entry_words words;
+    struct slice bytes = slice_of(entry->json.data, entry->json.size);
+    story->count++;
+    arena_clear(&story->arena);
+    if (!entry_words_read(bytes, &story->arena, &words)) {
+        cli_say("entry %llu cannot be read", (unsigned long long)entry->seq);
+        return 0;
+    }
+    if (story->json == NULL) {
+        tell(entry, &words);
+        return out_broken() ? 1 : 0;
+    }
+    jsonw_open(story->json, NULL, '{');
+    jsonw_u64(story->json, "seq", entry->seq);
+    jsonw_bytes(story->json, "decision", words.decision);
+    jsonw_bytes(story->json, "rule", words.rule);
+    jsonw_str(story->json, "because", rule_words(words.rule));
+    jsonw_raw(story->json, "entry", bytes);
+    jsonw_close(story->json, '}');
+    return 0;
+}
+
+static void introduce(const struct once_operation *operation)
+{
+    char hex[65];
+    out_text("%s is %s%s%s: %s\n", operation->operation_id,
+        out_tint(operation_tint(operation->status)), once_status_name(operation->status),
+        out_plain(), advice(operation->status));
+    out_text("  scope '");
+    out_safe(slice_str(operation->scope));
+    out_text("', key '");
+    out_safe(slice_str(operation->key));
+    out_text("'\n  fingerprint (keyed) %s\n",
+        text_put_hex(hex, operation->fingerprint, sizeof operation->fingerprint));
+    if (operation->request.size > 0) {
+        out_text("  what was asked first, in canonical form:\n    ");
+        out_safe(slice_of(operation->request.data, operation->request.size));
+        out_text("\n");
+    } else {
+        out_text(
+            "  what was asked first was not kept: it was given as a fingerprint, or too large\n");
+    }
+    out_text("\n");
+}
+
+static int tell_story(
+    struct story *story, struct once *once, const struct once_operation *operation)
+{
+    struct once_error error = {0};
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
+    if (story->cli->json) {
+        story->json = &json;
+        jsonw_open(&json, NULL, '{');
+        jsonw_open(&json, "operation", '{');
+        operation_json(&json, story->cli, operation, true);
+        jsonw_close(&json, '}');
+        jsonw_str(&json, "advice", advice(operation->status));
+        jsonw_open(&json, "entries", '[');
+    } else {
+        introduce(operation);
+    }
+    int code = CLI_OK;
+    if (once_evidence(once, operation->operation_id, 0, visit, story, &error) != ONCE_OK) {
+        code = cli_fail(&error);
+    } else if (story->cli->json) {
+        jsonw_close(&json, ']');
+        jsonw_close(&json, '}');
+        code = jsonw_print(&json);
+    } else {
+        code = out_finish();
+    }
+    buf_release(&bytes);
+    return code;
+}
+
+int cmd_why(struct cli *cli)
+{
+    struct once *once = NULL;
+    struct once_operation *operation = NULL;
+    struct story story = {.cli = cli};
+    int code = cli_open_to_look(cli, &once);
+    if (code != CLI_OK) {
+        return code;
+    }
+    arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
+    code = operation_find(cli, once, &operation);
+    code = code != CLI_OK ? code : tell_story(&story, once, operation);
+    arena_release(&story.arena);
+    once_operation_free(once, operation);
+    (void)once_close(once, NULL); /* only looked */
+    return code;
+}

@@ -1,0 +1,592 @@
+/*
+ * Opening, creating and closing a data directory.
+ *
+ * Creation is atomic: everything is made in "PATH.new-…", flushed, and renamed to PATH. A crash before
+ * the rename leaves only that directory, which nobody ever looks at; after it, a whole store.
+ */
+#include "store/journal/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "store/journal/impl.h"
+
+enum {
+    LOCK_SLEEP_NS = 10000000, /* between two tries to get the lock */
+    RETAIN_MS_DAYS = 400,     /* DESIGN section 16 */
+    MEASURE_ROUNDS = 64,      /* flushes timed of each kind: some tenths of a second */
+    OPEN_TRIES = 5,           /* of a reader, while the writer takes files away */
+};
+
+/* Options ---------------------------------------------------------------------------------- */
+
+static enum status option_set(
+    struct journal_options *options, struct slice name, struct slice value, struct err *err)
+{
+    bool good = false;
+    if (slice_is(name, "segment")) {
+        good = text_size(value, &options->segment_bytes) &&
+               options->segment_bytes >= JOURNAL_SEGMENT_MIN && options->segment_bytes <= 1u << 31;
+        options->segment_bytes = block_up(options->segment_bytes);
+    } else if (slice_is(name, "snapshot")) {
+        good = text_size(value, &options->snapshot_bytes) && options->snapshot_bytes > 0;
+    } else if (slice_is(name, "write")) {
+        options->direct = slice_is(value, "direct");
+        good = options->direct || slice_is(value, "buffered");
+    } else if (slice_is(name, "background")) {
+        options->background = slice_is(value, "on");
+        good = options->background || slice_is(value, "off");
+    } else if (slice_is(name, "witness")) {
+        good = value.len > 0 && value.len < sizeof options->witness;
+        if (good) {
+            (void)snprintf(options->witness, sizeof options->witness, "%.*s", SLICE_ARGS(value));
+        }
+    } else {
+        (void)err_set(err, E_INVALID, "the journal has no option '%.*s'", SLICE_ARGS(name));
+        err_hint(err, "there are segment, snapshot, write, background and witness");
+        return E_INVALID;
+    }
+    return good ? OK
+                : err_set(err, E_INVALID, "'%.*s' is no value for the option '%.*s'",
+                      SLICE_ARGS(value), SLICE_ARGS(name));
+}
+
+static enum status options_read(const char *text, struct journal_options *options, struct err *err)
+{
+    *options =
+        (struct journal_options){.background = true, .snapshot_bytes = JOURNAL_SNAPSHOT_BYTES};
+    const char *question = strchr(text, '?');
+    size_t len = question == NULL ? strlen(text) : (size_t)(question - text);
+    while (len > 1 && text[len - 1] == '/') {
+        len--;
+    }
+    if (len == 0 || len >= sizeof options->path - 64) {
+        return err_set(err, E_INVALID, "the path of the journal is empty or too long");
+    }
+    memcpy(options->path, text, len);
+    enum status status = OK;
+    for (const char *at = question; at != NULL && status == OK;) {
+        const char *end = strchr(at + 1, '&');
+        size_t size = end == NULL ? strlen(at + 1) : (size_t)(end - at - 1);
+        const char *equals = memchr(at + 1, '=', size);
+        if (equals == NULL) {
+            return err_set(err, E_INVALID, "the option '%.*s' has no value", (int)size, at + 1);
+        }
+        struct slice name = slice_of(at + 1, (size_t)(equals - at - 1));
+        struct slice value = slice_of(equals + 1, size - name.len - 1);
+        status = option_set(options, name, value, err);
+        at = end;
+    }
+    return status;
+}
+
+/* Creation --------------------------------------------------------------------------------- */
+
+static int file_make(
+    const struct io *io, const char *path, const void *bytes, size_t size, uint64_t zeros_until)
+{
+    int fd = io->open(io->context, path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0) {
+        return fd;
+    }
+    int failed = io_write_full(io, fd, bytes, size, 0);
+    if (failed == 0 && zeros_until > size) {
+        failed = segment_zero(io, fd, size, zeros_until);
+    }
+    if (failed == 0) {
+        failed = io->fsync(io->context, fd);
+    }
+    int closed = io->close(io->context, fd);
+    return failed != 0 ? failed : closed;
+}
+
+static enum status identity_make(struct identity *identity, uint64_t segment_bytes, struct err *err)
+{
+    *identity = (struct identity){.segment_bytes = segment_bytes};
+    enum status status = rand_bytes(&identity->keys, sizeof identity->keys, err);
+    /* RFC 9562 version 4: the chain's name is a UUID. */
+    identity->keys.chain_id[6] = (unsigned char)(0x40 | (identity->keys.chain_id[6] & 0x0f));
+    identity->keys.chain_id[8] = (unsigned char)(0x80 | (identity->keys.chain_id[8] & 0x3f));
+    struct clock clock;
+    clock_system(&clock);
+    identity->created_ms = clock_read(&clock).wall_ms;
+    return status;
+}
+
+static int directory_fill(
+    const struct io *io, const char *directory, const struct identity *identity)
+{
+    unsigned char bytes[IDENTITY_BYTES];
+    identity_encode(identity, bytes);
+    struct path path;
+    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, directory);
+    int failed = file_make(io, path.text, bytes, sizeof bytes, 0);
+    mem_wipe(bytes, sizeof bytes);
+    if (failed != 0) {
+        return failed;
+    }
+    struct segment_header header = {.number = 1,
+        .size = identity->segment_bytes,
+        .mark = {.place = place_make(1, JOURNAL_BLOCK_BYTES), .batch = 1}};
+    memcpy(header.chain_id, identity->keys.chain_id, 16);
+    unsigned char block[JOURNAL_BLOCK_BYTES];
+    segment_header_encode(&header, block);
+    uint64_t zeros = identity->segment_bytes;
+    zeros = zeros > JOURNAL_ZERO_FIRST ? JOURNAL_ZERO_FIRST : zeros;
+    path = segment_path(directory, 1);
+    failed = file_make(io, path.text, block, sizeof block, zeros);
+    return failed != 0 ? failed : io_sync_dir(io, directory);
+}
+
+static void directory_discard(const struct io *io, const char *directory)
+{
+    struct path path;
+    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, directory);
+    (void)io->unlink(io->context, path.text);
+    path = segment_path(directory, 1);
+    (void)io->unlink(io->context, path.text);
+    (void)io->rmdir(io->context, directory);
+}
+
+static struct path parent_of(const char *path)
+{
+    struct path parent;
+    (void)snprintf(parent.text, sizeof parent.text, "%s", path);
+    char *slash = strrchr(parent.text, '/');
+    if (slash == NULL) {
+        (void)snprintf(parent.text, sizeof parent.text, ".");
+    } else {
+        slash[slash == parent.text] = '\0';
+    }
+    return parent;
+}
+
+/* Losing a race against another creator is no failure: its store is opened. */
+static enum status journal_create(struct journal *journal, struct err *err)
+{
+    const struct io *io = journal->io;
+    uint64_t size = journal->options.segment_bytes;
+    struct identity identity;
+    enum status status = identity_make(&identity, size == 0 ? JOURNAL_SEGMENT_BYTES : size, err);
+    if (status != OK) {
+        return status;
+    }
+    struct path fresh;
+    (void)snprintf(fresh.text, sizeof fresh.text, "%s.new-%ld-%" PRIx64, journal->options.path,
+        (long)getpid(), clock_nanos());
+    int failed = io->mkdir(io->context, fresh.text, 0700);
+    if (failed == 0) {
+        failed = directory_fill(io, fresh.text, &identity);
+        if (failed == 0) {
+            failed = io->rename(io->context, fresh.text, journal->options.path);
+        }
+        if (failed != 0) {
+            directory_discard(io, fresh.text);
+        }
+    }
+    mem_wipe(&identity, sizeof identity);
+    if (failed == 0) {
+        struct path parent = parent_of(journal->options.path);
+        failed = io_sync_dir(io, parent.text);
+    }
+    if (failed != 0 && failed != -EEXIST && failed != -ENOTEMPTY) {
+        return err_errno(
+            err, E_UNAVAILABLE, -failed, "cannot create the store '%s'", journal->options.path);
+    }
+    return OK;
+}
+
+/* -ENOENT when there is none. */
+static int identity_read(struct journal *journal, const char **ret_wrong)
+{
+    const struct io *io = journal->io;
+    struct path path = journal_path(journal, "identity");
+    int fd = io->open(io->context, path.text, O_RDONLY, 0);
+    if (fd < 0) {
+        return fd;
+    }
+    unsigned char bytes[IDENTITY_BYTES];
+    int64_t size = io->size(io->context, fd);
+    int failed = size < 0 ? (int)size : 0;
+    *ret_wrong = NULL;
+    if (failed == 0 && size != IDENTITY_BYTES) {
+        *ret_wrong = "it is not of the right size";
+    } else if (failed == 0) {
+        failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
+        if (failed == 0) {
+            *ret_wrong = identity_decode(bytes, &journal->identity);
+        }
+    }
+    mem_wipe(bytes, sizeof bytes);
+    (void)io->close(io->context, fd);
+    return failed;
+}
+
+static enum status identity_load(struct journal *journal, bool must_exist, struct err *err)
+{
+    const char *path = journal->options.path;
+    const char *wrong = NULL;
+    int failed = identity_read(journal, &wrong);
+    if (failed == -ENOENT && !must_exist) {
+        enum status status = journal_create(journal, err);
+        if (status != OK) {
+            return status;
+        }
+        failed = identity_read(journal, &wrong);
+        if (failed == -ENOENT) {
+            return err_set(err, E_INVALID, "'%s' is a directory of something else", path);
+        }
+    }
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot open the store '%s'", path);
+    }
+    if (wrong != NULL) {
+        return err_set(err, E_CORRUPT, "the identity of '%s': %s", path, wrong);
+    }
+    if (journal->options.segment_bytes == 0) {
+        journal->options.segment_bytes = journal->identity.segment_bytes;
+    }
+    return OK;
+}
+
+/* The lock --------------------------------------------------------------------------------- */
+
+static enum status lock_busy(struct journal *journal, int fd, struct err *err)
+{
+    const struct io *io = journal->io;
+    char text[24] = {0};
+    ssize_t got = io->pread(io->context, fd, text, sizeof text - 1, 0);
+    unsigned long pid = got > 0 ? strtoul(text, NULL, 10) : 0;
+    (void)err_set(err, E_UNAVAILABLE, "cannot open store '%s': in use by pid %lu",
+        journal->options.path, pid);
+    err_hint(err, "one process at a time writes to a journal; stop it, or open it read-only");
+    return E_UNAVAILABLE;
+}
+
+static enum status lock_take(struct journal *journal, int64_t wait_ms, struct err *err)
+{
+    const struct io *io = journal->io;
+    struct path path = journal_path(journal, "lock");
+    int fd = io->open(io->context, path.text, O_RDWR | O_CREAT, 0600);
+    if (fd < 0) {
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path.text);
+    }
+    int failed = io->lock(io->context, fd);
+    uint64_t until = clock_nanos() + (uint64_t)(wait_ms > 0 ? wait_ms : 0) * 1000000;
+    while (failed == -EWOULDBLOCK && clock_nanos() < until) {
+        struct timespec sleep = {.tv_nsec = LOCK_SLEEP_NS};
+        (void)nanosleep(&sleep, NULL);
+        failed = io->lock(io->context, fd);
+    }
+    enum status status = OK;
+    if (failed == -EWOULDBLOCK) {
+        status = lock_busy(journal, fd, err);
+    } else if (failed == 0) {
+        char text[24];
+        int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+        failed = io->ftruncate(io->context, fd, 0);
+        failed = failed == 0 ? io_write_full(io, fd, text, (size_t)len, 0) : failed;
+    }
+    if (status == OK && failed != 0) {
+        status = err_errno(err, E_UNAVAILABLE, -failed, "cannot lock '%s'", path.text);
+    }
+    if (status != OK) {
+        (void)io->close(io->context, fd);
+        return status;
+    }
+    journal->lock_fd = fd;
+    return OK;
+}
+
+/* Opening and closing ---------------------------------------------------------------------- */
+
+static void journal_head(struct store *store, struct store_head *ret_head)
+{
+    *ret_head = journal_of(store)->head;
+}
+
+static void journal_identity(struct store *store, struct store_identity *ret_identity)
+{
+    *ret_identity = journal_of(store)->identity.keys;
+}
+
+static void journal_free(struct journal *journal)
+{
+    background_stop(journal);
+    snapshot_abandon(journal);
+    squeeze_abandon(journal);
+    for (size_t i = 0; i < journal->segments_count; i++) {
+        segment_forget_fd(journal, &journal->segments[i]);
+    }
+    mem_free(journal->mem, journal->segments);
+    tail_close(journal);
+    index_release(&journal->index);
+    buf_release(&journal->undo);
+    buf_release(&journal->scratch);
+    buffer_release(&journal->buffers[0], journal->mem);
+    buffer_release(&journal->buffers[1], journal->mem);
+    if (journal->lock_fd >= 0) {
+        (void)journal->io->close(journal->io->context, journal->lock_fd); /* lets go of the lock */
+    }
+    (void)pthread_cond_destroy(&journal->work);
+    (void)pthread_cond_destroy(&journal->changed);
+    (void)pthread_mutex_destroy(&journal->mutex);
+    mem_wipe(&journal->identity, sizeof journal->identity);
+    mem_free(journal->mem, journal);
+}
+
+/* Say how far it got, for the next open and for the witness. */
+static enum status journal_leave(struct journal *journal, struct err *err)
+{
+    if (journal->stable_mark.batch == journal->batch_opened) {
+        return OK;
+    }
+    snapshot_save(journal);
+    struct path reached = journal_path(journal, "reached");
+    enum status status = witness_write(journal, reached.text, err);
+    if (status == OK && journal->options.witness[0] != '\0') {
+        status = witness_write(journal, journal->options.witness, err);
+    }
+    return status;
+}
+
+static enum status journal_close(struct store *store, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = OK;
+    if (!journal->read_only) {
+        status = journal_flush(store, err);
+        background_stop(journal);
+        if (status == OK) {
+            status = journal_leave(journal, err);
+        }
+    }
+    journal_free(journal);
+    return status;
+}
+
+static const struct store_ops journal_ops = {
+    .name = "journal",
+    .load = journal_load,
+    .find = journal_find,
+    .body = journal_body,
+    .commit = journal_commit,
+    .flush = journal_flush,
+    .fences = journal_fences,
+    .scan = journal_scan,
+    .due = journal_due,
+    .entries = journal_entries,
+    .head = journal_head,
+    .identity = journal_identity,
+    .maintain = journal_maintain,
+    .close = journal_close,
+};
+
+static struct journal *journal_new(
+    const struct store_options *options, const struct journal_options *read)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct journal *journal = mem_zalloc(mem, 1, sizeof *journal);
+    if (journal == NULL) {
+        return NULL;
+    }
+    journal->store.ops = &journal_ops;
+    journal->mem = mem;
+    journal->io = options->io == NULL ? &io_system : options->io;
+    journal->options = *read;
+    journal->read_only = options->read_only;
+    journal->retain_ms =
+        options->retain_ms > 0 ? options->retain_ms : RETAIN_MS_DAYS * INT64_C(86400000);
+    journal->lock_fd = -1;
+    journal->tail.fd = -1;
+    journal->tail.fd_direct = -1;
+    journal->zero_step = JOURNAL_ZERO_FIRST;
+    journal->active = &journal->buffers[0];
+    index_init(&journal->index, mem);
+    buf_init(&journal->undo, mem, SIZE_MAX / 2);
+    buf_init(&journal->scratch, mem, SIZE_MAX / 2);
+    (void)pthread_mutex_init(&journal->mutex, NULL);
+    (void)pthread_cond_init(&journal->changed, NULL);
+    (void)pthread_cond_init(&journal->work, NULL);
+    return journal;
+}
+
+/* Files that a crash left half made. Nothing depends on their going. */
+static void leftovers_remove(struct journal *journal)
+{
+    static const char *const names[] = {"spare", "index.tmp", "squeeze.tmp", "reached.tmp"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct path path = journal_path(journal, names[i]);
+        (void)journal->io->unlink(journal->io->context, path.text);
+    }
+}
+
+static enum status journal_start(
+    struct journal *journal, const struct store_options *options, struct err *err)
+{
+    enum status status = identity_load(journal, options->must_exist || options->read_only, err);
+    if (status == OK && !journal->read_only) {
+        status = lock_take(journal, options->lock_wait_ms, err);
+        if (status == OK) {
+            leftovers_remove(journal);
+        }
+    }
+    if (status == OK) {
+        status = journal_recover(journal, err);
+        if (status != OK) {
+            err_prefix(err, "store '%s'", journal->options.path);
+        }
+    }
+    if (status == OK && !journal->read_only) {
+        struct path reached = journal_path(journal, "reached");
+        status = witness_check(journal, reached.text, err);
+    }
+    if (status == OK && journal->options.witness[0] != '\0') {
+        status = witness_check(journal, journal->options.witness, err);
+    }
+    if (status == OK) {
+        journal->batch_opened = journal->next.batch;
+        status = background_start(journal, err);
+    }
+    return status;
+}
+
+static enum status journal_try(const struct journal_options *read,
+    const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    struct journal *journal = journal_new(options, read);
+    if (journal == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for the journal");
+    }
+    enum status status = journal_start(journal, options, err);
+    if (status != OK) {
+        journal_free(journal);
+        return status;
+    }
+    *ret_store = &journal->store;
+    return OK;
+}
+
+enum status journal_open(const char *path_and_options, const struct store_options *options,
+    struct store **ret_store, struct err *err)
+{
+    struct journal_options read;
+    enum status status = options_read(path_and_options, &read, err);
+    if (status != OK) {
+        return status;
+    }
+    /* While a reader looks, the writer may squeeze or archive a segment: then look again. */
+    int tries = options->read_only ? OPEN_TRIES : 1;
+    do {
+        status = journal_try(&read, options, ret_store, err);
+        tries--;
+    } while (status == E_CORRUPT && tries > 0);
+    return status;
+}
+
+enum status journal_info(struct store *store, struct journal_info *ret_info, struct err *err)
+{
+    if (strcmp(store->ops->name, "journal") != 0) {
+        return err_set(err, E_MISUSE, "this store is not a journal");
+    }
+    struct journal *journal = journal_of(store);
+    struct journal_info info = {.segments = journal->segments_count,
+        .direct = journal->options.direct,
+        .snapshot_failed = journal->snapshot_failed,
+        .segment_first = journal->segments[0].number,
+        .created_ms = journal->identity.created_ms};
+    (void)pthread_mutex_lock(&journal->mutex);
+    info.batches = journal->next.batch - 1;
+    info.snapshot_bytes = journal->snapshot_since;
+    uint64_t tail = place_offset(journal->next.place);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    for (size_t i = 0; i < journal->segments_count; i++) {
+        info.segments_squeezed += journal->segments[i].squeezed;
+        info.bytes += i + 1 == journal->segments_count ? tail : journal->segments[i].end;
+    }
+    for (unsigned i = 0; i < INDEX_PARTS; i++) {
+        info.index_bytes += (uint64_t)journal->index.parts[i].room * sizeof(struct slot);
+    }
+    *ret_info = info;
+    return OK;
+}
+
+/* Measuring -------------------------------------------------------------------------------- */
+
+static int nanos_compare(const void *a, const void *b)
+{
+    const uint64_t *left = a;
+    const uint64_t *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+/* Time flushes of one block each, the way the journal makes them. -errno when not possible. */
+static int measure_mode(const struct io *io, const char *path, bool direct, char *block,
+    uint64_t *ret_p50, uint64_t *ret_p99)
+{
+    uint64_t nanos[MEASURE_ROUNDS];
+    int fd = io->open(io->context, path, direct ? O_WRONLY | O_DIRECT | O_DSYNC : O_WRONLY, 0);
+    if (fd < 0) {
+        return fd;
+    }
+    int failed = 0;
+    for (uint64_t i = 0; i < MEASURE_ROUNDS && failed == 0; i++) {
+        uint64_t start = clock_nanos();
+        failed = io_write_full(io, fd, block, JOURNAL_BLOCK_BYTES, i * JOURNAL_BLOCK_BYTES);
+        if (failed == 0 && !direct) {
+            failed = io->fdatasync(io->context, fd);
+        }
+        nanos[i] = clock_nanos() - start;
+    }
+    (void)io->close(io->context, fd);
+    if (failed == 0) {
+        qsort(nanos, MEASURE_ROUNDS, sizeof *nanos, nanos_compare);
+        *ret_p50 = nanos[MEASURE_ROUNDS / 2];
+        *ret_p99 = nanos[MEASURE_ROUNDS - 1];
+    }
+    return failed;
+}
+
+enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
+    struct journal_speed *ret_speed, struct err *err)
+{
+    io = io == NULL ? &io_system : io;
+    mem = mem == NULL ? &mem_libc : mem;
+    struct path path;
+    (void)snprintf(path.text, sizeof path.text, "%.*s/measure-%ld", JOURNAL_PATH_MAX, directory,
+        (long)getpid());
+    char *memory = mem_zalloc(mem, 2, JOURNAL_BLOCK_BYTES);
+    if (memory == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for measuring");
+    }
+    size_t skew = (uintptr_t)memory % JOURNAL_BLOCK_BYTES;
+    char *block = memory + (skew == 0 ? 0 : JOURNAL_BLOCK_BYTES - skew);
+    memset(block, 0x5a, JOURNAL_BLOCK_BYTES);
+    struct journal_speed speed = {0};
+    int failed =
+        file_make(io, path.text, block, JOURNAL_BLOCK_BYTES, MEASURE_ROUNDS * JOURNAL_BLOCK_BYTES);
+    if (failed == 0) {
+        failed = measure_mode(
+            io, path.text, false, block, &speed.buffered_p50_ns, &speed.buffered_p99_ns);
+    }
+    if (failed == 0 &&
+        measure_mode(io, path.text, true, block, &speed.direct_p50_ns, &speed.direct_p99_ns) != 0) {
+        speed.direct_p50_ns = speed.direct_p99_ns = 0;
+    }
+    (void)io->unlink(io->context, path.text);
+    mem_free(mem, memory);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot measure in '%s'", directory);
+    }
+    *ret_speed = speed;
+    return OK;
+}

@@ -1,0 +1,99 @@
+/*
+ * journal: the embedded store. One append-only file of records and evidence, and an index in memory.
+ *
+ * A data directory holds `identity`, `lock`, segments, saved indexes, and `reached` (how far it was
+ * when it was closed). docs/formats/journal.md describes every byte.
+ *
+ * URL options: segment=64MiB size of new segments; write=buffered|direct; snapshot=64MiB journal
+ * between two saved indexes at least; witness=PATH a file elsewhere that remembers how far the journal
+ * was; background=on|off whether a thread of its own writes ahead (off: in maintain and commit).
+ *
+ * What is here besides the table of store.h is for `once verify`, `once doctor` and the dump tool.
+ */
+#ifndef ONCE_STORE_JOURNAL_JOURNAL_H
+#define ONCE_STORE_JOURNAL_JOURNAL_H
+
+#include "store/journal/format.h"
+#include "store/store.h"
+
+/* Open or create. path_and_options is the URL without its "journal:". Statuses: store_open's. */
+enum status journal_open(const char *path_and_options, const struct store_options *options,
+    struct store **ret_store, struct err *err) MUST_CHECK;
+
+/* How a walk goes through the files of a journal. */
+enum journal_walk_event {
+    JOURNAL_WALK_SEGMENT, /* a segment begins; frame is NULL */
+    JOURNAL_WALK_BATCH,   /* a batch begins; frame is NULL */
+    JOURNAL_WALK_FRAME,   /* one frame whose checksum is right; what it says is not looked at */
+    JOURNAL_WALK_DAMAGE,  /* something does not check out; text says what */
+    JOURNAL_WALK_TAIL,    /* the last batch was torn, never acknowledged; text says where */
+};
+
+struct journal_walk {
+    enum journal_walk_event event;
+    uint64_t segment;                    /* its number */
+    uint64_t offset;                     /* bytes from its start */
+    const struct segment_header *header; /* the segment's, when it is valid */
+    const struct batch_header *batch;    /* the batch's; NULL outside of one */
+    const struct frame *frame;           /* only for a frame */
+    const char *text;                    /* only for damage and a torn tail */
+    uint64_t bytes_done;                 /* for a progress bar … */
+    uint64_t bytes_total;                /* … of so many in all segments */
+};
+
+/* Return false to stop. Everything is valid during the call. */
+typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
+
+/*
+ * Every frame of a data directory in order, each checksum checked; goes on behind damage where it
+ * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
+ * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE: there
+ * is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
+ */
+enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
+    journal_visit visit, void *context, struct err *err) MUST_CHECK;
+
+struct journal_info {
+    uint64_t segments;          /* files */
+    uint64_t segments_squeezed; /* of these */
+    uint64_t bytes;             /* in all of them, written */
+    uint64_t batches;           /* written since it was created */
+    uint64_t index_bytes;       /* in memory */
+    bool direct;                /* O_DIRECT and O_DSYNC instead of fdatasync */
+    uint64_t snapshot_bytes;    /* journal written since the last saved index */
+    bool snapshot_failed;       /* the last attempt to save it */
+    uint64_t segment_first;     /* number of the oldest segment */
+    int64_t created_ms;         /* when the store was made */
+};
+
+/* E_MISUSE: the store is not a journal. */
+enum status journal_info(
+    struct store *store, struct journal_info *ret_info, struct err *err) MUST_CHECK;
+
+struct journal_speed {
+    uint64_t buffered_p50_ns; /* one block: pwrite and fdatasync */
+    uint64_t buffered_p99_ns;
+    uint64_t direct_p50_ns; /* one block with O_DIRECT and O_DSYNC; 0 when not possible here */
+    uint64_t direct_p99_ns;
+};
+
+/* Time some flushes of both kinds in a file of its own in that directory; it is removed again. */
+enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
+    struct journal_speed *ret_speed, struct err *err) MUST_CHECK;
+
+/* The oldest segment, when everything in it is older than the retention and squeezed. */
+struct journal_removable {
+    uint64_t segment;   /* 0: there is none */
+    uint64_t seq_last;  /* of the last entry that goes with it */
+    struct digest hash; /* its hash: what is left is chained to it */
+    int64_t newest_ms;  /* when the last entry in it was decided, at the latest */
+};
+
+/* Same thread as commit. */
+enum status journal_removable(struct store *store, int64_t now_ms,
+    struct journal_removable *ret_removable, struct err *err) MUST_CHECK;
+/* Take it out of the journal, into archive/ of the data directory. Write the entry that says so,
+ * and flush it, before. */
+enum status journal_remove(struct store *store, uint64_t segment, struct err *err) MUST_CHECK;
+
+#endif

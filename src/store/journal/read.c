@@ -1,0 +1,541 @@
+/*
+ * Reading: records and bodies by their place, scans by the index, entries from the files.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "store/journal/impl.h"
+
+enum {
+    READ_GUESS_BYTES = 768,     /* most records are shorter, and then one read is enough */
+    DUE_SLOTS_MAX = 200000,     /* looked at in one call of due: about a millisecond */
+    SCAN_ARENA_BYTES = 1 << 20, /* one record at a time; the largest is about 20 KiB */
+};
+
+static enum status place_corrupt(uint64_t place, const char *wrong, struct err *err)
+{
+    return err_set(err, E_CORRUPT, "segment %" PRIu64 " offset %" PRIu64 ": %s",
+        place_segment(place), place_offset(place), wrong);
+}
+
+/* Copy a frame out of a batch in memory. false: the place is not in this batch. */
+static bool buffer_frame(const struct buffer *buffer, uint64_t place, struct arena *arena,
+    struct slice *ret_bytes, bool *ret_nomem)
+{
+    if (buffer == NULL || buffer->len == 0 || place < buffer->mark.place ||
+        place >= buffer->mark.place + buffer->len) {
+        return false;
+    }
+    const char *frame = buffer->data + (place - buffer->mark.place);
+    size_t size = FRAME_HEADER_BYTES + (size_t)le32_get(frame);
+    *ret_nomem = arena_copy(arena, slice_of(frame, size), ret_bytes) != OK;
+    return true;
+}
+
+static enum status memory_read(struct journal *journal, uint64_t place, struct arena *arena,
+    struct slice *ret_bytes, bool *ret_found, struct err *err)
+{
+    bool nomem = false;
+    (void)pthread_mutex_lock(&journal->mutex);
+    *ret_found = buffer_frame(journal->active, place, arena, ret_bytes, &nomem) ||
+                 buffer_frame(journal->flight, place, arena, ret_bytes, &nomem);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return nomem ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
+}
+
+/* A first read that usually has all of the frame, and a second one when it is longer. */
+static enum status file_read(struct journal *journal, struct segment *segment, uint64_t offset,
+    struct arena *arena, struct slice *ret_bytes, struct err *err)
+{
+    const struct io *io = journal->io;
+    int fd;
+    enum status status = segment_fd(journal, segment, &fd, err);
+    if (status != OK) {
+        return status;
+    }
+    char guess[READ_GUESS_BYTES];
+    ssize_t got = io->pread(io->context, fd, guess, sizeof guess, offset);
+    if (got < FRAME_HEADER_BYTES) {
+        return got < 0 ? err_errno(err, E_UNAVAILABLE, (int)-got, "reading segment %" PRIu64,
+                             segment->number)
+                       : place_corrupt(place_make(segment->number, offset),
+                             "the file ends before this place", err);
+    }
+    size_t size = FRAME_HEADER_BYTES + (size_t)le32_get(guess);
+    if (size > BATCH_BYTES_MAX) {
+        return place_corrupt(
+            place_make(segment->number, offset), "a frame is longer than a batch can be", err);
+    }
+    char *bytes = arena_alloc(arena, size);
+    if (bytes == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a frame of %zu bytes", size);
+    }
+    size_t have = (size_t)got < size ? (size_t)got : size;
+    memcpy(bytes, guess, have);
+    if (have < size) {
+        int failed = io_read_full(io, fd, bytes + have, size - have, offset + have);
+        if (failed != 0) {
+            return failed == -EIO ? place_corrupt(place_make(segment->number, offset),
+                                        "a frame is cut short or cannot be read", err)
+                                  : err_errno(err, E_UNAVAILABLE, -failed,
+                                        "reading segment %" PRIu64, segment->number);
+        }
+    }
+    *ret_bytes = slice_of(bytes, size);
+    return OK;
+}
+
+/* The checked frame at a place, copied into the arena. */
+static enum status frame_read(struct journal *journal, uint64_t place, struct arena *arena,
+    struct frame *ret_frame, struct err *err)
+{
+    struct segment *segment = segment_get(journal, place_segment(place));
+    if (segment == NULL) {
+        return place_corrupt(place, "there is no such segment", err);
+    }
+    struct slice bytes = SLICE_EMPTY;
+    bool found = false;
+    enum status status = OK;
+    if (place >= atomic_load_explicit(&journal->stable, memory_order_acquire)) {
+        status = memory_read(journal, place, arena, &bytes, &found, err);
+    }
+    if (status == OK && !found) {
+        status = file_read(journal, segment, place_offset(place), arena, &bytes, err);
+    }
+    if (status != OK) {
+        return status;
+    }
+    const char *wrong = frame_decode(bytes, segment->seed, place_offset(place), ret_frame);
+    return wrong == NULL ? OK : place_corrupt(place, wrong, err);
+}
+
+enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    struct frame frame;
+    enum status status = frame_read(journal, slot->place, arena, &frame, err);
+    if (status != OK) {
+        return status;
+    }
+    if (frame.kind != FRAME_RECORD && frame.kind != FRAME_MOVED) {
+        return place_corrupt(slot->place, "there is no record here", err);
+    }
+    struct record *record = arena_alloc(arena, sizeof *record);
+    if (record == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a record");
+    }
+    status = record_decode(frame.payload, record, err);
+    if (status != OK) {
+        err_prefix(err, "segment %" PRIu64 " offset %" PRIu64, place_segment(slot->place),
+            place_offset(slot->place));
+        return status;
+    }
+    if (!slot_is(slot, &record->key.hash) || slot->version != (uint32_t)record->version) {
+        return place_corrupt(slot->place, "the record here is not the one the index means", err);
+    }
+    uint32_t room = UINT32_MAX - record->duplicates;
+    record->duplicates += slot->duplicates < room ? slot->duplicates : room;
+    *ret_record = record;
+    return OK;
+}
+
+enum status journal_load(struct store *store, const struct digest *hashes, size_t count,
+    struct arena *arena, const struct record **ret_records, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = journal_failed(journal, err);
+    for (size_t i = 0; i < count && status == OK; i++) {
+        const struct slot *slot = index_find(&journal->index, &hashes[i]);
+        ret_records[i] = NULL;
+        if (slot != NULL) {
+            status = record_read(journal, slot, arena, &ret_records[i], err);
+        }
+        /* 128 equal bits of SHA-256 and another key: the disk lies, not the hash. */
+        if (status == OK && ret_records[i] != NULL &&
+            memcmp(&ret_records[i]->key.hash, &hashes[i], sizeof hashes[i]) != 0) {
+            status = place_corrupt(slot->place, "the record here has another key", err);
+        }
+    }
+    return status;
+}
+
+enum status journal_find(struct store *store, const struct op_id *id, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = journal_failed(journal, err);
+    if (status != OK) {
+        return status;
+    }
+    uint64_t prefix = op_id_prefix(id);
+    struct slot *slot = index_seek(&journal->index, prefix << 16, 0);
+    while (slot != NULL && slot->key_high >> 16 == prefix) {
+        const struct record *record = NULL;
+        status = record_read(journal, slot, arena, &record, err);
+        if (status != OK) {
+            return status;
+        }
+        if (op_id_equal(&record->operation_id, id)) {
+            *ret_record = record;
+            return OK;
+        }
+        slot = index_next(&journal->index, slot_part(slot), slot);
+    }
+    *ret_record = NULL;
+    return OK;
+}
+
+enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
+    struct slice *ret_bytes, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = journal_failed(journal, err);
+    if (status != OK) {
+        return status;
+    }
+    if (!body->retained) {
+        return err_set(err, E_MISUSE, "the body is not retained");
+    }
+    if (body->bytes == 0) {
+        *ret_bytes = SLICE_EMPTY;
+        return OK;
+    }
+    struct frame frame;
+    status = frame_read(journal, body->place, arena, &frame, err);
+    if (status != OK) {
+        return status;
+    }
+    const size_t size = sizeof body->digest.bytes;
+    if ((frame.kind != FRAME_REQUEST && frame.kind != FRAME_OUTCOME) ||
+        frame.payload.len != size + body->bytes ||
+        memcmp(frame.payload.data, body->digest.bytes, size) != 0) {
+        return place_corrupt(body->place, "the body here is another one", err);
+    }
+    struct slice bytes = slice_of(frame.payload.data + size, frame.payload.len - size);
+    struct digest digest;
+    digest_sha256(bytes.data, bytes.len, &digest);
+    if (memcmp(&digest, &body->digest, sizeof digest) != 0) {
+        return place_corrupt(body->place, "the body does not have its digest", err);
+    }
+    *ret_bytes = bytes;
+    return OK;
+}
+
+static bool scan_wants(const struct scan *scan, const struct record *record)
+{
+    return (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
+           (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
+           (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
+           (scan->status == 0 || scan->status == record->status) &&
+           (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
+           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
+}
+
+/* Keep it for the caller when it is wanted; what was read to find out is given back. */
+static enum status scan_one(struct journal *journal, const struct scan *scan,
+    const struct slot *slot, struct arena *scratch, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    const struct record *record;
+    *ret_record = NULL;
+    arena_clear(scratch);
+    enum status status = record_read(journal, slot, scratch, &record, err);
+    if (status != OK || !scan_wants(scan, record) ||
+        memcmp(&record->key.hash, &scan->after, sizeof scan->after) <= 0) {
+        return status;
+    }
+    struct record *copy = arena_alloc(arena, sizeof *copy);
+    status = copy == NULL ? E_NOMEM : record_copy(record, arena, copy);
+    if (status != OK) {
+        return err_set(err, status, "out of memory for a scan");
+    }
+    *ret_record = copy;
+    return OK;
+}
+
+static uint64_t after_high(const struct digest *after)
+{
+    uint64_t high = 0;
+    for (int i = 0; i < 8; i++) {
+        high = high << 8 | after->bytes[i];
+    }
+    return high;
+}
+
+enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,
+    const struct record **ret_records, size_t *ret_count, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = journal_failed(journal, err);
+    struct arena scratch;
+    arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
+    size_t count = 0;
+    uint64_t high = after_high(&scan->after);
+    unsigned part = (unsigned)(high >> (64 - INDEX_PART_BITS));
+    struct slot *slot = index_seek(&journal->index, high, 0);
+    while (status == OK && part < INDEX_PARTS && count < scan->limit) {
+        if (slot == NULL) {
+            part++;
+            slot = part < INDEX_PARTS ? index_next(&journal->index, part, NULL) : NULL;
+            continue;
+        }
+        if (scan->status == 0 || slot->status == scan->status) {
+            const struct record *record;
+            status = scan_one(journal, scan, slot, &scratch, arena, &record, err);
+            if (status == OK && record != NULL) {
+                ret_records[count++] = record;
+            }
+        }
+        slot = index_next(&journal->index, part, slot);
+    }
+    arena_release(&scratch);
+    if (status == OK) {
+        *ret_count = count;
+    }
+    return status;
+}
+
+struct due_search {
+    struct journal *journal;
+    struct arena *scratch;
+    uint32_t now_s;
+    struct op_id *ids;
+    size_t limit;
+    size_t count;
+};
+
+/* Look at one partition, and find its earliest lease again (X3). */
+static enum status due_part(struct due_search *search, unsigned number, struct err *err)
+{
+    struct index *index = &search->journal->index;
+    struct part *part = &index->parts[number];
+    uint32_t lease_min = UINT32_MAX;
+    enum status status = OK;
+    struct slot *slot = index_next(index, number, NULL);
+    for (; slot != NULL && status == OK; slot = index_next(index, number, slot)) {
+        if (slot->status != RECORD_IN_PROGRESS) {
+            continue;
+        }
+        lease_min = slot->due_s < lease_min ? slot->due_s : lease_min;
+        if (slot->due_s <= search->now_s && search->count < search->limit) {
+            const struct record *record;
+            arena_clear(search->scratch);
+            status = record_read(search->journal, slot, search->scratch, &record, err);
+            if (status == OK) {
+                search->ids[search->count++] = record->operation_id;
+            }
+        }
+    }
+    if (status == OK) {
+        part->lease_min = lease_min;
+    }
+    return status;
+}
+
+enum status journal_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
+    size_t *ret_count, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    enum status status = journal_failed(journal, err);
+    struct arena scratch;
+    arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
+    struct due_search search = {.journal = journal,
+        .scratch = &scratch,
+        .now_s = now_ms <= 0 ? 0 : (uint32_t)(now_ms / 1000),
+        .ids = ret_ids,
+        .limit = limit};
+    size_t looked = 0;
+    for (unsigned i = 0; i < INDEX_PARTS && status == OK && search.count < limit; i++) {
+        unsigned number = (journal->due_part + i) % INDEX_PARTS;
+        const struct part *part = &journal->index.parts[number];
+        if (part->count == 0 || part->lease_min > search.now_s) {
+            continue;
+        }
+        looked += part->end;
+        status = due_part(&search, number, err);
+        if (looked > DUE_SLOTS_MAX) {
+            journal->due_part = (number + 1) % INDEX_PARTS;
+            break;
+        }
+    }
+    arena_release(&scratch);
+    if (status == OK) {
+        *ret_count = search.count;
+    }
+    return status;
+}
+
+/* Entries ---------------------------------------------------------------------------------- */
+
+struct entries {
+    struct journal *journal;
+    const struct entry_range *range;
+    entry_visit visit;
+    void *context;
+    bool stopped;
+};
+
+static bool range_wants(const struct entry_range *range, const struct entry *entry)
+{
+    /* A note belongs behind the entries it covers: it comes with those behind after_seq. */
+    return entry->seq > range->after_seq && entry->time_ms >= range->from_ms &&
+           (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
+}
+
+static enum status entries_of_batch(
+    struct entries *entries, const struct cursor_batch *batch, uint64_t segment, struct err *err)
+{
+    struct frame frame;
+    uint32_t at = 0;
+    while (!entries->stopped && batch_frame(batch, &at, &frame)) {
+        if (frame.kind != FRAME_ENTRY) {
+            continue;
+        }
+        struct entry entry;
+        const char *wrong = entry_decode(frame.payload, &entry);
+        if (wrong != NULL) {
+            return place_corrupt(place_make(segment, frame.offset), wrong, err);
+        }
+        if (range_wants(entries->range, &entry)) {
+            entries->stopped = !entries->visit(entries->context, &entry);
+        }
+    }
+    return OK;
+}
+
+/* The entries of one segment's file, from an offset on, up to but not including the place until. */
+static enum status entries_of_file(struct entries *entries, struct segment *segment,
+    uint64_t offset, uint64_t until, struct err *err)
+{
+    struct journal *journal = entries->journal;
+    int fd;
+    enum status status = segment_fd(journal, segment, &fd, err);
+    if (status != OK) {
+        return status;
+    }
+    struct cursor cursor;
+    cursor_init(&cursor, journal->io, journal->mem, fd);
+    struct segment_header header;
+    const char *wrong = cursor_start(&cursor, &header);
+    if (cursor.error != 0) {
+        status = err_errno(err, cursor.error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -cursor.error,
+            "reading segment %" PRIu64, segment->number);
+    } else if (wrong != NULL) {
+        status = place_corrupt(place_make(segment->number, 0), wrong, err);
+    }
+    if (status == OK && offset > cursor.offset) {
+        cursor.offset = offset;
+    }
+    while (
+        status == OK && !entries->stopped && place_make(segment->number, cursor.offset) < until) {
+        struct cursor_batch batch;
+        enum cursor_result result = cursor_next(&cursor, &batch);
+        if (result == CURSOR_BATCH) {
+            status = entries_of_batch(entries, &batch, segment->number, err);
+        } else if (result == CURSOR_END) {
+            break;
+        } else {
+            status =
+                result == CURSOR_FAILED
+                    ? err_errno(err, batch.error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -batch.error,
+                          "reading segment %" PRIu64, segment->number)
+                    : place_corrupt(place_make(segment->number, batch.offset), batch.wrong, err);
+        }
+    }
+    cursor_release(&cursor);
+    return status;
+}
+
+/* The first segment that can hold what is asked for. */
+static size_t entries_first(const struct journal *journal, const struct entry_range *range)
+{
+    size_t first = 0;
+    while (first + 1 < journal->segments_count &&
+           (journal->segments[first + 1].mark.seq <= range->after_seq ||
+               (range->from_ms > 0 &&
+                   journal->segments[first + 1].mark.moment.time_ms < range->from_ms))) {
+        first++;
+    }
+    return first;
+}
+
+static void batch_copy(struct buf *copy, const struct buffer *buffer)
+{
+    if (buffer != NULL && buffer->len > 0) {
+        unsigned char header[8];
+        le32_put(header, (uint32_t)buffer->len);
+        le32_put(header + 4, (uint32_t)place_offset(buffer->mark.place));
+        buf_append(copy, header, sizeof header);
+        buf_append(copy, buffer->data, buffer->len);
+    }
+}
+
+static enum status entries_of_copy(
+    struct entries *entries, const struct buf *copy, uint64_t segment, struct err *err)
+{
+    enum status status = OK;
+    for (size_t at = 0; at < copy->len && status == OK && !entries->stopped;) {
+        struct cursor_batch batch = {.header = {.content = le32_get(copy->data + at)},
+            .offset = le32_get(copy->data + at + 4),
+            .bytes = copy->data + at + 8};
+        status = entries_of_batch(entries, &batch, segment, err);
+        at += 8 + batch.header.content;
+    }
+    return status;
+}
+
+/*
+ * What is not in the files yet. The visitor is called without the mutex, on a copy. *place is where
+ * the files were read up to; when a flush landed since, nothing is done and *ret_again set.
+ */
+static enum status entries_of_memory(
+    struct entries *entries, uint64_t place, bool *ret_again, struct err *err)
+{
+    struct journal *journal = entries->journal;
+    struct buf copy;
+    buf_init(&copy, journal->mem, SIZE_MAX / 2);
+    (void)pthread_mutex_lock(&journal->mutex);
+    *ret_again = atomic_load(&journal->stable) != place;
+    if (!*ret_again) {
+        batch_copy(&copy, journal->flight);
+        batch_copy(&copy, journal->active);
+    }
+    uint64_t segment = place_segment(journal->next.place);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    enum status status = buf_status(&copy);
+    if (status != OK) {
+        (void)err_set(err, status, "out of memory for entries");
+    } else if (!*ret_again) {
+        status = entries_of_copy(entries, &copy, segment, err);
+    }
+    buf_release(&copy);
+    return status;
+}
+
+enum status journal_entries(struct store *store, const struct entry_range *range, entry_visit visit,
+    void *context, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    struct entries entries = {
+        .journal = journal, .range = range, .visit = visit, .context = context};
+    enum status status = journal_failed(journal, err);
+    uint64_t stable = atomic_load(&journal->stable);
+    for (size_t i = entries_first(journal, range);
+         i < journal->segments_count && status == OK && !entries.stopped; i++) {
+        status = entries_of_file(&entries, &journal->segments[i], 0, stable, err);
+    }
+    bool again = true;
+    while (again && status == OK && !entries.stopped) {
+        status = entries_of_memory(&entries, stable, &again, err);
+        if (again && status == OK) {
+            uint64_t now = atomic_load(&journal->stable);
+            struct segment *segment = segment_get(journal, place_segment(now));
+            ASSERT(segment != NULL);
+            status = entries_of_file(&entries, segment, place_offset(stable), now, err);
+            stable = now;
+        }
+    }
+    return status;
+}

@@ -1,0 +1,280 @@
+/*
+ * A walk over all files of a journal that reports damage and goes on where it can.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "store/journal/impl.h"
+
+struct walker {
+    const char *path;
+    const struct io *io;
+    const struct mem *mem;
+    journal_visit visit;
+    void *context;
+    struct identity identity;
+    struct journal_walk now;       /* what the visitor is shown */
+    struct segment_header header;  /* of the segment */
+    struct mark at;                /* before the next batch; batch 0: not known */
+    uint64_t last;                 /* number of the last segment */
+    bool stopped;
+    bool out_of_memory;
+};
+
+static void walk_tell(struct walker *walker, enum journal_walk_event event, uint64_t offset)
+{
+    /* Not being able to look is no damage. */
+    if (walker->now.text != NULL && strcmp(walker->now.text, "out of memory") == 0) {
+        walker->out_of_memory = true;
+        walker->stopped = true;
+    }
+    walker->now.event = event;
+    walker->now.offset = offset;
+    if (!walker->stopped) {
+        walker->stopped = !walker->visit(walker->context, &walker->now);
+    }
+    walker->now.text = NULL;
+    walker->now.frame = NULL;
+}
+
+static void walk_damage(struct walker *walker, uint64_t offset, const char *text)
+{
+    walker->now.text = text;
+    walk_tell(walker, JOURNAL_WALK_DAMAGE, offset);
+}
+
+/* What a frame says is for the visitor to check; here only how far the evidence has come. */
+static void walk_frame(struct walker *walker, const struct frame *frame)
+{
+    struct entry entry;
+    if (frame->kind == FRAME_ENTRY && entry_decode(frame->payload, &entry) == NULL &&
+        entry.kind == ENTRY_EVIDENCE) {
+        walker->at.seq = entry.seq;
+        walker->at.hash = entry.hash;
+    }
+    walker->now.frame = frame;
+    walk_tell(walker, JOURNAL_WALK_FRAME, frame->offset);
+}
+
+static void walk_batch(struct walker *walker, const struct cursor_batch *batch)
+{
+    walker->now.batch = &batch->header;
+    walk_tell(walker, JOURNAL_WALK_BATCH, batch->offset);
+    if (walker->at.batch != 0 && batch->header.number != walker->at.batch) {
+        walk_damage(walker, batch->offset, "another batch is expected here");
+        walker->at.batch = 0;
+    } else if (batch->header.fence < walker->at.fence) {
+        walk_damage(walker, batch->offset, "the fences go back");
+    }
+    struct frame frame;
+    uint32_t at = 0;
+    while (!walker->stopped && batch_frame(batch, &at, &frame)) {
+        walk_frame(walker, &frame);
+    }
+    walker->at.batch = batch->header.number + 1;
+    walker->at.fence = batch->header.fence;
+    walker->now.batch = NULL;
+}
+
+/* Only zeros may follow the last batch of a segment. */
+static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t from)
+{
+    for (uint64_t at = from; at < cursor->size && !walker->stopped;) {
+        uint64_t left = cursor->size - at;
+        size_t size = left < JOURNAL_BLOCK_BYTES ? (size_t)left : JOURNAL_BLOCK_BYTES;
+        int error;
+        const char *bytes = cursor_bytes(cursor, at, size, &error);
+        if (bytes == NULL) {
+            walk_damage(walker, at, "it cannot be read");
+            return;
+        }
+        if (!bytes_zero(bytes, size)) {
+            bool last = walker->now.segment == walker->last;
+            walker->now.text = "something that is not a batch follows the last one";
+            walk_tell(walker, last ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, at);
+            return;
+        }
+        at += size;
+    }
+}
+
+/* The next block at which a batch begins, to go on behind damage. The size when there is none. */
+static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
+{
+    for (uint64_t at = block_up(from); at + BATCH_HEADER_BYTES <= cursor->size;
+         at += JOURNAL_BLOCK_BYTES) {
+        int error;
+        const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
+        struct batch_header header;
+        if (bytes != NULL && batch_header_decode((const unsigned char *)bytes, cursor->seed, at,
+                                 &header) == NULL) {
+            return at;
+        }
+    }
+    return cursor->size;
+}
+
+/* A batch that does not check out. true: go on at cursor->offset. */
+static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_result result,
+    const struct cursor_batch *batch)
+{
+    uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, batch->offset + 1);
+    bool torn = result == CURSOR_TORN && walker->now.segment == walker->last &&
+                next == cursor->size;
+    walker->now.text = batch->wrong;
+    walk_tell(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
+    if (torn) {
+        walk_rest(walker, cursor, batch->offset + batch->header.length);
+        return false;
+    }
+    walker->at.batch = 0;
+    cursor->offset = next;
+    return next < cursor->size;
+}
+
+static void walk_batches(struct walker *walker, struct cursor *cursor)
+{
+    while (!walker->stopped) {
+        struct cursor_batch batch;
+        uint64_t from = cursor->offset;
+        enum cursor_result result = cursor_next(cursor, &batch);
+        if (result == CURSOR_BATCH) {
+            walk_batch(walker, &batch);
+            walker->now.bytes_done += cursor->offset - from;
+        } else if (result == CURSOR_END) {
+            /* A batch behind zeros: the one that was here is gone. */
+            uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, from + 1);
+            if (next >= cursor->size) {
+                walk_rest(walker, cursor, from);
+                return;
+            }
+            walk_damage(walker, from, "a batch is missing here");
+            walker->at.batch = 0;
+            cursor->offset = next;
+        } else if (!walk_bad(walker, cursor, result, &batch)) {
+            return;
+        }
+    }
+}
+
+static const char *walk_header(struct walker *walker, uint64_t number)
+{
+    const struct segment_header *header = &walker->header;
+    if (header->number != number ||
+        memcmp(header->chain_id, walker->identity.keys.chain_id, 16) != 0) {
+        return "this segment belongs elsewhere";
+    }
+    const struct mark *at = &walker->at;
+    if (at->batch != 0 &&
+        (header->mark.batch != at->batch || header->mark.seq != at->seq ||
+            memcmp(&header->mark.hash, &at->hash, sizeof at->hash) != 0)) {
+        return "the segment does not follow the one before it";
+    }
+    return NULL;
+}
+
+static void walk_segment(struct walker *walker, uint64_t number)
+{
+    struct path path = segment_path(walker->path, number);
+    walker->now.segment = number;
+    walker->now.header = NULL;
+    int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
+    if (fd < 0) {
+        walk_damage(walker, 0, "the segment cannot be opened");
+        walker->at.batch = 0;
+        return;
+    }
+    struct cursor cursor;
+    cursor_init(&cursor, walker->io, walker->mem, fd);
+    const char *wrong = cursor_start(&cursor, &walker->header);
+    if (wrong == NULL) {
+        walker->now.header = &walker->header;
+        wrong = walk_header(walker, number);
+    }
+    walk_tell(walker, JOURNAL_WALK_SEGMENT, 0);
+    if (wrong != NULL) {
+        walk_damage(walker, 0, wrong);
+        walker->at.batch = 0;
+        /* What its checksums start from is known without the header. */
+        cursor.seed = segment_seed(walker->identity.keys.chain_id, number);
+        cursor.offset = cursor.offset == 0 ? JOURNAL_BLOCK_BYTES : cursor.offset;
+    }
+    if (walker->now.header != NULL && walker->at.batch == 0) {
+        walker->at = walker->header.mark;
+    }
+    walk_batches(walker, &cursor);
+    cursor_release(&cursor);
+    (void)walker->io->close(walker->io->context, fd);
+}
+
+static enum status walk_identity(struct walker *walker, struct err *err)
+{
+    unsigned char bytes[IDENTITY_BYTES];
+    struct path path;
+    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, walker->path);
+    int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open the store '%s'", walker->path);
+    }
+    int failed = io_read_full(walker->io, fd, bytes, sizeof bytes, 0);
+    (void)walker->io->close(walker->io->context, fd);
+    const char *wrong = failed == 0 ? identity_decode(bytes, &walker->identity) : NULL;
+    mem_wipe(bytes, sizeof bytes);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path.text);
+    }
+    return wrong == NULL ? OK
+                         : err_set(err, E_CORRUPT, "the identity of '%s': %s", walker->path, wrong);
+}
+
+static uint64_t walk_size(struct walker *walker, uint64_t number)
+{
+    struct path path = segment_path(walker->path, number);
+    int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
+    int64_t size = fd < 0 ? 0 : walker->io->size(walker->io->context, fd);
+    if (fd >= 0) {
+        (void)walker->io->close(walker->io->context, fd);
+    }
+    return size < 0 ? 0 : (uint64_t)size;
+}
+
+enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
+    journal_visit visit, void *context, struct err *err)
+{
+    struct walker walker = {.path = path,
+        .io = io == NULL ? &io_system : io,
+        .mem = mem == NULL ? &mem_libc : mem,
+        .visit = visit,
+        .context = context};
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    enum status status = walk_identity(&walker, err);
+    if (status == OK) {
+        status = segment_list(path, "segment", walker.mem, &numbers, &count, err);
+    }
+    if (status == OK && count == 0) {
+        status = err_set(err, E_CORRUPT, "'%s' has no segments", path);
+    }
+    for (size_t i = 0; i < count && status == OK; i++) {
+        walker.now.bytes_total += walk_size(&walker, numbers[i]);
+    }
+    for (size_t i = 0; i < count && status == OK && !walker.stopped; i++) {
+        walker.last = numbers[count - 1];
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1) {
+            walker.now.segment = numbers[i - 1] + 1;
+            walk_damage(&walker, 0, "the segment is missing");
+            walker.at.batch = 0;
+        }
+        walk_segment(&walker, numbers[i]);
+    }
+    if (status == OK && walker.out_of_memory) {
+        status = err_set(err, E_NOMEM, "out of memory for a batch of '%s'", path);
+    }
+    mem_free(walker.mem, numbers);
+    mem_wipe(&walker.identity, sizeof walker.identity);
+    return status;
+}

@@ -1,0 +1,603 @@
+/*
+ * Commit encodes changes into the open batch and updates the index; flush writes the batch.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "store/journal/impl.h"
+
+/* What a change did to the index, so that a commit that fails half way can be taken back. */
+struct undo {
+    struct digest hash;
+    struct slot old; /* all zero: there was none */
+};
+
+enum { COMMIT_BYTES_MAX = 128 << 20 }; /* several bodies at their limit, and no more */
+
+enum status journal_failed(struct journal *journal, struct err *err)
+{
+    if (!atomic_load_explicit(&journal->failed, memory_order_acquire)) {
+        return OK;
+    }
+    return err_set(err, E_UNKNOWN, "the journal has stopped: %s", journal->failure.text);
+}
+
+enum status journal_fail(struct journal *journal, const struct err *cause, struct err *err)
+{
+    if (!atomic_load(&journal->failed)) {
+        journal->failure = *cause;
+        atomic_store_explicit(&journal->failed, true, memory_order_release);
+        (void)pthread_cond_broadcast(&journal->changed);
+    }
+    (void)journal_failed(journal, err);
+    err_hint(err, "restart: what was acknowledged is safe, and the truth is read again");
+    return E_UNKNOWN;
+}
+
+void buffer_release(struct buffer *buffer, const struct mem *mem)
+{
+    mem_free(mem, buffer->memory);
+    *buffer = (struct buffer){0};
+}
+
+static enum status buffer_reserve(struct buffer *buffer, const struct mem *mem, size_t size)
+{
+    if (size <= buffer->cap) {
+        return OK;
+    }
+    size_t cap = buffer->cap < 64 << 10 ? 64 << 10 : buffer->cap;
+    while (cap < size) {
+        cap *= 2;
+    }
+    char *memory = mem_alloc(mem, cap + JOURNAL_BLOCK_BYTES);
+    if (memory == NULL) {
+        return E_NOMEM;
+    }
+    size_t skew = (uintptr_t)memory % JOURNAL_BLOCK_BYTES;
+    char *data = memory + (skew == 0 ? 0 : JOURNAL_BLOCK_BYTES - skew);
+    if (buffer->len > 0) {
+        memcpy(data, buffer->data, buffer->len);
+    }
+    mem_free(mem, buffer->memory);
+    buffer->memory = memory;
+    buffer->data = data;
+    buffer->cap = cap;
+    return OK;
+}
+
+/* Finish the bytes of a batch: zeros up to the block, and the header that covers it. */
+static size_t buffer_finish(struct buffer *buffer, uint32_t seed)
+{
+    size_t length = (size_t)block_up(buffer->len);
+    ASSERT(length <= buffer->cap);
+    memset(buffer->data + buffer->len, 0, length - buffer->len);
+    struct batch_header header = {.number = buffer->mark.batch,
+        .length = (uint32_t)length,
+        .content = (uint32_t)buffer->len,
+        .frames = buffer->frames,
+        .moment = buffer->after.moment,
+        .fence = buffer->after.fence};
+    unsigned char *bytes = (unsigned char *)buffer->data;
+    header.zero_sectors = batch_zero_sectors(buffer->data, header.content);
+    batch_header_encode(&header, seed, place_offset(buffer->mark.place), bytes);
+    return length;
+}
+
+static int tail_write(const struct journal *journal, const struct buffer *buffer, size_t length)
+{
+    const struct io *io = journal->io;
+    uint64_t offset = place_offset(buffer->mark.place);
+    if (journal->tail.fd_direct >= 0) {
+        return io_write_full(io, journal->tail.fd_direct, buffer->data, length, offset);
+    }
+    int failed = io_write_full(io, journal->tail.fd, buffer->data, length, offset);
+    return failed != 0 ? failed : io->fdatasync(io->context, journal->tail.fd);
+}
+
+/* The flight landed: commits may be read from the file, and the buffer is free. */
+static void flight_done(struct journal *journal, size_t length)
+{
+    struct buffer *flight = journal->flight;
+    if (flight->cap > JOURNAL_BUFFER_BYTES * 2) {
+        flight->len = 0;
+        buffer_release(flight, journal->mem);
+    }
+    flight->len = 0;
+    flight->frames = 0;
+    journal->flight = NULL;
+    journal->snapshot_since += length;
+}
+
+enum status flush_locked(struct journal *journal, struct err *err)
+{
+    while (journal->flight != NULL) {
+        (void)pthread_cond_wait(&journal->changed, &journal->mutex);
+    }
+    enum status status = journal_failed(journal, err);
+    struct buffer *buffer = journal->active;
+    if (status != OK || buffer->len == 0) {
+        return status;
+    }
+    ASSERT(place_segment(buffer->mark.place) == journal->tail.number);
+    size_t length = (size_t)block_up(buffer->len);
+    ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* J3 */
+    journal->flight = buffer;
+    journal->active = buffer == &journal->buffers[0] ? &journal->buffers[1] : &journal->buffers[0];
+    ASSERT(journal->active->len == 0);
+    struct mark after = buffer->after;
+    after.place = buffer->mark.place + length;
+    after.batch = buffer->mark.batch + 1;
+    journal->next = after;
+    (void)pthread_mutex_unlock(&journal->mutex);
+
+    ASSERT(buffer_finish(buffer, journal->tail.seed) == length);
+    int failed = tail_write(journal, buffer, length);
+
+    (void)pthread_mutex_lock(&journal->mutex);
+    if (failed == 0) {
+        journal->stable_mark = after;
+        atomic_store_explicit(&journal->stable, after.place, memory_order_release);
+    } else {
+        struct err cause = {0};
+        (void)err_errno(&cause, E_UNKNOWN, -failed,
+            "writing batch %" PRIu64 " to segment %" PRIu64 " of '%s'", buffer->mark.batch,
+            journal->tail.number, journal->options.path);
+        status = journal_fail(journal, &cause, err);
+    }
+    flight_done(journal, length);
+    (void)pthread_cond_broadcast(&journal->changed);
+    return status;
+}
+
+enum status journal_flush(struct store *store, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    if (journal->read_only) {
+        return err_set(err, E_MISUSE, "the store was opened read-only");
+    }
+    (void)pthread_mutex_lock(&journal->mutex);
+    enum status status = flush_locked(journal, err);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return status;
+}
+
+static size_t record_bound(const struct record *record)
+{
+    return 1024 + record->key.tenant.len + record->key.scope.len + record->key.principal.len +
+           record->key.key.len + record->effect_id.len + record->outcome.meta.len +
+           record->source.type.len + record->source.id.len + record->source.version.len +
+           record->trace.len + record->reason.len;
+}
+
+/* A body that is kept elsewhere is written again, so that it is in its record's segment (J6). */
+static bool body_moves(const struct body_ref *body, struct slice bytes, uint64_t segment)
+{
+    return bytes.len == 0 && body->retained && body->bytes > 0 &&
+           place_segment(body->place) != segment;
+}
+
+static uint64_t body_bound(const struct body_ref *body, struct slice bytes, uint64_t segment)
+{
+    return FRAME_HEADER_BYTES + sizeof body->digest.bytes +
+           (body_moves(body, bytes, segment) ? body->bytes : bytes.len);
+}
+
+/* At least as many bytes as the change takes in that segment, its frames' headers included. */
+static uint64_t change_bound(const struct change *change, uint64_t segment)
+{
+    uint64_t bound = 2 * FRAME_HEADER_BYTES + ENTRY_HEADER_BYTES + change->entry.bytes.len +
+                     sizeof(struct digest);
+    if (change->kind == CHANGE_PUT) {
+        const struct record *record = change->record;
+        bound += record_bound(record) +
+                 body_bound(&record->request, change->request_body, segment) +
+                 body_bound(&record->outcome.body, change->outcome_body, segment);
+    }
+    return bound;
+}
+
+static enum status commit_bytes(
+    const struct commit *commit, uint64_t segment, size_t *ret_bytes, struct err *err)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < commit->count; i++) {
+        uint64_t bound = change_bound(&commit->changes[i], segment);
+        if (bound > COMMIT_BYTES_MAX - bytes) {
+            return err_set(
+                err, E_LIMIT, "the commit is larger than commit_bytes_max (%d)", COMMIT_BYTES_MAX);
+        }
+        bytes += (size_t)bound;
+    }
+    *ret_bytes = bytes;
+    return OK;
+}
+
+/* The next segment, with room for all of the commit: from there on everything is elsewhere. */
+static enum status room_roll(struct journal *journal, const struct commit *commit, struct err *err)
+{
+    size_t bytes = 0;
+    enum status status = flush_locked(journal, err); /* waits for the one in flight */
+    if (status == OK) {
+        status = commit_bytes(commit, 0, &bytes, err);
+    }
+    return status == OK ? segment_roll(journal, block_up(BATCH_HEADER_BYTES + bytes), err) : status;
+}
+
+/*
+ * Make sure that the commit can go into the open batch: its memory, the segment, and zeros in the
+ * file. Flushes and rolls to the next segment where that is needed.
+ */
+static enum status room_make(struct journal *journal, const struct commit *commit, struct err *err)
+{
+    for (;;) {
+        size_t bytes = 0;
+        enum status status = journal_failed(journal, err);
+        if (status == OK) {
+            status = commit_bytes(commit, journal->tail.number, &bytes, err);
+        }
+        if (status != OK) {
+            return status;
+        }
+        struct buffer *active = journal->active;
+        size_t len = active->len == 0 ? BATCH_HEADER_BYTES : active->len;
+        uint64_t end = place_offset(journal->next.place) + block_up(len + bytes);
+        bool full = len + bytes > JOURNAL_BUFFER_BYTES || end > journal->tail.size;
+        if (active->len > 0 && full) {
+            status = flush_locked(journal, err);
+        } else if (end > journal->tail.size) {
+            status = room_roll(journal, commit, err);
+        } else if (end > journal->tail.zeroed) {
+            status = segment_grow(journal, end, err);
+        } else {
+            status = buffer_reserve(active, journal->mem, (size_t)block_up(len + bytes));
+            return status == OK ? OK : err_set(err, status, "out of memory for a batch");
+        }
+        if (status != OK) {
+            return status;
+        }
+    }
+}
+
+static void batch_open(struct journal *journal)
+{
+    struct buffer *active = journal->active;
+    if (active->len == 0) {
+        active->mark = journal->next;
+        active->len = BATCH_HEADER_BYTES;
+        active->frames = 0;
+    }
+}
+
+/* Append a frame whose payload is in two parts. Returns its place. */
+static uint64_t frame_append(
+    struct journal *journal, enum frame_kind kind, struct slice first, struct slice second)
+{
+    struct buffer *active = journal->active;
+    size_t size = first.len + second.len;
+    ASSERT(active->len + FRAME_HEADER_BYTES + size <= active->cap); /* room_make */
+    char *frame = active->data + active->len;
+    memcpy(frame + FRAME_HEADER_BYTES, first.data, first.len);
+    if (second.len > 0) {
+        memcpy(frame + FRAME_HEADER_BYTES + first.len, second.data, second.len);
+    }
+    uint64_t place = active->mark.place + active->len;
+    frame_header_encode(frame, kind, (uint32_t)size, journal->tail.seed, place_offset(place));
+    active->len += FRAME_HEADER_BYTES + size;
+    active->frames++;
+    return place;
+}
+
+static void counts_add(struct store_head *head, const struct slot *slot, int one)
+{
+    uint64_t step = (uint64_t)(int64_t)one;
+    head->records += step;
+    head->in_progress += slot->status == RECORD_IN_PROGRESS ? step : 0;
+    head->unknown += slot->status == RECORD_UNKNOWN ? step : 0;
+}
+
+static void live_add(struct journal *journal, const struct slot *slot, int one)
+{
+    struct segment *segment = segment_get(journal, place_segment(slot->place));
+    if (segment != NULL) {
+        segment->live += (uint32_t)one;
+    }
+    counts_add(&journal->head, slot, one);
+}
+
+enum status slot_set(struct journal *journal, const struct slot *slot, struct slot *ret_old)
+{
+    struct digest hash = {{0}};
+    for (int i = 0; i < 8; i++) {
+        hash.bytes[i] = (unsigned char)(slot->key_high >> (56 - 8 * i));
+        hash.bytes[8 + i] = (unsigned char)(slot->key_low >> (56 - 8 * i));
+    }
+    const struct slot *found = index_find(&journal->index, &hash);
+    struct slot old = found == NULL ? (struct slot){0} : *found;
+    enum status status = index_put(&journal->index, slot);
+    if (status != OK) {
+        return status;
+    }
+    if (old.place != 0) {
+        live_add(journal, &old, -1);
+    }
+    live_add(journal, slot, 1);
+    if (ret_old != NULL) {
+        *ret_old = old;
+    }
+    return OK;
+}
+
+void slot_drop(struct journal *journal, struct slot *slot)
+{
+    live_add(journal, slot, -1);
+    index_remove(&journal->index, slot);
+}
+
+static void undo_all(struct journal *journal)
+{
+    const struct undo *undone = (const struct undo *)(const void *)journal->undo.data;
+    for (size_t i = journal->undo.len / sizeof *undone; i > 0; i--) {
+        const struct undo *undo = &undone[i - 1];
+        struct slot *slot = index_find(&journal->index, &undo->hash);
+        ASSERT(slot != NULL);
+        if (undo->old.place == 0) {
+            slot_drop(journal, slot);
+        } else {
+            live_add(journal, slot, -1);
+            *slot = undo->old;
+            live_add(journal, slot, 1);
+        }
+    }
+}
+
+/* Write a body again that is in an older segment. */
+static enum status body_move(
+    struct journal *journal, enum frame_kind kind, struct body_ref *body, struct err *err)
+{
+    const struct segment *segment = segment_get(journal, place_segment(body->place));
+    if (segment == NULL || segment->squeezed) {
+        return err_set(err, E_STALE, "a body of the record has moved since it was loaded");
+    }
+    struct arena arena;
+    arena_init(&arena, journal->mem, BATCH_BYTES_MAX);
+    struct slice bytes = SLICE_EMPTY;
+    enum status status = journal_body(&journal->store, body, &arena, &bytes, err);
+    if (status == OK) {
+        struct slice digest = slice_of(body->digest.bytes, sizeof body->digest.bytes);
+        body->place = frame_append(journal, kind, digest, bytes);
+    }
+    arena_release(&arena);
+    return status;
+}
+
+static enum status body_put(struct journal *journal, enum frame_kind kind, struct slice bytes,
+    struct body_ref *body, struct err *err)
+{
+    if (body_moves(body, bytes, journal->tail.number)) {
+        return body_move(journal, kind, body, err);
+    }
+    if (bytes.len == 0) {
+        return OK;
+    }
+    if (!body->retained || body->bytes != bytes.len) {
+        return err_set(
+            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+    }
+    struct slice digest = slice_of(body->digest.bytes, sizeof body->digest.bytes);
+    body->place = frame_append(journal, kind, digest, bytes);
+    return OK;
+}
+
+static enum status record_put(struct journal *journal, const struct change *change,
+    enum frame_kind kind, struct slot *ret_slot, struct err *err)
+{
+    struct record record = *change->record;
+    enum status status =
+        body_put(journal, FRAME_REQUEST, change->request_body, &record.request, err);
+    if (status == OK) {
+        status = body_put(journal, FRAME_OUTCOME, change->outcome_body, &record.outcome.body, err);
+    }
+    if (status != OK) {
+        return status;
+    }
+    buf_clear(&journal->scratch);
+    record_encode(&record, &journal->scratch);
+    status = buf_status(&journal->scratch);
+    if (status != OK) {
+        return err_set(err, status, "out of memory for a record");
+    }
+    uint64_t place = frame_append(journal, kind, buf_view(&journal->scratch), SLICE_EMPTY);
+    *ret_slot = slot_of(&record, place);
+    return OK;
+}
+
+static enum status undo_push(struct journal *journal, const struct undo *undo, struct err *err)
+{
+    buf_append(&journal->undo, undo, sizeof *undo);
+    enum status status = buf_status(&journal->undo);
+    return status == OK ? OK : err_set(err, status, "out of memory for a commit");
+}
+
+static enum status change_record(
+    struct journal *journal, const struct change *change, struct err *err)
+{
+    const struct digest *hash = &change->record->key.hash;
+    struct slot *slot = index_find(&journal->index, hash);
+    if (slot == NULL ? change->version_expected != 0
+                     : slot->version != (uint32_t)change->version_expected) {
+        return err_set(err, E_STALE, "the record has changed since it was loaded");
+    }
+    struct undo undo = {.hash = *hash, .old = slot == NULL ? (struct slot){0} : *slot};
+    /* Pushed first, so that nothing can fail once the index has changed. */
+    enum status status = undo_push(journal, &undo, err);
+    if (status != OK) {
+        return status;
+    }
+    struct slot next = undo.old;
+    if (change->kind == CHANGE_PUT) {
+        status = record_put(journal, change, FRAME_RECORD, &next, err);
+    } else if (slot == NULL) {
+        status = err_set(err, E_MISUSE, "a record that is not there cannot be touched");
+    } else {
+        next.duplicates += next.duplicates < UINT32_MAX;
+        (void)frame_append(
+            journal, FRAME_TOUCH, slice_of(hash->bytes, sizeof hash->bytes), SLICE_EMPTY);
+    }
+    if (status == OK) {
+        status = slot_set(journal, &next, NULL);
+        if (status != OK) {
+            (void)err_set(err, status, "out of memory for the index");
+        }
+    }
+    if (status != OK) {
+        journal->undo.len -= sizeof undo;
+    }
+    return status;
+}
+
+static enum status change_entry(struct journal *journal, const struct entry *entry, struct err *err)
+{
+    if (entry->bytes.len == 0) {
+        return OK;
+    }
+    if (entry->kind == ENTRY_EVIDENCE) {
+        if (entry->seq != journal->head.seq + 1) {
+            return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
+                journal->head.seq); /* P10: dense */
+        }
+        journal->head.seq = entry->seq;
+        journal->head.hash = entry->hash;
+    }
+    unsigned char header[ENTRY_HEADER_BYTES];
+    entry_header_encode(entry, header);
+    (void)frame_append(journal, FRAME_ENTRY, slice_of(header, sizeof header), entry->bytes);
+    return OK;
+}
+
+static enum status change_apply(
+    struct journal *journal, const struct change *change, struct err *err)
+{
+    enum status status = OK;
+    if (change->kind != CHANGE_NONE) {
+        status = change_record(journal, change, err);
+    }
+    return status == OK ? change_entry(journal, &change->entry, err) : status;
+}
+
+/* Wake the background thread when it is time to write zeros ahead, or to make the spare. */
+static void ahead_signal(struct journal *journal)
+{
+    uint64_t end = place_offset(journal->next.place) + journal->active->len;
+    uint64_t ahead = end + journal->zero_step / 2;
+    bool zeros = ahead > journal->tail.zeroed && journal->tail.zeroed < journal->tail.size;
+    bool spare = !journal->spare_ready && end > journal->tail.size / 2;
+    if (journal->thread_runs && (zeros || spare)) {
+        (void)pthread_cond_signal(&journal->work);
+    }
+}
+
+/* What holds behind the commit that was just added to the batch. */
+static void batch_note(struct journal *journal)
+{
+    journal->active->after = (struct mark){.seq = journal->head.seq,
+        .hash = journal->head.hash,
+        .fence = journal->head.fence,
+        .moment = journal->head.moment};
+    ahead_signal(journal);
+}
+
+static enum status commit_locked(
+    struct journal *journal, const struct commit *commit, struct err *err)
+{
+    enum status status = room_make(journal, commit, err);
+    if (status != OK) {
+        return status;
+    }
+    struct buffer *active = journal->active;
+    struct buffer before = *active;
+    struct store_head head = journal->head;
+    buf_clear(&journal->undo);
+    batch_open(journal);
+    for (size_t i = 0; i < commit->count && status == OK; i++) {
+        status = change_apply(journal, &commit->changes[i], err);
+    }
+    if (status != OK) {
+        undo_all(journal);
+        journal->head = head;
+        *active = before;
+        return status;
+    }
+    journal->head.moment = commit->moment;
+    batch_note(journal);
+    return OK;
+}
+
+enum status journal_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    if (journal->read_only) {
+        return err_set(err, E_MISUSE, "the store was opened read-only");
+    }
+    (void)pthread_mutex_lock(&journal->mutex);
+    enum status status = journal_failed(journal, err);
+    if (status == OK) {
+        status = commit_locked(journal, commit, err);
+    }
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return status;
+}
+
+enum status journal_fences(
+    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    if (journal->read_only) {
+        return err_set(err, E_MISUSE, "the store was opened read-only");
+    }
+    ASSERT(count > 0 && journal->head.fence <= UINT64_MAX - count); /* P4 */
+    *ret_first = journal->head.fence + 1;
+    journal->head.fence += count;
+    return OK;
+}
+
+static enum status move_locked(
+    struct journal *journal, const struct record *record, struct err *err)
+{
+    struct change change = {.kind = CHANGE_PUT, .record = record};
+    struct commit commit = {.changes = &change, .count = 1};
+    enum status status = room_make(journal, &commit, err);
+    if (status != OK) {
+        return status;
+    }
+    struct buffer before = *journal->active;
+    struct slot next;
+    batch_open(journal);
+    status = record_put(journal, &change, FRAME_MOVED, &next, err);
+    if (status == OK) {
+        status = slot_set(journal, &next, NULL);
+    }
+    if (status != OK) {
+        *journal->active = before;
+        return status;
+    }
+    batch_note(journal);
+    return OK;
+}
+
+enum status journal_move(struct journal *journal, const struct slot *slot, struct err *err)
+{
+    struct arena arena;
+    arena_init(&arena, journal->mem, BATCH_BYTES_MAX);
+    const struct record *record;
+    enum status status = record_read(journal, slot, &arena, &record, err);
+    if (status == OK) {
+        (void)pthread_mutex_lock(&journal->mutex);
+        status = move_locked(journal, record, err);
+        (void)pthread_mutex_unlock(&journal->mutex);
+    }
+    arena_release(&arena);
+    return status;
+}

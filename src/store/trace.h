@@ -1,0 +1,20 @@
+/*
+ * trace: a store around a store that tells each call in one line.
+ *
+ * "commit 3 changes -> ok", "load 2 -> corrupt: segment 1 offset 4096: …". Contains no keys or bodies.
+ *
+ * Ownership: owns the store it wraps, from trace_new on; closing it closes that one too.
+ * Threads:   line is called by whichever thread made the call.
+ */
+#ifndef ONCE_STORE_TRACE_H
+#define ONCE_STORE_TRACE_H
+
+#include "store/store.h"
+
+typedef void (*trace_line)(void *context, const char *line);
+
+/* On failure the wrapped store is still the caller's. */
+enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line line, void *context,
+    struct store **ret_store, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,147 @@
+"""SIGKILL of once itself, what is said then, and how it is settled."""
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+from conftest import TIMEOUT_S
+
+LEASE = ["--lease", "400ms"]
+COMMAND = ["sh", "-c", "echo ran >> runs; touch started; while ! test -e go; do sleep 0.02; done"]
+
+
+@pytest.fixture
+def killed(once, tmp_path):
+    """A run whose once was killed in the middle; the id of its operation."""
+    process = once.start("run", "-k", "a", *LEASE, "--", *COMMAND)
+    until = time.monotonic() + 30
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=TIMEOUT_S)
+    (tmp_path / "go").touch()  # the command goes on by itself: let it end
+    process.communicate(timeout=TIMEOUT_S)
+    operation = json.loads(once("show", "--key", "a", "--json").text)["operation_id"]
+    time.sleep(0.6)
+    return operation
+
+
+def runs(tmp_path):
+    return (tmp_path / "runs").read_text().splitlines()
+
+
+def test_the_next_call_is_75_and_says_how_to_look_and_settle(once, tmp_path, killed):
+    done = once.run("a", *COMMAND, options=LEASE)
+    assert (done.code, done.out) == (75, b"")
+    assert f"once: unknown: whether 'a' took effect is not known (operation {killed}, attempt 1" \
+        in done.message
+    for line in (f"hint: look:    once show {killed}", f"hint:          once why {killed}",
+            f"hint: settle:  once resolve {killed} --status executed|failed|not_executed"):
+        assert line in done.message
+    assert runs(tmp_path) == ["ran"]
+    document = json.loads(once.run("a", *COMMAND, options=[*LEASE, "--json"]).text)
+    assert (document["decision"], document["operation_id"]) == ("held_unknown", killed)
+
+
+def test_the_hints_name_the_store_when_it_is_not_the_usual_one(once, tmp_path):
+    store = f"journal:{tmp_path}/elsewhere"
+    done = once.run("a", "sh", "-c", "kill -9 $$", options=["--store", store])
+    assert done.code == 75
+    line = re.search(r"once show (\S+) --store (\S+)\n", done.message)
+    assert line.group(2) == store
+    assert once("show", line.group(1), "--store", store).code == 0
+
+
+def test_settled_as_executed_it_is_replayed(once, tmp_path, killed):
+    (tmp_path / "answer").write_bytes(b"it was charged\n")
+    done = once("resolve", killed, "--status", "executed", "--reason", "looked at the ledger",
+        "--effect-id", "ch_1", "--outcome", "answer")
+    assert (done.code, done.text) == (0, f"{killed}: executed\n"), done
+    again = once.run("a", *COMMAND, options=LEASE)
+    assert (again.code, again.out, again.err) == (0, b"it was charged\n", b"")
+    assert runs(tmp_path) == ["ran"]
+    shown = json.loads(once("show", killed, "--json").text)
+    assert (shown["status"], shown["effect_id"]) == ("executed", "ch_1")
+    assert "looked at the ledger" in once("why", killed).text
+
+
+def test_settled_as_failed_it_is_replayed_with_its_code(once, tmp_path, killed):
+    done = once("resolve", killed, "--status", "failed", "--reason", "r", "--exit-code", "9")
+    assert done.code == 0
+    assert once.run("a", *COMMAND, options=LEASE).code == 9
+    assert runs(tmp_path) == ["ran"]
+
+
+def test_settled_as_not_executed_it_runs_again(once, tmp_path, killed):
+    done = once("resolve", killed, "--status", "not_executed", "--reason", "no trace of it")
+    assert done.code == 0
+    assert once.run("a", *COMMAND, options=LEASE).code == 0
+    assert runs(tmp_path) == ["ran", "ran"]
+
+
+def test_settling_twice_is_the_same_or_refused(once, killed):
+    words = ["resolve", killed, "--status", "executed", "--reason", "r"]
+    assert once(*words).code == 0
+    assert once(*words).code == 0
+    done = once("resolve", killed, "--status", "failed", "--reason", "r")
+    assert done.code == 65
+    assert "was settled differently before; nothing changed" in done.message
+
+
+def test_settling_what_is_not_there(once):
+    once.run("a", "true")
+    done = once("resolve", "op_01920000-0000-7000-8000-000000000001", "--status", "failed",
+        "--reason", "r")
+    assert done.code == 65, done
+    assert once("resolve", "nonsense", "--status", "failed", "--reason", "r").code == 64
+
+
+def test_resolve_as_json(once, killed):
+    document = json.loads(
+        once("resolve", killed, "--status", "executed", "--reason", "r", "--json").text)
+    assert document["decision"] == "resolved"
+    assert document["operation"]["status"] == "executed"
+
+
+def test_takeover_runs_it_again_under_a_new_fence(once, tmp_path, killed):
+    fence = json.loads(once("show", killed, "--json").text)["fence"]
+    done = once.run("a", *COMMAND, options=[*LEASE, "--on-unknown", "takeover", "--json"])
+    document = json.loads(done.text)
+    assert (done.code, document["decision"], document["attempt"]) == (0, "first_seen", 2)
+    assert document["fence"] > fence
+    assert runs(tmp_path) == ["ran", "ran"]
+
+
+def test_a_run_that_lost_its_grant_says_so_loudly(once, tmp_path):
+    """Stopped past its lease, taken over by another, and then woken."""
+    command = ["sh", "-c", "echo ran >> runs; while ! test -e go; do sleep 0.02; done; echo out"]
+    slow = once.start("run", "-k", "a", *LEASE, "--", *command)
+    until = time.monotonic() + 30
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(slow.pid, signal.SIGSTOP)
+    time.sleep(1.0)
+    (tmp_path / "go").touch()
+    taken = once.run("a", *command, options=[*LEASE, "--on-unknown", "takeover"])
+    assert (taken.code, taken.out) == (0, b"out\n")
+    os.kill(slow.pid, signal.SIGCONT)
+    _, err = slow.communicate(timeout=TIMEOUT_S)
+    assert slow.returncode == 125
+    assert b"stale_fence" in err
+    assert once.run("a", *command).out == b"out\n"
+    assert runs(tmp_path) == ["ran", "ran"]
+
+
+def test_stopped_between_grant_and_start_nothing_is_unknown(once):
+    """A signal that comes while the store is asked must not leave the operation hanging."""
+    process = once.start("run", "-k", "a", "--", "sh", "-c", "sleep 0.2")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=TIMEOUT_S)
+    found = once("show", "--key", "a", "--json")
+    # Before the store was there, before the command, or the command died of it: never in progress.
+    if found.code == 0:
+        assert json.loads(found.text)["status"] in ("released", "unknown")

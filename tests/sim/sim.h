@@ -1,0 +1,292 @@
+/*
+ * sim: the whole engine in one process, driven step by step from one seed.
+ *
+ *     clients, operator, rogue --queue--> janitor + cycle_run --> committed, not flushed
+ *          ^                                                          |
+ *          +---------------- answers <------------- flush ------------+
+ *
+ * Between any two arrows the process may be killed or the power may go; the clocks step, jump,
+ * freeze and start over; the store refuses, or does not say whether it did. Nothing is random but
+ * what the seed says, so that the same seed is the same run, and a failing seed can be looked at.
+ *
+ *   world.c    time, batches and flushes
+ *   process.c  the process, its store and its crashes
+ *   actors.c   clients with their provider, an operator, a rogue
+ *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
+ *              what was answered is remembered and held against every later answer
+ *   main.c     seeds, counters, and how to replay
+ */
+#ifndef ONCE_TESTS_SIM_SIM_H
+#define ONCE_TESTS_SIM_SIM_H
+
+#include "engine/cycle.h"
+#include "engine/janitor.h"
+#include "engine/moment.h"
+#include "faulty.h"
+#include "prng.h"
+#include "ram_store.h"
+#include "shaky.h"
+
+enum {
+    SIM_KEYS = 6,          /* two tenants with the same three keys */
+    SIM_CLIENTS = 6,       /* enough to meet on every key */
+    SIM_BATCHES_MAX = 3,   /* committed and not flushed, as the engine has it */
+    SIM_BATCH_CALLS = 160, /* ours and the janitor's */
+    SIM_CALLS_MAX = 8000,  /* of one run */
+    SIM_OPERATIONS_MAX = 2048,
+    SIM_OUTCOMES_MAX = 32, /* different seals sent for one operation */
+    SIM_STEPS = 260,       /* long enough for every counter in a few hundred seeds */
+};
+
+/* What has to happen sometimes, or the simulation proves less than it says. */
+#define SIM_SOMETIMES(X)                                                                           \
+    X(GRANTS, "grants")                                                                            \
+    X(REPLAYS, "replays")                                                                          \
+    X(CONFLICTS, "conflicts")                                                                      \
+    X(IN_PROGRESS, "told in progress")                                                             \
+    X(HELD, "held unknown")                                                                        \
+    X(UNKNOWN_SAID, "unknown said by the holder")                                                  \
+    X(UNKNOWN_LEASE, "unknown by the janitor")                                                     \
+    X(TAKEOVERS, "takeovers")                                                                      \
+    X(RELEASES, "released and granted again")                                                      \
+    X(RETRIES, "failed and granted again")                                                         \
+    X(EXPIRIES, "windows over and granted anew")                                                   \
+    X(LATE_SEAL, "late seals accepted")                                                            \
+    X(LATE_SEAL_REFUSED, "late seals refused after a takeover")                                    \
+    X(SEAL_REPEATED, "seals repeated")                                                             \
+    X(OTHER_SEAL_REFUSED, "second, different seals refused")                                       \
+    X(RENEWED, "leases renewed")                                                                   \
+    X(RESOLVED_EXECUTED, "resolved as executed")                                                   \
+    X(RESOLVED_RELEASED, "resolved as not executed")                                               \
+    X(RESOLVE_STALE, "resolved too late: granted again meanwhile")                                 \
+    X(ROGUE_REFUSED, "wrong fences refused")                                                       \
+    X(TENANT_REFUSED, "wrong tenants refused")                                                     \
+    X(PARKED, "waited for a seal")                                                                 \
+    X(REPLAY_IN_BATCH, "replayed in the batch that sealed")                                        \
+    X(KILLED_COMMITTED, "killed after commit, before flush")                                       \
+    X(KILLED_FLUSHED, "killed after flush, before the answer")                                     \
+    X(KILLED_ANSWERING, "killed between two answers")                                              \
+    X(KILLED_RECOVERING, "killed while recovering")                                                \
+    X(POWER_LOST, "power losses")                                                                  \
+    X(COMMITS_LOST, "unflushed commits lost")                                                      \
+    X(WRITES_TORN, "unflushed writes lost or torn")                                                \
+    X(COMMITS_KEPT, "unflushed commits kept")                                                      \
+    X(GRANT_UNTOLD, "grants that nobody was told of")                                              \
+    X(COMMIT_UNAVAILABLE, "commits unavailable")                                                   \
+    X(COMMIT_UNKNOWN_NOT, "commits unknown, not applied")                                          \
+    X(COMMIT_UNKNOWN_DONE, "commits unknown, applied")                                             \
+    X(FLUSH_FAILED, "flushes failed")                                                              \
+    X(LOAD_FAILED, "loads failed")                                                                 \
+    X(CLOCK_BACK, "clock steps back")                                                              \
+    X(CLOCK_JUMP, "clock jumps ahead")                                                             \
+    X(CLOCK_HELD, "expiry paused by a jump")                                                       \
+    X(CLOCK_FROZEN, "clock freezes")                                                               \
+    X(EFFECTS, "effects")
+
+enum sometimes {
+#define SIM_NAME(name, text) SOMETIMES_##name,
+    SIM_SOMETIMES(SIM_NAME)
+#undef SIM_NAME
+        SOMETIMES_COUNT
+};
+
+extern const char *const sometimes_texts[SOMETIMES_COUNT];
+
+/* Who sent a call. Clients are 0 and up. */
+enum { FROM_OPERATOR = -1, FROM_ROGUE = -2, FROM_NOBODY = -3 };
+
+enum call_fate { FATE_OPEN = 0, FATE_ANSWERED, FATE_REFUSED, FATE_LOST };
+
+/* One call on its way through the engine. */
+struct sim_call {
+    struct engine_call call;
+    struct arena arena;
+    struct sim_call *next;
+    uint32_t id;                   /* in its trace, so that evidence can be counted */
+    int from;                      /* a client, or FROM_… */
+    int key;                       /* index into sim.keys */
+    int payload;                   /* which of the key's payloads a begin has */
+    uint32_t outcome;              /* number of the outcome that a seal or resolve gives */
+    bool wrong_tenant;             /* the rogue's: from another tenant */
+    int64_t commit_ms;             /* engine time when it was decided */
+    const struct record **scanned; /* the operator's look: what is unknown */
+    size_t scanned_count;
+    char trace[32];
+    char payload_text[48];
+    char outcome_text[160];
+    char outcome_meta[16];
+};
+
+/* What the oracle knows of one operation. */
+struct sim_operation {
+    struct op_id id;
+    int key;
+    int payload;        /* of the first grant; -1: not known */
+    uint64_t fence;     /* of the latest grant that somebody was told of */
+    uint64_t fence_any; /* of the latest grant that was committed, told or not */
+    int64_t lease_ms;   /* engine time until which the told holder has it */
+    bool may_release;   /* since then something that frees it was committed */
+    bool may_unknown;   /* since then the holder's own "unknown" was committed */
+    bool may_retry;     /* since then a failure that may be tried again was committed */
+    int64_t over_ms;    /* not expired before this engine time; INT64_MAX while not settled */
+    bool sealed;        /* somebody was told of the seal */
+    uint32_t outcome;   /* which one it was */
+    enum record_status status;
+    uint32_t sent[SIM_OUTCOMES_MAX]; /* outcomes sent for it */
+    size_t sent_count;
+    int effects;           /* times the provider did it */
+    uint64_t effect_fence; /* with which grant, the last time */
+};
+
+struct sim_key {
+    struct record_key key;
+    struct policy policy;
+    struct sim_operation *told; /* whose grant somebody was told of last; NULL: none */
+};
+
+enum client_state {
+    CLIENT_IDLE,
+    CLIENT_BEGIN,   /* is to send, or has sent, its begin */
+    CLIENT_HOLDS,   /* has a grant, and something to do at wake_ms */
+    CLIENT_SETTLES, /* is to send, or has sent, how it ended */
+};
+
+/* How the execution of a grant goes. */
+enum client_plan {
+    PLAN_EXECUTE,
+    PLAN_FAIL,        /* the provider refuses for good: no effect */
+    PLAN_NOT_STARTED, /* it could not begin: release */
+    PLAN_LOSE_ANSWER, /* the effect happens, the answer is lost, the client says so */
+    PLAN_DIE_AFTER,   /* the effect happens, then the client dies */
+    PLAN_DIE_BEFORE,  /* the client dies at once */
+    PLAN_PAUSE,       /* past its lease, then executes and seals late */
+    PLAN_RENEW,       /* keeps its lease alive for a while */
+    PLAN_COUNT,
+};
+
+struct sim_client {
+    enum client_state state;
+    enum client_plan plan;
+    int key;
+    int payload;
+    struct op_id operation_id;
+    uint64_t fence;
+    enum request_kind settles_with;
+    enum record_status settles_as;
+    uint32_t outcome;
+    int renewals;             /* left to do */
+    int64_t lease_ms;         /* engine time of its end, as it was told */
+    int64_t wake_ms;          /* true time of its next move */
+    struct sim_call *waiting; /* for this call's answer */
+};
+
+struct sim_batch {
+    struct engine_call *calls[SIM_BATCH_CALLS];
+    size_t count;
+};
+
+struct sim {
+    uint64_t seed;
+    struct prng prng;
+    bool verbose;
+    const char *directory; /* where journals may be made; NULL: nowhere */
+    bool ending;           /* no new work, no more trouble: everything has to come to an end */
+    uint64_t step;
+    uint64_t trace; /* hash of everything that was answered */
+    char violation[256];
+    uint64_t *sometimes; /* counters over all seeds */
+
+    /* Time. */
+    int64_t true_ms;         /* what time it really is */
+    int64_t wall_off_ms;     /* the wall clock's error */
+    int64_t boot_from_ms;    /* true time when the machine started */
+    int64_t frozen_until_ms; /* the wall clock stands still until then */
+    int64_t frozen_wall_ms;  /* and shows this */
+    bool calm;               /* no trouble with clocks in this run */
+    struct clock clock;
+    int64_t drift_max_ms;  /* the most that engine time may be ahead of true time now … */
+    int64_t drift_from_ms; /* … counted from this true time */
+    int64_t engine_ms;     /* the latest engine time that any process had */
+    int64_t acked_ms;      /* latest engine time that an answer rests on */
+
+    /* The process. */
+    bool on_journal;     /* the real journal on a shaky disk, or else the store in memory */
+    struct ram_disk ram; /* what a process leaves behind, in memory … */
+    struct shaky shaky;  /* … or on disk */
+    char path[128];      /* of the journal */
+    struct faulty store;
+    struct cycle cycle;
+    struct moment moment;
+    struct janitor janitor;
+    struct store_identity identity;
+    bool up;                                   /* a process runs */
+    struct sim_batch batches[SIM_BATCHES_MAX]; /* committed, not flushed, oldest first */
+    size_t batch_count;
+    struct sim_call *queue; /* not yet collected, oldest first */
+    struct sim_call *parked;
+
+    /* The world. */
+    struct sim_key keys[SIM_KEYS];
+    char key_names[SIM_KEYS][16];
+    struct sim_client clients[SIM_CLIENTS];
+    struct sim_call *operator_call; /* at most one of its calls is on its way */
+
+    /* The oracle. */
+    struct sim_operation operations[SIM_OPERATIONS_MAX];
+    size_t operation_count;
+    unsigned char fates[SIM_CALLS_MAX];   /* enum call_fate by call id */
+    unsigned char entries[SIM_CALLS_MAX]; /* evidence entries by call id */
+    uint32_t call_count;
+    uint32_t outcome_count;
+    uint64_t fence_told; /* the highest that somebody was told of */
+};
+
+/* One run. False: sim->violation says what went wrong. Caller's memory, zeroed but for
+ * sometimes, directory and verbose. */
+bool sim_run(struct sim *sim, uint64_t seed);
+
+/* ---- world.c ---- */
+void sim_say(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_violate(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_note(struct sim *sim, enum sometimes what);
+void sim_submit(struct sim *sim, struct sim_call *call);
+struct sim_call *sim_pop(struct sim_call **queue);
+/* Nobody will ever hear of it. */
+void sim_lose(struct sim *sim, struct sim_call *call);
+int64_t sim_draw_ms(struct sim *sim, int64_t max_ms);
+/* The janitor's own calls have a done function; ours do not. */
+static inline bool sim_is_ours(const struct engine_call *call)
+{
+    return call->done == NULL;
+}
+
+/* ---- process.c ---- */
+void process_first(struct sim *sim);
+void process_last(struct sim *sim);
+/* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */
+void process_crash(struct sim *sim, bool power);
+
+/* ---- actors.c ---- */
+struct sim_call *actor_call(struct sim *sim, int from, int key, enum request_kind kind);
+void actors_init(struct sim *sim);
+void actors_turn(struct sim *sim);
+/* The answer came; nothing happened; or nobody will ever know. */
+void actors_answered(struct sim *sim, struct sim_call *call);
+void actors_refused(struct sim *sim, struct sim_call *call);
+void actors_lost(struct sim *sim, struct sim_call *call);
+bool actors_idle(const struct sim *sim);
+/* The text of outcome `number`; the length is 0 for some. */
+size_t actor_outcome_text(uint32_t number, char *ret_text, size_t size);
+
+/* ---- oracle.c ---- */
+struct sim_operation *oracle_operation(struct sim *sim, const struct op_id *id, int key);
+void oracle_sent(struct sim *sim, const struct op_id *id, int key, uint32_t outcome);
+/* The call was committed, maybe durably. */
+void oracle_committed(struct sim *sim, const struct sim_call *call);
+void oracle_answered(struct sim *sim, const struct sim_call *call);
+void oracle_effect(struct sim *sim, const struct sim_client *client);
+/* Everything that was answered is still there, and the evidence says so. */
+void oracle_audit(struct sim *sim);
+void oracle_clock(struct sim *sim, int64_t engine_ms);
+
+#endif

@@ -1,0 +1,202 @@
+#include "store/kit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/journal/journal.h"
+
+struct kit_dir kit_dir_make(void)
+{
+    struct kit_dir dir;
+    const char *base = getenv("TMPDIR");
+    (void)snprintf(dir.path, sizeof dir.path, "%s/once-test-XXXXXX", base == NULL ? "/tmp" : base);
+    assert_non_null(mkdtemp(dir.path));
+    return dir;
+}
+
+static void tree_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        (void)unlink(path);
+        return;
+    }
+    for (struct dirent *item = readdir(dir); item != NULL; item = readdir(dir)) {
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0) {
+            char inner[1024];
+            (void)snprintf(inner, sizeof inner, "%s/%s", path, item->d_name);
+            tree_remove(inner);
+        }
+    }
+    (void)closedir(dir);
+    (void)rmdir(path);
+}
+
+void kit_dir_remove(const struct kit_dir *dir)
+{
+    tree_remove(dir->path);
+}
+
+static void file_copy(const char *from, const char *to)
+{
+    int in = open(from, O_RDONLY);
+    int out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(in >= 0 && out >= 0);
+    static char bytes[1 << 16];
+    for (ssize_t got = read(in, bytes, sizeof bytes); got > 0;
+         got = read(in, bytes, sizeof bytes)) {
+        assert_int_equal(write(out, bytes, (size_t)got), got);
+    }
+    (void)close(in);
+    (void)close(out);
+}
+
+void kit_dir_copy(const char *from, const char *to)
+{
+    tree_remove(to);
+    assert_int_equal(mkdir(to, 0700), 0);
+    DIR *dir = opendir(from);
+    assert_non_null(dir);
+    for (struct dirent *item = readdir(dir); item != NULL; item = readdir(dir)) {
+        if (item->d_name[0] != '.') {
+            char source[1024];
+            char target[1024];
+            (void)snprintf(source, sizeof source, "%s/%s", from, item->d_name);
+            (void)snprintf(target, sizeof target, "%s/%s", to, item->d_name);
+            struct stat info;
+            assert_int_equal(stat(source, &info), 0);
+            if (S_ISREG(info.st_mode)) {
+                file_copy(source, target);
+            }
+        }
+    }
+    (void)closedir(dir);
+}
+
+struct record kit_record(unsigned number, uint64_t fence)
+{
+    static char keys[64][24]; /* enough for the records alive in one expression */
+    static unsigned next;
+    char *key = keys[next++ % 64];
+    (void)snprintf(key, sizeof keys[0], "key-%u", number);
+    struct record record = {
+        .key = {.tenant = SLICE_LIT("acme"), .scope = SLICE_LIT("orders"), .key = slice_str(key)},
+        .version = 1,
+        .kind = RECORD_OPERATION,
+        .status = RECORD_IN_PROGRESS,
+        .fingerprint_version = 1,
+        .fence = fence,
+        .attempt = 1,
+        .created_ms = KIT_NOW,
+        .updated_ms = KIT_NOW,
+        .lease_expires_ms = KIT_NOW + 30000,
+        .window_ms = 86400000,
+    };
+    struct err err;
+    assert_int_equal(record_key_seal(&record.key, &err), OK);
+    record.operation_id = op_id_make(KIT_NOW, &record.key.hash, fence);
+    return record;
+}
+
+struct record kit_sealed(const struct record *record, int64_t window_expires_ms)
+{
+    struct record sealed = *record;
+    sealed.version++;
+    sealed.status = RECORD_EXECUTED;
+    sealed.sealed_ms = KIT_NOW + 1;
+    sealed.updated_ms = KIT_NOW + 1;
+    sealed.lease_expires_ms = 0;
+    sealed.window_expires_ms = window_expires_ms;
+    sealed.outcome.code = 200;
+    return sealed;
+}
+
+struct body_ref kit_body(struct slice bytes)
+{
+    struct body_ref body = {.bytes = bytes.len, .retained = true};
+    digest_sha256(bytes.data, bytes.len, &body.digest);
+    return body;
+}
+
+struct entry kit_entry(struct store *store, const struct op_id *id, const char *text)
+{
+    struct store_head head;
+    store->ops->head(store, &head);
+    struct entry entry = {.kind = ENTRY_EVIDENCE,
+        .seq = head.seq + 1,
+        .operation_id = *id,
+        .time_ms = KIT_NOW + (int64_t)head.seq,
+        .bytes = slice_str(text)};
+    digest_sha256_2(&head.hash, sizeof head.hash, text, strlen(text), &entry.hash);
+    return entry;
+}
+
+enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected)
+{
+    struct change change = {.kind = CHANGE_PUT,
+        .record = record,
+        .version_expected = version_expected,
+        .entry = kit_entry(store, &record->operation_id, "{\"type\":\"execution.started\"}")};
+    struct commit commit = {.changes = &change,
+        .count = 1,
+        .moment = {.time_ms = record->updated_ms, .boot_ms = 5, .boot_id = 7}};
+    struct err err = {0};
+    return store->ops->commit(store, &commit, &err);
+}
+
+void kit_put_flush(struct store *store, const struct record *record, uint64_t version_expected)
+{
+    struct err err = {0};
+    assert_int_equal(kit_put(store, record, version_expected), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+}
+
+const struct record *kit_load(struct store *store, unsigned number, struct arena *arena)
+{
+    struct record wanted = kit_record(number, 1);
+    const struct record *found = NULL;
+    struct err err = {0};
+    enum status status = store->ops->load(store, &wanted.key.hash, 1, arena, &found, &err);
+    if (status != OK) {
+        print_error("load: %s\n", err.text);
+    }
+    assert_int_equal(status, OK);
+    return found;
+}
+
+enum status kit_close(struct store *store)
+{
+    struct err err = {0};
+    return store->ops->close(store, &err);
+}
+
+struct damages {
+    unsigned damages;
+    unsigned tails;
+};
+
+static bool damage_count(void *context, const struct journal_walk *walk)
+{
+    struct damages *found = context;
+    found->damages += walk->event == JOURNAL_WALK_DAMAGE;
+    found->tails += walk->event == JOURNAL_WALK_TAIL;
+    return true;
+}
+
+unsigned kit_damages(const char *path, unsigned *ret_tails)
+{
+    struct damages found = {0};
+    struct err err = {0};
+    if (journal_walk(path, NULL, NULL, damage_count, &found, &err) != OK) {
+        found.damages++;
+    }
+    if (ret_tails != NULL) {
+        *ret_tails = found.tails;
+    }
+    return found.damages;
+}
