@@ -44,7 +44,7 @@ static inline void forge_load(struct forge *forge, const char *directory, uint64
     buf_init(&forge->file, &mem_libc, FILE_BYTES_MAX + 1);
     (void)snprintf(forge->path, sizeof forge->path, "%s/segment-%016llx", directory,
         (unsigned long long)number);
-    file_read(forge->path, &forge->file);
+    file_read_path(forge->path, &forge->file);
     const unsigned char *bytes = (const unsigned char *)forge->file.data;
     ASSERT(segment_header_decode(bytes, &forge->header) == NULL);
     forge->seed = segment_seed(forge->header.chain_id, forge->header.number);
@@ -143,7 +143,7 @@ static inline void forge_write(const char *path, struct slice bytes)
     ASSERT(fclose(file) == 0);
 }
 
-/* Write it, as large as it was when it was read. */
+/* Write it, as large as it was when it was read; a squeezed one has no zeros at its end. */
 static inline void forge_save(struct forge *forge)
 {
     struct buf file;
@@ -158,7 +158,7 @@ static inline void forge_save(struct forge *forge)
         forge_batch(forge, i, &file);
     }
     forge->end = file.len;
-    if (file.len < forge->file.len) {
+    if (!forge->header.squeezed && file.len < forge->file.len) {
         size_t rest = forge->file.len - file.len;
         memset(buf_extend(&file, rest), 0, rest);
     }

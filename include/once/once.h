@@ -29,6 +29,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and a function may share a name, as stat */
+#endif
 #endif
 
 #if defined(__GNUC__)
@@ -324,6 +328,9 @@ ONCE_API const char *once_result_name(int result);                    /* "unavai
 ONCE_API const char *once_version(void);
 
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 }
 #endif
 

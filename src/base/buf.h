@@ -31,10 +31,8 @@ void buf_clear(struct buf *buf);
 char *buf_extend(struct buf *buf, size_t size);
 /* Make sure that size more bytes fit without another allocation. */
 enum status buf_reserve(struct buf *buf, size_t size) MUST_CHECK;
-void buf_append(struct buf *buf, const void *data, size_t size);
-void buf_slice(struct buf *buf, struct slice slice);
-void buf_str(struct buf *buf, const char *text);
-void buf_char(struct buf *buf, char c);
+/* Append what did not fit without growing. buf_append is the one to call. */
+void buf_append_slow(struct buf *buf, const void *data, size_t size);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Decimal, without going through printf. */
 void buf_u64(struct buf *buf, uint64_t value);
@@ -48,5 +46,32 @@ void buf_varint(struct buf *buf, uint64_t value);
 void buf_hex(struct buf *buf, const void *data, size_t size);
 enum status buf_status(const struct buf *buf) MUST_CHECK;
 struct slice buf_view(const struct buf *buf);
+
+/* Evidence and records are written a few bytes at a time, so these are inline: with a constant text
+ * nothing is left of them but a comparison and a store. */
+static inline void buf_append(struct buf *buf, const void *data, size_t size)
+{
+    if (buf->status != OK || size > buf->cap - buf->len) {
+        buf_append_slow(buf, data, size);
+    } else if (size > 0) {
+        memcpy(buf->data + buf->len, data, size);
+        buf->len += size;
+    }
+}
+
+static inline void buf_slice(struct buf *buf, struct slice slice)
+{
+    buf_append(buf, slice.data, slice.len);
+}
+
+static inline void buf_str(struct buf *buf, const char *text)
+{
+    buf_append(buf, text, strlen(text));
+}
+
+static inline void buf_char(struct buf *buf, char c)
+{
+    buf_append(buf, &c, 1);
+}
 
 #endif

@@ -45,7 +45,7 @@ int child_pending_signal(void)
     return number > 0 ? number : 0;
 }
 
-/* ---- start ------------------------------------------------------------------------------------ */
+/* ---- start ------------------------------------------------------------------------------- */
 
 /* The command starts with the signals we were started with, and with its streams in pipes. */
 static int spawn(struct child *child, char **argv, char **environment, const int *write_ends)
@@ -136,7 +136,7 @@ void child_release(struct child *child)
     capture_release(&child->late);
 }
 
-/* ---- follow ----------------------------------------------------------------------------------- */
+/* ---- follow ------------------------------------------------------------------------------ */
 
 /* The terminal sends its signals to the whole group: the command has had them already. */
 static void pass_on(struct child *child, const struct signalfd_siginfo *info)
@@ -271,7 +271,7 @@ void child_follow(struct child *child)
     drain(child);
 }
 
-/* ---- show ------------------------------------------------------------------------------------- */
+/* ---- show -------------------------------------------------------------------------------- */
 
 /* All of it; 0 or an errno. */
 static int write_all(int fd, struct slice bytes)

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- options that several commands share ----------------------------------------------------- */
+/* ---- options that several commands share ------------------------------------------------- */
 
 #define OPT_STORE                                                                                  \
     {                                                                                              \
@@ -67,7 +67,7 @@ static const struct exit_def looking_exits[] = {
     EXIT_END,
 };
 
-/* ---- run -------------------------------------------------------------------------------------- */
+/* ---- run --------------------------------------------------------------------------------- */
 
 static const char *const run_text[] = {
     "Runs the command if nobody has run it under this key, and remembers its standard output, its "
@@ -79,9 +79,9 @@ static const char *const run_text[] = {
     "--env. Standard input is handed to the command and is not compared. What is compared is kept "
     "in the store, so that a conflict can be explained: do not put secrets on the command line.",
     "When once cannot know whether the command did its work (it was killed by a signal, or once "
-    "itself was), the operation is unknown. It is not run again by itself: the next call exits with "
-    "75 and says how to look and how to settle it with once resolve. If once is killed with SIGKILL "
-    "the command may go on running; nobody records its end.",
+    "itself was), the operation is unknown. It is not run again by itself: the next call exits "
+    "with 75 and says how to look and how to settle it with once resolve. If once is killed with "
+    "SIGKILL the command may go on running; nobody records its end.",
     "The store is locked only for a moment before and after the command, and to renew the lease "
     "while it runs, so any number of commands can run beside each other. Output is shown as it "
     "comes. The command sees pipes instead of a terminal, and the variables ONCE_OPERATION_ID, "
@@ -183,7 +183,7 @@ static const struct example_def run_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
@@ -264,8 +264,8 @@ static const struct example_def why_examples[] = {
 };
 
 static const char *const tail_text[] = {
-    "Prints the last evidence entries, oldest first, one a line. With --json each line is the entry "
-    "exactly as it is chained.",
+    "Prints the last evidence entries, oldest first, one a line. With --json each line is the "
+    "entry exactly as it is chained.",
     NULL,
 };
 
@@ -291,7 +291,7 @@ static const struct example_def tail_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- resolve ---------------------------------------------------------------------------------- */
+/* ---- resolve ----------------------------------------------------------------------------- */
 
 static const char *const resolve_text[] = {
     "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
@@ -350,7 +350,7 @@ static const struct example_def resolve_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- canonical form and keys ------------------------------------------------------------------ */
+/* ---- canonical form and keys ------------------------------------------------------------- */
 
 static const char *const canon_text[] = {
     "Reads JSON from standard input and writes its canonical form (RFC 8785), exactly those bytes; "
@@ -379,8 +379,8 @@ static const struct example_def canon_examples[] = {
 
 static const char *const key_text[] = {
     "Prints the key derived from the JSON object on standard input, as 64 hex digits. command "
-    "takes a command envelope, effect an effect envelope, source an object with tenant_id and those "
-    "given of source_type, source_id, revision, index_hash and action.",
+    "takes a command envelope, effect an effect envelope, source an object with tenant_id and "
+    "those given of source_type, source_id, revision, index_hash and action.",
     NULL,
 };
 
@@ -403,7 +403,7 @@ static const struct example_def key_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- checking --------------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------- */
 
 static const char *const verify_text[] = {
     "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
@@ -463,8 +463,8 @@ static const struct example_def doctor_examples[] = {
 };
 
 static const char *const bench_text[] = {
-    "Measures durable pairs of begin and seal per second inside this process, on a fresh store that "
-    "is removed afterwards, or on --store.",
+    "Measures durable pairs of begin and seal per second inside this process, on a fresh store "
+    "that is removed afterwards, or on --store.",
     NULL,
 };
 
@@ -527,7 +527,7 @@ static const struct example_def demo_examples[] = {
     {NULL, NULL},
 };
 
-/* ---- the program itself ----------------------------------------------------------------------- */
+/* ---- the program itself ------------------------------------------------------------------ */
 
 static const struct option_def no_options[] = {
     OPT_END,

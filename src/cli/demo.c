@@ -29,7 +29,7 @@ enum {
     DELIVERIES_MAX = 200 /* of one message: one that takes more is stuck, and the demo fails */
 };
 
-/* ---- the provider ----------------------------------------------------------------------------- */
+/* ---- the provider ------------------------------------------------------------------------ */
 
 struct provider {
     pthread_mutex_t mutex;
@@ -75,7 +75,7 @@ static bool provider_has_charged(struct provider *provider, size_t order)
     return charged;
 }
 
-/* ---- the clients ------------------------------------------------------------------------------ */
+/* ---- the clients ------------------------------------------------------------------------- */
 
 struct message {
     uint32_t order;
@@ -269,7 +269,7 @@ static void *client_main(void *context)
     }
 }
 
-/* ---- the show --------------------------------------------------------------------------------- */
+/* ---- the show ---------------------------------------------------------------------------- */
 
 /* Every order twice, every tenth a third time with another amount, shuffled over a short distance
  * so that duplicates meet. */

@@ -65,7 +65,7 @@ static void examine(struct doctor *doctor, enum verdict verdict, const char *wha
     }
 }
 
-/* ---- the directory ---------------------------------------------------------------------------- */
+/* ---- the directory ----------------------------------------------------------------------- */
 
 static void check_mode(struct doctor *doctor, const char *path, const char *what, mode_t wanted)
 {
@@ -126,7 +126,7 @@ static void check_flush(struct doctor *doctor, const char *dir)
     }
 }
 
-/* ---- the store -------------------------------------------------------------------------------- */
+/* ---- the store --------------------------------------------------------------------------- */
 
 static void check_clock(struct doctor *doctor, const struct store_head *head)
 {

@@ -72,7 +72,7 @@ void out_safe_lines(struct slice text)
     safe(text, true);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static void put_streams(struct jsonw *json, struct cli *cli, const struct once_operation *operation)
 {
@@ -155,7 +155,7 @@ void operation_json(
     }
 }
 
-/* ---- evidence --------------------------------------------------------------------------------- */
+/* ---- evidence ---------------------------------------------------------------------------- */
 
 bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
 {

@@ -1,7 +1,7 @@
 /*
  * out: standard output, and JSON on it.
  *
- * Promises:  a write that fails (a closed pipe, a full disk) is noticed at the latest by out_finish.
+ * Promises:  a write that fails (a closed pipe, a full disk) is noticed at out_finish at latest.
  *            JSON is always valid: bytes that are not UTF-8 become a member "<name>_base64".
  */
 #ifndef ONCE_CLI_OUT_H

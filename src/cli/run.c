@@ -26,7 +26,7 @@ extern char **environ;
 
 enum { RECORD_FOR_MS = 60000 }; /* how long the end of a command is tried to be recorded */
 
-/* ---- record ----------------------------------------------------------------------------------- */
+/* ---- record ------------------------------------------------------------------------------ */
 
 /* One of these is done to the grant at the end. */
 struct settlement {
@@ -124,7 +124,7 @@ static bool settle(struct run *run, const struct settlement *settlement)
     return false;
 }
 
-/* ---- run -------------------------------------------------------------------------------------- */
+/* ---- run --------------------------------------------------------------------------------- */
 
 /* Our environment and what the command may want to tell its provider. */
 static char **child_environment(struct run *run)

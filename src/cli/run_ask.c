@@ -9,7 +9,7 @@
 #include "cli/out.h"
 #include "cli/run.h"
 
-/* ---- what is compared ------------------------------------------------------------------------- */
+/* ---- what is compared -------------------------------------------------------------------- */
 
 /* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
 static void put_bytes(struct jsonw *json, struct slice bytes)
@@ -87,7 +87,7 @@ int run_compose(struct run *run)
     return code;
 }
 
-/* ---- ask -------------------------------------------------------------------------------------- */
+/* ---- ask --------------------------------------------------------------------------------- */
 
 /* Replays are copied whole: printing them could take as long as our readers like. */
 static int copy_answer(

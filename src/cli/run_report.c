@@ -32,7 +32,7 @@ void run_hint_unknown(const struct run *run, const char *operation_id)
         operation_id, store);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static void put_recording(struct jsonw *json, const struct recording *recording)
 {
@@ -86,7 +86,7 @@ static int print_document(const struct run *run, const struct run_answer *answer
     return code;
 }
 
-/* ---- replay ----------------------------------------------------------------------------------- */
+/* ---- replay ------------------------------------------------------------------------------ */
 
 static void say_missing(const struct run_answer *answer)
 {
@@ -146,7 +146,7 @@ int run_report_end(struct run *run, struct child *child, const struct run_end *e
     return code;
 }
 
-/* ---- refusal ---------------------------------------------------------------------------------- */
+/* ---- refusal ----------------------------------------------------------------------------- */
 
 /* One line for each operation of the patch: "/argv/1 is now \"200\"". */
 static void say_diff(struct run *run, struct slice diff)

@@ -299,11 +299,12 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
 
     /* Everything that can fail comes before the batch takes notice of this call. */
     struct record *next = arena_alloc(&cycle->arena, sizeof *next);
-    struct record answer = {0};
     if (next == NULL) {
         status = E_NOMEM;
-    } else if (call->decision.next.fence > 0) {
-        status = record_copy(&call->decision.next, call->arena, &answer);
+    } else {
+        /* The batch keeps the record as decided; the answer gets one that outlives the batch. */
+        *next = call->decision.next;
+        status = record_copy(next, call->arena, &call->decision.next);
     }
     if (status == OK) {
         status = fetch_bodies(cycle, call, err);
@@ -317,12 +318,10 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     if (status != OK) {
         return status;
     }
-    *next = call->decision.next;
     make_change(call, found, next, ret_change);
     if (call->decision.change != CHANGE_NONE) {
         remember(cycle, call, next, ret_change);
     }
-    call->decision.next = answer;
     return OK;
 }
 

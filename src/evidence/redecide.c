@@ -15,7 +15,7 @@ struct redecide_record {
     uint64_t seq;    /* of the entry that was folded last; 0: not to be relied on */
     uint64_t tenant; /* the first 64 bits of the tenant's digest */
     uint64_t fence;
-    uint64_t version;
+    uint64_t version; /* 0: not known */
     uint64_t body_bytes;
     int64_t created_ms;
     int64_t updated_ms;
@@ -398,6 +398,14 @@ static enum status compare_record(
     return OK;
 }
 
+/* After an expired record the version goes on or starts anew, as the store had swept it or not: then
+ * it does not follow from the entries, and is taken from the record stored, or is 0 for not known. */
+static bool version_follows(const struct record *found, const struct record *next)
+{
+    return found != NULL && found->version != 0 &&
+           op_id_equal(&found->operation_id, &next->operation_id);
+}
+
 static enum status compare_stored(const struct redecide_stored *stored,
     const struct decision *decision, const struct record *found, struct err *err)
 {
@@ -414,9 +422,8 @@ static enum status compare_stored(const struct redecide_stored *stored,
         (touch && !digest_equal(stored->touch, &decision->next.key.hash))) {
         return err_set(err, E_CORRUPT, "the duplicate was not counted as it was decided");
     }
-    /* After an expired record the version goes on or starts anew, as the store had swept or not. */
-    return put ? compare_record(stored->record, &decision->next,
-                     found != NULL && decision->next.created_ms == found->created_ms, err)
+    return put ? compare_record(
+                     stored->record, &decision->next, version_follows(found, &decision->next), err)
                : OK;
 }
 
@@ -494,6 +501,11 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     enum status status = compare_told(view, &decision, there, err);
     if (status == OK) {
         status = compare_stored(stored, &decision, there, err);
+    }
+    if (stored->record != NULL) {
+        decision.next.version = stored->record->version;
+    } else if (!version_follows(there, &decision.next)) {
+        decision.next.version = 0;
     }
     if (status == OK && decision.change != CHANGE_NONE) {
         status = fold(redecide, &decision.next, view->seq, decision.next.key.tenant, err);

@@ -13,7 +13,7 @@
 enum {
     CHANGE_ARENA_BYTES_MAX = 4 << 20, /* one record and one entry at their limits, and its tree */
     ENTRY_CANONICAL_BYTES_MAX = 1 << 20,
-    PROGRESS_EVERY_BYTES = 1 << 20,
+    PROGRESS_EVERY_BYTES = 64 << 10, /* a millisecond or so */
     PATH_BYTES_MAX = 4096,
 };
 
@@ -180,10 +180,7 @@ static void on_segment(struct verify *verify, const struct journal_walk *walk)
     verify->result.squeezed += walk->header->squeezed;
     if (verify->segment == 0) {
         anchor(verify, &walk->header->mark);
-    } else if (walk->segment != verify->segment + 1) {
-        damage(verify, &spot, "segment %llu is missing", (unsigned long long)verify->segment + 1);
-        verify->lost = true;
-    } else if (!verify->lost) {
+    } else if (!verify->lost) { /* the walk tells of a segment that is missing */
         check_mark(verify, walk);
     }
     verify->segment = walk->segment;
@@ -344,7 +341,7 @@ static void check_chain(struct verify *verify, const struct spot *spot, const st
     struct digest hash;
     digest_sha256_2(
         verify->hash.bytes, sizeof verify->hash.bytes, entry->bytes.data, entry->bytes.len, &hash);
-    if (verify->lost && entry->seq > verify->seq) {
+    if (verify->lost && entry->seq > verify->seq + 1) {
         /* What it is chained to is part of the damage that was told already. */
         redecide_gap(&verify->redecide, entry->seq - 1);
     } else if (entry->seq != verify->seq + 1) {
@@ -656,7 +653,7 @@ static enum status read_path(struct verify *verify, struct err *err)
     static const char scheme[] = "journal:";
     struct slice url = slice_str(verify->options->url);
     size_t skip = sizeof scheme - 1;
-    if (url.len > skip && memcmp(url.data, scheme, skip) == 0) {
+    if (url.len >= skip && memcmp(url.data, scheme, skip) == 0) {
         url = slice_of(url.data + skip, url.len - skip);
     }
     const char *options = url.len == 0 ? NULL : memchr(url.data, '?', url.len);
@@ -765,8 +762,16 @@ static enum status run(struct verify *verify, struct err *err)
         return status;
     }
     (void)snprintf(path, sizeof path, "%.*s", SLICE_ARGS(verify->path));
-    status = journal_walk(path, verify->io, verify->mem, visit, verify, err);
-    if (status == OK && verify->status != OK) {
+    struct err walk_err = {0};
+    status = journal_walk(path, verify->io, verify->mem, visit, verify, &walk_err);
+    if (status == E_CORRUPT) {
+        /* It cannot be walked at all. That is an answer, not a failure to look. */
+        damage(verify, &(struct spot){0}, "%s", walk_err.text);
+        status = OK;
+    } else if (status != OK) {
+        return err_set(err, status, "%s", walk_err.text);
+    }
+    if (verify->status != OK) {
         status = err_set(err, verify->status, "%s", verify->err.text);
     }
     if (status == OK) {

@@ -101,7 +101,7 @@ static const struct once_operation *pack_operation(
     return place;
 }
 
-/* A fence is shown to its holder only: with it, anybody could seal. */
+/* Only the holder gets the fence here: who was not granted must not seal by mistake. */
 static bool shows_fence(const struct decision *decision)
 {
     switch (decision->kind) {

@@ -37,7 +37,7 @@ enum status call_take_text(struct lib_call *call, struct text_rule rule, const c
         return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", rule.name,
             slice.len, rule.limit_name, rule.bytes_max);
     }
-    enum status status = text_is_utf8(rule.name, slice, err);
+    enum status status = handle_utf8(rule.name, slice, err);
     if (status != OK) {
         return status;
     }

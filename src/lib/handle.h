@@ -6,7 +6,7 @@
  * same moment.
  *
  * Ownership: everything a handle hands out comes from its allocator and is freed through it.
- * Threads:   any number, but for handle_free.
+ * Threads:   any number, but for once_close.
  */
 #ifndef ONCE_LIB_HANDLE_H
 #define ONCE_LIB_HANDLE_H
@@ -37,6 +37,6 @@ enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
 void handle_settled(struct once *once);
 
 /* E_INVALID when it is not UTF-8: it could not be written into evidence. */
-enum status text_is_utf8(const char *name, struct slice text, struct err *err) MUST_CHECK;
+enum status handle_utf8(const char *name, struct slice text, struct err *err) MUST_CHECK;
 
 #endif

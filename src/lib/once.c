@@ -49,7 +49,7 @@ void handle_settled(struct once *once)
     (void)pthread_mutex_unlock(&once->lock);
 }
 
-enum status text_is_utf8(const char *name, struct slice text, struct err *err)
+enum status handle_utf8(const char *name, struct slice text, struct err *err)
 {
     return text_utf8(text) ? OK : err_set(err, E_INVALID, "%s is not valid UTF-8", name);
 }
@@ -65,7 +65,7 @@ static enum status take_tenant(struct once *once, const char *tenant, struct err
     }
     memcpy(once->tenant_text, text.data, text.len);
     once->tenant = slice_of(once->tenant_text, text.len);
-    return text_is_utf8("tenant", once->tenant, err);
+    return handle_utf8("tenant", once->tenant, err);
 }
 
 static enum status open_store(
@@ -77,7 +77,7 @@ static enum status open_store(
     struct store_options store_options = {
         .mem = &once->mem,
         .read_only = options->read_only != 0,
-        .must_exist = options->must_exist != 0 || options->read_only != 0,
+        .must_exist = options->must_exist != 0,
         .lock_wait_ms = options->lock_wait_ms,
     };
     const char *url = options->store == NULL ? "journal:./once-data" : options->store;

@@ -88,7 +88,7 @@ enum status call_take_trace(
     if (id.len == 0 && slice_str(trace).len == 0) {
         return OK;
     }
-    enum status status = text_is_utf8("request_id", id, err);
+    enum status status = handle_utf8("request_id", id, err);
     if (status != OK) {
         return status;
     }

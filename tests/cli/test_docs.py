@@ -1,7 +1,7 @@
 """Every console block of the pages for users is executed and must print what it shows.
 
-A line that begins with "$ " is typed, with "> " it goes on. What follows is all that was printed; "…"
-stands for anything, and a line that is only "…" for any number of lines.
+A line that begins with "$ " is typed, with "> " it goes on. What follows is all that was printed;
+"…" stands for anything, and a line that is only "…" for any number of lines.
 """
 import re
 import subprocess

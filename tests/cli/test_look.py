@@ -122,7 +122,7 @@ def test_a_store_that_is_not_there(once):
     for words in LOOKING[:4]:
         done = once(*words)
         assert (done.code, done.out) == (69, b""), (words, done)
-        assert re.match(r"once: cannot open (the )?store './once-data': .*\nhint: ", done.message), done
+        assert re.match(r"once: cannot open (the )?store './once-data': .*\nhint: ", done.message)
     assert once("verify").code == 2
     assert not (once.directory / "once-data").exists()
 
@@ -190,8 +190,8 @@ def test_verify_against_a_checkpoint_kept_elsewhere_sees_a_restored_backup(once)
     notes = []
     for path in (once.directory / "once-data").iterdir():
         data = path.read_bytes() if path.is_file() else b""
-        notes += re.findall(rb"once/[0-9a-f-]{36}\n\d+\n\S+\ntime \S+\n\n\xe2\x80\x94 once/\S+ \S+\n",
-            data)
+        notes += re.findall(
+            rb"once/[0-9a-f-]{36}\n\d+\n\S+\ntime \S+\n\n\xe2\x80\x94 once/\S+ \S+\n", data)
     newest = max(notes, key=lambda note: int(note.split(b"\n")[1]))
     (once.directory / "note").write_bytes(newest)
     assert once("verify", "--checkpoint", "note").code == 0
@@ -211,8 +211,8 @@ def test_doctor_is_content_with_a_sound_store(filled):
     assert done.code == 0, done
     assert "FAIL" not in done.text
     found = checks(filled("doctor", "--json"))
-    for name in ("version", "store", "directory", "identity", "space", "flush", "write mode", "clock",
-            "size", "keys", "unknown", "public key"):
+    for name in ("version", "store", "directory", "identity", "space", "flush", "write mode",
+            "clock", "size", "keys", "unknown", "public key"):
         assert name in found, name
     assert found["unknown"]["verdict"] == "WARN"
     assert "once resolve" in found["unknown"]["fix"]

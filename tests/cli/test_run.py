@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import TIMEOUT_S
+from conftest import BINARY, TIMEOUT_S
 
 
 def lines(path):
@@ -61,7 +61,8 @@ def test_megabytes_come_back_byte_for_byte(once, tmp_path):
 
 
 def test_order_of_the_two_streams_is_kept(once):
-    command = ["sh", "-c", "for i in 1 2 3; do echo o$i; sleep 0.05; echo e$i >&2; sleep 0.05; done"]
+    command = ["sh", "-c",
+        "for i in 1 2 3; do echo o$i; sleep 0.05; echo e$i >&2; sleep 0.05; done"]
     expected = b"o1\ne1\no2\ne2\no3\ne3\n"
     for _ in range(2):
         process = once.start("run", "-k", "a", "--", *command, stderr=subprocess.STDOUT)
@@ -330,7 +331,7 @@ def test_a_reader_that_stalls_does_not_keep_the_end_from_being_recorded(once):
 
 
 def test_a_closed_standard_output_is_an_error_and_not_a_file_of_the_store(once):
-    done = subprocess.run(["sh", "-c", 'exec "$0" run -k a -- echo x >&-', __import__("conftest").BINARY],
+    done = subprocess.run(["sh", "-c", 'exec "$0" run -k a -- echo x >&-', BINARY],
         cwd=once.directory, env=once.env, capture_output=True, timeout=TIMEOUT_S)
     assert done.returncode == 74
     assert once("verify").code == 0

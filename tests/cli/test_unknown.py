@@ -69,13 +69,15 @@ def test_settled_as_executed_it_is_replayed(once, tmp_path, killed):
 
 
 def test_settled_as_failed_it_is_replayed_with_its_code(once, tmp_path, killed):
-    assert once("resolve", killed, "--status", "failed", "--reason", "r", "--exit-code", "9").code == 0
+    done = once("resolve", killed, "--status", "failed", "--reason", "r", "--exit-code", "9")
+    assert done.code == 0
     assert once.run("a", *COMMAND, options=LEASE).code == 9
     assert runs(tmp_path) == ["ran"]
 
 
 def test_settled_as_not_executed_it_runs_again(once, tmp_path, killed):
-    assert once("resolve", killed, "--status", "not_executed", "--reason", "no trace of it").code == 0
+    done = once("resolve", killed, "--status", "not_executed", "--reason", "no trace of it")
+    assert done.code == 0
     assert once.run("a", *COMMAND, options=LEASE).code == 0
     assert runs(tmp_path) == ["ran", "ran"]
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -102,6 +103,9 @@ int main(int argc, char **argv)
     ASSERT(sim != NULL);
     sim->sometimes = sometimes;
     sim->verbose = options.verbose;
+    char directory[] = "/tmp/once-sim-XXXXXX";
+    sim->directory = mkdtemp(directory);
+    ASSERT(sim->directory != NULL);
     uint64_t failed = 0;
     uint64_t calls = 0;
     for (uint64_t i = 0; i < options.seeds && failed < 5; i++) {
@@ -125,5 +129,6 @@ int main(int argc, char **argv)
     printf("once-tests: %" PRIu64 " passed, %" PRIu64 " failed\n",
         failed == 0 ? options.seeds : options.seeds - 1, failed);
     mem_free(&mem_libc, sim);
+    (void)rmdir(directory);
     return failed == 0 ? 0 : 1;
 }

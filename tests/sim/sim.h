@@ -9,7 +9,8 @@
  * freeze and start over; the store refuses, or does not say whether it did. Nothing is random but
  * what the seed says, so that the same seed is the same run, and a failing seed can be looked at.
  *
- *   world.c    time, the process and its crashes, batches and flushes
+ *   world.c    time, batches and flushes
+ *   process.c  the process, its store and its crashes
  *   actors.c   clients with their provider, an operator, a rogue
  *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
  *              what was answered is remembered and held against every later answer
@@ -24,6 +25,7 @@
 #include "faulty.h"
 #include "prng.h"
 #include "ram_store.h"
+#include "shaky.h"
 
 enum {
     SIM_KEYS = 6,          /* two tenants with the same three keys */
@@ -67,6 +69,7 @@ enum {
     X(KILLED_RECOVERING, "killed while recovering")                                                \
     X(POWER_LOST, "power losses")                                                                  \
     X(COMMITS_LOST, "unflushed commits lost")                                                      \
+    X(WRITES_TORN, "unflushed writes lost or torn")                                                \
     X(COMMITS_KEPT, "unflushed commits kept")                                                      \
     X(GRANT_UNTOLD, "grants that nobody was told of")                                              \
     X(COMMIT_UNAVAILABLE, "commits unavailable")                                                   \
@@ -186,7 +189,8 @@ struct sim {
     uint64_t seed;
     struct prng prng;
     bool verbose;
-    bool ending; /* no new work, no more trouble: everything has to come to an end */
+    const char *directory; /* where journals may be made; NULL: nowhere */
+    bool ending;           /* no new work, no more trouble: everything has to come to an end */
     uint64_t step;
     uint64_t trace; /* hash of everything that was answered */
     char violation[256];
@@ -206,7 +210,10 @@ struct sim {
     int64_t acked_ms;      /* latest engine time that an answer rests on */
 
     /* The process. */
-    struct ram_disk disk;
+    bool on_journal;     /* the real journal on a shaky disk, or else the store in memory */
+    struct ram_disk ram; /* what a process leaves behind, in memory … */
+    struct shaky shaky;  /* … or on disk */
+    char path[128];      /* of the journal */
     struct faulty store;
     struct cycle cycle;
     struct moment moment;
@@ -234,8 +241,8 @@ struct sim {
     uint64_t fence_told; /* the highest that somebody was told of */
 };
 
-/* One run. False: sim->violation says what went wrong. Caller's memory, zeroed but for sometimes
- * and verbose. */
+/* One run. False: sim->violation says what went wrong. Caller's memory, zeroed but for
+ * sometimes, directory and verbose. */
 bool sim_run(struct sim *sim, uint64_t seed);
 
 /* ---- world.c ---- */
@@ -243,6 +250,21 @@ void sim_say(const struct sim *sim, const char *format, ...) __attribute__((form
 void sim_violate(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_note(struct sim *sim, enum sometimes what);
 void sim_submit(struct sim *sim, struct sim_call *call);
+struct sim_call *sim_pop(struct sim_call **queue);
+/* Nobody will ever hear of it. */
+void sim_lose(struct sim *sim, struct sim_call *call);
+int64_t sim_draw_ms(struct sim *sim, int64_t max_ms);
+/* The janitor's own calls have a done function; ours do not. */
+static inline bool sim_is_ours(const struct engine_call *call)
+{
+    return call->done == NULL;
+}
+
+/* ---- process.c ---- */
+void process_first(struct sim *sim);
+void process_last(struct sim *sim);
+/* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */
+void process_crash(struct sim *sim, bool power);
 
 /* ---- actors.c ---- */
 struct sim_call *actor_call(struct sim *sim, int from, int key, enum request_kind kind);

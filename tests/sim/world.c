@@ -54,7 +54,7 @@ static struct clock_reading read_clock(void *context)
         .wall_ms = wall_ms, .boot_ms = 1 + sim->true_ms - sim->boot_from_ms};
 }
 
-static int64_t draw_ms(struct sim *sim, int64_t max_ms)
+int64_t sim_draw_ms(struct sim *sim, int64_t max_ms)
 {
     return (int64_t)prng_below(&sim->prng, (uint64_t)max_ms + 1);
 }
@@ -63,15 +63,15 @@ static void pass_time(struct sim *sim)
 {
     uint64_t draw = prng_below(&sim->prng, 200);
     if (sim->ending) {
-        sim->true_ms += draw_ms(sim, 20000);
+        sim->true_ms += sim_draw_ms(sim, 20000);
     } else if (draw < 150) {
-        sim->true_ms += draw_ms(sim, 200);
+        sim->true_ms += sim_draw_ms(sim, 200);
     } else if (draw < 185) {
-        sim->true_ms += draw_ms(sim, 30000);
+        sim->true_ms += sim_draw_ms(sim, 30000);
     } else if (draw < 198) {
-        sim->true_ms += draw_ms(sim, 15 * 60000);
+        sim->true_ms += sim_draw_ms(sim, 15 * 60000);
     } else {
-        sim->true_ms += draw_ms(sim, 3 * 3600000);
+        sim->true_ms += sim_draw_ms(sim, 3 * 3600000);
     }
 }
 
@@ -82,7 +82,7 @@ static void trouble_clock(struct sim *sim)
         return;
     }
     static const int64_t sizes[] = {1000, 59000, 120000, 86400000, 5 * YEAR_MS};
-    int64_t by = 1 + draw_ms(sim, sizes[prng_below(&sim->prng, 5)]);
+    int64_t by = 1 + sim_draw_ms(sim, sizes[prng_below(&sim->prng, 5)]);
     switch (prng_below(&sim->prng, 4)) {
     case 0:
         sim->wall_off_ms -= by;
@@ -90,7 +90,7 @@ static void trouble_clock(struct sim *sim)
         break;
     case 1:
         sim->frozen_wall_ms = read_clock(sim).wall_ms;
-        sim->frozen_until_ms = sim->true_ms + draw_ms(sim, 3600000);
+        sim->frozen_until_ms = sim->true_ms + sim_draw_ms(sim, 3600000);
         sim_note(sim, SOMETIMES_CLOCK_FROZEN);
         break;
     case 2: sim->wall_off_ms = 0; break; /* somebody set it right */
@@ -125,7 +125,7 @@ void sim_submit(struct sim *sim, struct sim_call *call)
     *last = call;
 }
 
-static struct sim_call *pop(struct sim_call **queue)
+struct sim_call *sim_pop(struct sim_call **queue)
 {
     struct sim_call *call = *queue;
     *queue = call->next;
@@ -138,7 +138,7 @@ static void call_free(struct sim_call *call)
     mem_free(&mem_libc, call);
 }
 
-static void lose_call(struct sim *sim, struct sim_call *call)
+void sim_lose(struct sim *sim, struct sim_call *call)
 {
     sim->fates[call->id] = FATE_LOST;
     actors_lost(sim, call);
@@ -152,114 +152,7 @@ static void refuse_call(struct sim *sim, struct sim_call *call)
     call_free(call);
 }
 
-/* The janitor's own calls have a done function; ours do not. */
-static bool is_ours(const struct engine_call *call)
-{
-    return call->done == NULL;
-}
-
-/* ---- The process. ---- */
-
-static void process_start(struct sim *sim)
-{
-    static const struct engine_options options = {0};
-    struct store *inner;
-    struct err err = {0};
-    ASSERT(ram_store_open(&sim->disk, &inner, &err) == OK);
-    faulty_init(&sim->store, inner);
-    struct store *store = &sim->store.store;
-    struct store_head head;
-    store->ops->head(store, &head);
-    store->ops->identity(store, &sim->identity);
-    moment_init(&sim->moment, &sim->clock, &head.moment);
-    ASSERT(cycle_init(&sim->cycle, store, &mem_libc, &err) == OK);
-    memset(&sim->janitor, 0, sizeof sim->janitor);
-    ASSERT(janitor_init(&sim->janitor, &sim->cycle, &sim->identity, &options, &err) == OK);
-    sim->up = true;
-}
-
-/* What the process had in memory is gone; nobody hears anything. */
-static void process_end(struct sim *sim)
-{
-    janitor_release(&sim->janitor);
-    cycle_release(&sim->cycle);
-    ASSERT(sim->store.inner->ops->close(sim->store.inner, NULL) == OK);
-    sim->up = false;
-    for (size_t i = 0; i < sim->batch_count; i++) {
-        for (size_t j = 0; j < sim->batches[i].count; j++) {
-            struct engine_call *call = sim->batches[i].calls[j];
-            if (call != NULL && is_ours(call)) {
-                if (call->read == NULL && call->decision.kind == DECISION_FIRST_SEEN) {
-                    sim_note(sim, SOMETIMES_GRANT_UNTOLD);
-                }
-                lose_call(sim, call->context);
-            }
-        }
-    }
-    sim->batch_count = 0;
-    while (sim->queue != NULL) {
-        lose_call(sim, pop(&sim->queue));
-    }
-    while (sim->parked != NULL) {
-        lose_call(sim, pop(&sim->parked));
-    }
-}
-
-/* The power goes: the machine starts anew, with whatever its wall clock says. */
-static void lose_power(struct sim *sim)
-{
-    size_t unflushed = ram_disk_unflushed(&sim->disk);
-    size_t kept = (size_t)prng_below(&sim->prng, unflushed + 1);
-    ram_disk_crash(&sim->disk, kept);
-    sim_note(sim, SOMETIMES_POWER_LOST);
-    if (kept < unflushed) {
-        sim_note(sim, SOMETIMES_COMMITS_LOST);
-    }
-    if (kept > 0) {
-        sim_note(sim, SOMETIMES_COMMITS_KEPT);
-    }
-    sim->true_ms += 1 + draw_ms(sim, prng_once_in(&sim->prng, 4) ? 7200000 : 5000);
-    sim->boot_from_ms = sim->true_ms;
-    sim->clock.boot_id++;
-    sim_say(sim, "power lost; %zu of %zu unflushed commits kept", kept, unflushed);
-}
-
-/* How far ahead of the truth the engine may be from here on: as far as it was, unless the machine
- * started anew and there is nothing but the wall clock to go by. */
-static void expect_drift(struct sim *sim, bool power)
-{
-    int64_t now_ms =
-        sim->moment.time_ms + (1 + sim->true_ms - sim->boot_from_ms) - sim->moment.boot_ms;
-    int64_t ahead = now_ms - sim->true_ms;
-    int64_t allowed =
-        sim->drift_max_ms + LIMIT_CLOCK_JUMP_MS_MAX + (sim->true_ms - sim->drift_from_ms) / 1000;
-    if (!power && ahead > allowed) {
-        sim_violate(sim, "P8: a restart believed a jump of the clock");
-    }
-    sim->drift_max_ms = power || ahead < allowed ? ahead : allowed;
-    sim->drift_from_ms = sim->true_ms;
-}
-
-static void crash(struct sim *sim, bool power)
-{
-    process_end(sim);
-    for (;;) {
-        if (power) {
-            lose_power(sim);
-        } else {
-            sim->true_ms += 1 + draw_ms(sim, 3000);
-            sim_say(sim, "killed");
-        }
-        process_start(sim);
-        expect_drift(sim, power);
-        if (!prng_once_in(&sim->prng, 8)) {
-            break;
-        }
-        sim_note(sim, SOMETIMES_KILLED_RECOVERING);
-        process_end(sim);
-    }
-    oracle_audit(sim);
-}
+/* ---- Crashes. ---- */
 
 static void maybe_crash(struct sim *sim, uint64_t every, enum sometimes what)
 {
@@ -267,7 +160,7 @@ static void maybe_crash(struct sim *sim, uint64_t every, enum sometimes what)
         return;
     }
     sim_note(sim, what);
-    crash(sim, prng_once_in(&sim->prng, 2));
+    process_crash(sim, prng_once_in(&sim->prng, 2));
 }
 
 /* ---- Batches. ---- */
@@ -277,11 +170,13 @@ static void plan_faults(struct sim *sim)
     if (sim->ending || !prng_once_in(&sim->prng, 20)) {
         return;
     }
-    switch (prng_below(&sim->prng, 5)) {
+    switch (prng_below(&sim->prng, sim->on_journal ? 7 : 5)) {
     case 0: sim->store.commit = FAULT_UNAVAILABLE; break;
     case 1: sim->store.commit = FAULT_UNKNOWN_NOT; break;
     case 2: sim->store.commit = FAULT_UNKNOWN_DONE; break;
     case 3: sim->store.load = FAULT_UNAVAILABLE; break;
+    case 5:
+    case 6: sim->shaky.dies_in = 1 + prng_below(&sim->prng, 12); break;
     default:
         sim->store.flush = prng_once_in(&sim->prng, 2) ? FAULT_UNKNOWN_NOT : FAULT_UNKNOWN_DONE;
         break;
@@ -294,12 +189,12 @@ static size_t collect(struct sim *sim, struct engine_call **calls)
     size_t wanted = 1 + prng_below(&sim->prng, 8);
     /* Who waits is asked again now and then, and in the end is told what is known. */
     while (sim->parked != NULL && prng_once_in(&sim->prng, 2)) {
-        struct sim_call *call = pop(&sim->parked);
+        struct sim_call *call = sim_pop(&sim->parked);
         call->call.wait_ms = prng_once_in(&sim->prng, 2) ? 0 : call->call.wait_ms;
         sim_submit(sim, call);
     }
     while (sim->queue != NULL && count < wanted) {
-        calls[count++] = &pop(&sim->queue)->call;
+        calls[count++] = &sim_pop(&sim->queue)->call;
     }
     return count;
 }
@@ -323,7 +218,7 @@ static void keep_batch(struct sim *sim, struct engine_call **calls, size_t count
     struct sim_batch *batch = &sim->batches[sim->batch_count++];
     batch->count = 0;
     for (size_t i = 0; i < count; i++) {
-        struct sim_call *ours = is_ours(calls[i]) ? calls[i]->context : NULL;
+        struct sim_call *ours = sim_is_ours(calls[i]) ? calls[i]->context : NULL;
         if (ours != NULL && calls[i]->parked) {
             sim_note(sim, SOMETIMES_PARKED);
             ours->next = sim->parked;
@@ -335,7 +230,7 @@ static void keep_batch(struct sim *sim, struct engine_call **calls, size_t count
             continue;
         }
         ours->commit_ms = now_ms;
-        if (calls[i]->err.status != OK) {
+        if (calls[i]->err.status != OK && !sim->shaky.dead) {
             sim_violate(sim, "a call alone failed: %s", calls[i]->err.text);
         }
         oracle_committed(sim, ours);
@@ -350,7 +245,7 @@ static void keep_batch(struct sim *sim, struct engine_call **calls, size_t count
 static void refuse_batch(struct sim *sim, struct engine_call **calls, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (is_ours(calls[i])) {
+        if (sim_is_ours(calls[i])) {
             refuse_call(sim, calls[i]->context);
         } else {
             calls[i]->done(calls[i]);
@@ -361,16 +256,16 @@ static void refuse_batch(struct sim *sim, struct engine_call **calls, size_t cou
 static void stop_process(struct sim *sim, struct engine_call **calls, size_t count, int64_t now_ms)
 {
     for (size_t i = 0; i < count; i++) {
-        if (is_ours(calls[i])) {
+        if (sim_is_ours(calls[i])) {
             struct sim_call *ours = calls[i]->context;
             ours->commit_ms = now_ms;
             if (!calls[i]->parked) {
                 oracle_committed(sim, ours);
             }
-            lose_call(sim, ours);
+            sim_lose(sim, ours);
         }
     }
-    crash(sim, prng_once_in(&sim->prng, 2));
+    process_crash(sim, prng_once_in(&sim->prng, 2));
 }
 
 static void note_commit_fault(struct sim *sim, enum fault_plan plan, enum fault_plan load)
@@ -408,7 +303,7 @@ static void run_batch(struct sim *sim)
     } else if (status == E_UNKNOWN) {
         stop_process(sim, calls, count, now.time_ms);
     } else {
-        sim_violate(sim, "the batch failed: %s", err.text);
+        sim_violate(sim, "the batch failed: %s: %s", status_name(status), err.text);
         stop_process(sim, calls, count, now.time_ms);
     }
 }
@@ -417,7 +312,7 @@ static void run_batch(struct sim *sim)
 
 static void answer(struct sim *sim, struct engine_call *call)
 {
-    if (!is_ours(call)) {
+    if (!sim_is_ours(call)) {
         if (call->decision.kind == DECISION_UNKNOWN) {
             sim_note(sim, SOMETIMES_UNKNOWN_LEASE);
         }
@@ -425,6 +320,10 @@ static void answer(struct sim *sim, struct engine_call *call)
         return;
     }
     struct sim_call *ours = call->context;
+    if (call->err.status != OK) { /* a look at a disk that is dead: nothing was decided */
+        sim_lose(sim, ours);
+        return;
+    }
     oracle_answered(sim, ours);
     actors_answered(sim, ours);
     call_free(ours);
@@ -439,7 +338,7 @@ static void answer_all(struct sim *sim)
             answer(sim, call);
             if (!sim->ending && prng_once_in(&sim->prng, 400)) {
                 sim_note(sim, SOMETIMES_KILLED_ANSWERING);
-                crash(sim, prng_once_in(&sim->prng, 2));
+                process_crash(sim, prng_once_in(&sim->prng, 2));
                 return;
             }
         }
@@ -456,12 +355,12 @@ static void flush(struct sim *sim)
     }
     if (store->ops->flush(store, &err) != OK) {
         sim_note(sim, SOMETIMES_FLUSH_FAILED);
-        crash(sim, prng_once_in(&sim->prng, 2));
+        process_crash(sim, prng_once_in(&sim->prng, 2));
         return;
     }
     if (!sim->ending && prng_once_in(&sim->prng, 80)) {
         sim_note(sim, SOMETIMES_KILLED_FLUSHED);
-        crash(sim, prng_once_in(&sim->prng, 2));
+        process_crash(sim, prng_once_in(&sim->prng, 2));
         return;
     }
     answer_all(sim);
@@ -484,17 +383,19 @@ static void step(struct sim *sim)
     if (!prng_once_in(&sim->prng, 3)) {
         flush(sim);
     }
-    if (sim->disk.fault[0] != '\0') {
-        sim_violate(sim, "%s", sim->disk.fault);
+    if (sim->ram.fault[0] != '\0') {
+        sim_violate(sim, "%s", sim->ram.fault);
     }
 }
 
 static void start_world(struct sim *sim, uint64_t seed)
 {
     uint64_t *sometimes = sim->sometimes;
+    const char *directory = sim->directory;
     bool verbose = sim->verbose;
     memset(sim, 0, sizeof *sim);
     sim->sometimes = sometimes;
+    sim->directory = directory;
     sim->verbose = verbose;
     sim->seed = seed;
     sim->prng.state = seed * UINT64_C(0xd1342543de82ef95) + 1;
@@ -502,9 +403,8 @@ static void start_world(struct sim *sim, uint64_t seed)
     sim->true_ms = sim->boot_from_ms = sim->drift_from_ms = START_MS;
     sim->calm = prng_once_in(&sim->prng, 3);
     sim->clock = (struct clock){.read = read_clock, .boot_id = 1, .context = sim};
-    ram_disk_init(&sim->disk, seed);
     actors_init(sim);
-    process_start(sim);
+    process_first(sim);
 }
 
 /* Without any more trouble, everything has to come to an end by itself or by the operator. */
@@ -513,6 +413,10 @@ static void end_world(struct sim *sim)
     sim->ending = true;
     sim->frozen_until_ms = 0;
     sim->store.commit = sim->store.flush = sim->store.load = FAULT_NONE;
+    sim->shaky.dies_in = 0;
+    if (sim->shaky.dead) {
+        process_crash(sim, true);
+    }
     bool done = false;
     for (int i = 0; i < 2000 && !done && sim->violation[0] == '\0'; i++) {
         step(sim);
@@ -532,7 +436,6 @@ bool sim_run(struct sim *sim, uint64_t seed)
         step(sim);
     }
     end_world(sim);
-    process_end(sim);
-    ram_disk_release(&sim->disk);
+    process_last(sim);
     return sim->violation[0] == '\0';
 }

@@ -41,6 +41,38 @@ static void numbers_are_written_in_full(void **state)
     buf_release(&buf);
 }
 
+static void numbers_agree_with_printf_at_every_length(void **state)
+{
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, &mem_libc, 1000);
+    for (uint64_t power = 1; power <= UINT64_MAX / 10; power *= 10) {
+        const uint64_t values[] = {power - 1, power, power + 1, power * 9 + power / 7};
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            char expected[32];
+            (void)snprintf(expected, sizeof expected, "%llu", (unsigned long long)values[i]);
+            buf_clear(&buf);
+            buf_u64(&buf, values[i]);
+            assert_true(slice_is(buf_view(&buf), expected));
+        }
+    }
+    buf_release(&buf);
+}
+
+static void a_failed_buffer_takes_nothing_more_even_if_it_would_fit(void **state)
+{
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, &mem_libc, 10);
+    buf_str(&buf, "12345");
+    buf_str(&buf, "678901");
+    buf_char(&buf, 'x');
+    buf_slice(&buf, SLICE_EMPTY);
+    assert_int_equal(buf_status(&buf), E_LIMIT);
+    assert_true(slice_is(buf_view(&buf), "12345"));
+    buf_release(&buf);
+}
+
 static void an_arena_refuses_past_its_maximum_and_can_be_reused(void **state)
 {
     (void)state;
@@ -160,6 +192,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_buffer_never_grows_past_its_maximum_and_remembers),
         TEST(numbers_are_written_in_full),
+        TEST(numbers_agree_with_printf_at_every_length),
+        TEST(a_failed_buffer_takes_nothing_more_even_if_it_would_fit),
         TEST(an_arena_refuses_past_its_maximum_and_can_be_reused),
         TEST(durations_are_read_whole_or_refused),
         TEST(sizes_have_binary_units),

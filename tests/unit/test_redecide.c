@@ -278,6 +278,53 @@ static void live_records_are_held_and_expired_ones_forgotten(void **state)
     assert_true(world->redecide.cap <= 2 * cap);
 }
 
+/* Read and decide again on top of everything; it may say anything, but it must say it. */
+static void try_line(struct world *world, struct slice line)
+{
+    struct redecide_stored stored = {.squeezed = true};
+    struct entry_view view;
+    struct err err = {0};
+    arena_clear(&world->arena);
+    enum status status = entry_view_read(line, &world->arena, &world->scratch, &view, &err);
+    if (status == OK) {
+        world->visited++;
+        status = redecide_entry(&world->redecide, &view, &stored, &err);
+    }
+    assert_true(status == OK || status == E_CORRUPT);
+}
+
+static bool try_numbers(void *context, const struct entry *entry)
+{
+    static const char *const extremes[] = {"0", "1", "4294967295", "9007199254740992",
+        "\"18446744073709551615\"", "253402300799999", "604800000", "315360000000", "-1"};
+    struct world *world = context;
+    char line[LINE_BYTES_MAX];
+    const char *text = entry->bytes.data;
+    for (size_t i = 2; i < entry->bytes.len; i++) {
+        if (text[i] < '0' || text[i] > '9' || text[i - 1] != ':' || text[i - 2] != '"') {
+            continue;
+        }
+        size_t end = i;
+        while (text[end] >= '0' && text[end] <= '9') {
+            end++;
+        }
+        for (size_t k = 0; k < sizeof extremes / sizeof *extremes; k++) {
+            int length = snprintf(line, sizeof line, "%.*s%s%.*s", (int)i, text, extremes[k],
+                (int)(entry->bytes.len - end), text + end);
+            try_line(world, slice_of(line, (size_t)length));
+        }
+    }
+    return entry->seq < 200;
+}
+
+static void extreme_numbers_never_reach_an_assertion(void **state)
+{
+    struct world *world = *state;
+    struct entry_range all = {0};
+    assert_int_equal(world->store->ops->entries(world->store, &all, try_numbers, world, NULL), OK);
+    assert_true(world->visited > 1000); /* many of them can be read */
+}
+
 #define REDECIDE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -289,6 +336,7 @@ int main(void)
         REDECIDE_TEST(a_fence_that_was_granted_before_is_found),
         REDECIDE_TEST(what_rests_on_archived_entries_is_counted_and_no_damage),
         REDECIDE_TEST(live_records_are_held_and_expired_ones_forgotten),
+        REDECIDE_TEST(extreme_numbers_never_reach_an_assertion),
     };
     return cmocka_run_group_tests_name("redecide", tests, NULL, NULL);
 }

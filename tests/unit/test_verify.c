@@ -180,7 +180,7 @@ static void every_flipped_bit_of_a_segment_is_found(void **state)
                 "byte %llu, bit %llu\n", (unsigned long long)bit / 8, (unsigned long long)bit % 8);
         }
         assert_true(world->result.damage_count > 0);
-        assert_true(world->result.good_seq < world->chain.seq);
+        assert_true(world->result.good_batch < world->forge.batch_count);
         flip(world->forge.path, bit / 8, (int)(bit % 8));
     }
     assert_fine(world, false);
@@ -514,6 +514,16 @@ static void frames_that_say_otherwise_than_their_entry_are_found(void **state)
     forge_save(&world->forge);
     assert_true(damages(world, true, SLICE_EMPTY) > 0);
     assert_true(says(world, "not the one its frame says"));
+    char from[64], to[64];
+    (void)snprintf(from, sizeof from, "\"entry_id\":\"ent_%.8s_13\"", world->chain.chain_id);
+    (void)snprintf(to, sizeof to, "\"entry_id\":\"ent_%.8s_14\"", world->chain.chain_id);
+    forge_entry(&world->forge, at, &entry);
+    assert_true(forge_replace(&world->forge, from, to));
+    assert_true(forge_replace(&world->forge, "\"seq\":13,", "\"seq\":14,"));
+    forge_rechain(&world->forge, &world->identity);
+    forge_save(&world->forge);
+    assert_true(damages(world, true, SLICE_EMPTY) > 0);
+    assert_true(says(world, "the entry says seq 14, its frame 13"));
     other = entry;
     other.hash.bytes[31] ^= 1;
     forge_entry(&world->forge, at, &other);
@@ -603,20 +613,35 @@ static void a_journal_that_is_not_there_cannot_be_checked(void **state)
     assert_int_equal(world->result.entries, 77);
 }
 
-static bool count_calls(void *context, const struct verify_progress *progress)
+struct progress_seen {
+    int calls;
+    int stop_at; /* the call that says stop; 0: none */
+    uint64_t bytes;
+    uint64_t entries;
+};
+
+static bool on_progress(void *context, const struct verify_progress *progress)
 {
-    int *calls = context;
+    struct progress_seen *seen = context;
     assert_true(progress->bytes_done <= progress->bytes_total);
-    return ++*calls < 0;
+    assert_true(progress->bytes_done >= seen->bytes && progress->entries >= seen->entries);
+    seen->bytes = progress->bytes_done;
+    seen->entries = progress->entries;
+    return ++seen->calls != seen->stop_at;
 }
 
 static void progress_is_told_and_can_stop_it(void **state)
 {
     struct world *world = *state;
-    int calls = 0;
-    struct verify_options options = {.url = world->url, .progress = count_calls, .context = &calls};
-    (void)verify_run(&options, &world->result, &world->err);
-    assert_true(calls > 0);
+    struct progress_seen seen = {0};
+    struct verify_options options = {.url = world->url, .progress = on_progress, .context = &seen};
+    assert_int_equal(verify_run(&options, &world->result, &world->err), OK);
+    assert_true(seen.calls > 3);
+    assert_int_equal(seen.entries, world->chain.seq);
+    assert_int_equal(seen.bytes, world->result.bytes);
+    seen = (struct progress_seen){.stop_at = 2};
+    assert_int_equal(verify_run(&options, &world->result, &world->err), E_UNAVAILABLE);
+    assert_int_equal(seen.calls, 2);
 }
 
 /* Bytes in frames changed at random, checksums right: whatever it says, it must not fall over. */
@@ -691,6 +716,46 @@ static void a_journal_of_many_segments_is_checked_across_them(void **state)
     assert_true(says(world, "missing"));
 }
 
+/* What squeezing and the retention do on purpose is no damage. */
+static void squeezed_and_archived_segments_are_fine(void **state)
+{
+    struct world *world = *state;
+    char path[128];
+    build(world, "&segment=64KiB", 120);
+    assert_fine(world, true);
+    uint64_t redecided = world->result.redecided;
+    uint64_t bodies = world->result.bodies;
+    for (uint64_t number = 1; number <= 2; number++) {
+        forge_load(&world->forge, world->directory, number);
+        for (size_t i = 0; i < world->forge.count;) {
+            if (world->forge.frames[i].kind == FRAME_ENTRY) {
+                i++;
+            } else {
+                forge_drop(&world->forge, i);
+            }
+        }
+        world->forge.header.squeezed = true;
+        forge_save(&world->forge);
+        forge_release(&world->forge);
+    }
+    assert_fine(world, true);
+    assert_int_equal(world->result.squeezed, 2);
+    assert_true(world->result.bodies < bodies);
+    assert_int_equal(world->result.redecided, redecided);
+    (void)snprintf(path, sizeof path, "%s/segment-%016x", world->directory, 1);
+    assert_int_equal(unlink(path), 0);
+    assert_fine(world, true);
+    assert_true(world->result.first_seq > 1);
+    assert_true(world->result.not_redecidable > 0);
+    assert_int_equal(world->result.redecided + world->result.not_redecidable,
+        world->chain.seq - world->result.first_seq + 1);
+    /* A record in a segment that is not squeezed must be there. */
+    forge_load(&world->forge, world->directory, 3);
+    forge_drop(&world->forge, forge_find(&world->forge, FRAME_RECORD, 0));
+    forge_save(&world->forge);
+    assert_true(damages(world, true, SLICE_EMPTY) > 0);
+}
+
 #define VERIFY_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -724,6 +789,7 @@ int main(void)
         VERIFY_TEST(every_failed_allocation_is_out_of_memory_and_nothing_worse),
         cmocka_unit_test_setup_teardown(
             a_journal_of_many_segments_is_checked_across_them, start, tear_down),
+        cmocka_unit_test_setup_teardown(squeezed_and_archived_segments_are_fine, start, tear_down),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }

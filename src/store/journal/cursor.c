@@ -62,6 +62,7 @@ const char *cursor_bytes(struct cursor *cursor, uint64_t offset, size_t size, in
 const char *cursor_start(struct cursor *cursor, struct segment_header *ret_header)
 {
     int64_t size = cursor->io->size(cursor->io->context, cursor->fd);
+    cursor->error = size < 0 ? (int)size : 0;
     if (size < JOURNAL_BLOCK_BYTES) {
         return size < 0 ? "its size cannot be found out" : "it is shorter than its header";
     }
@@ -70,6 +71,7 @@ const char *cursor_start(struct cursor *cursor, struct segment_header *ret_heade
     int error = 0;
     const char *block = cursor_bytes(cursor, 0, JOURNAL_BLOCK_BYTES, &error);
     if (block == NULL) {
+        cursor->error = error;
         return error == -ENOMEM ? "out of memory" : "its header cannot be read";
     }
     const char *wrong = segment_header_decode((const unsigned char *)block, ret_header);

@@ -192,6 +192,7 @@ struct cursor {
     uint64_t offset; /* of the next batch */
     uint32_t seed;
     bool squeezed;
+    int error;          /* -errno when cursor_start could not read: that is no damage; else 0 */
     char *window;       /* bytes of the file … */
     size_t window_cap;  /* … as many as fit … */
     uint64_t window_at; /* … from this offset … */

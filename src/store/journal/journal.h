@@ -24,7 +24,7 @@ enum status journal_open(const char *path_and_options, const struct store_option
 enum journal_walk_event {
     JOURNAL_WALK_SEGMENT, /* a segment begins; frame is NULL */
     JOURNAL_WALK_BATCH,   /* a batch begins; frame is NULL */
-    JOURNAL_WALK_FRAME,   /* one frame that checks out */
+    JOURNAL_WALK_FRAME,   /* one frame whose checksum is right; what it says is not looked at */
     JOURNAL_WALK_DAMAGE,  /* something does not check out; text says what */
     JOURNAL_WALK_TAIL,    /* the last batch was torn, never acknowledged; text says where */
 };
@@ -47,7 +47,8 @@ typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
 /*
  * Every frame of a data directory in order, each checksum checked; goes on behind damage where it
  * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
- * OK: walked to the end or stopped by the visitor; look at the events for damage.
+ * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE: there
+ * is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
  */
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err) MUST_CHECK;

@@ -419,7 +419,10 @@ static enum status entries_of_file(struct entries *entries, struct segment *segm
     cursor_init(&cursor, journal->io, journal->mem, fd);
     struct segment_header header;
     const char *wrong = cursor_start(&cursor, &header);
-    if (wrong != NULL) {
+    if (cursor.error != 0) {
+        status = err_errno(err, cursor.error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -cursor.error,
+            "reading segment %" PRIu64, segment->number);
+    } else if (wrong != NULL) {
         status = place_corrupt(place_make(segment->number, 0), wrong, err);
     }
     if (status == OK && offset > cursor.offset) {

@@ -34,10 +34,10 @@ static enum status corrupt_at(struct recovery *recovery, uint64_t segment, uint6
     return E_CORRUPT;
 }
 
-static enum status cursor_status(
-    const struct cursor_batch *batch, uint64_t segment, struct err *err)
+/* Not having been able to read says nothing about what is there. */
+static enum status cursor_status(int error, uint64_t segment, struct err *err)
 {
-    return err_errno(err, batch->error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -batch->error,
+    return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
         "reading segment %" PRIu64, segment);
 }
 
@@ -56,8 +56,12 @@ static enum status segment_note(
     cursor_init(&cursor, journal->io, journal->mem, fd);
     const char *wrong = cursor_start(&cursor, ret_header);
     uint64_t size = cursor.size;
+    int error = cursor.error;
     cursor_release(&cursor);
     segment_forget_fd(journal, &segment);
+    if (error != 0) {
+        return cursor_status(error, number, err);
+    }
     if (wrong == NULL &&
         (ret_header->number != number ||
             memcmp(ret_header->chain_id, journal->identity.keys.chain_id, 16) != 0)) {
@@ -263,7 +267,7 @@ static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
     enum cursor_result result, const struct cursor_batch *batch, uint64_t number, struct err *err)
 {
     if (result == CURSOR_FAILED) {
-        return cursor_status(batch, number, err);
+        return cursor_status(batch->error, number, err);
     }
     if (result != CURSOR_END && number != recovery->last.number) {
         return corrupt_at(recovery, number, batch->offset, batch->wrong, err);
@@ -293,7 +297,9 @@ static enum status segment_fold(
     cursor_init(&cursor, journal->io, journal->mem, fd);
     struct segment_header header;
     const char *wrong = cursor_start(&cursor, &header);
-    if (wrong != NULL) {
+    if (cursor.error != 0) {
+        status = cursor_status(cursor.error, segment->number, err);
+    } else if (wrong != NULL) {
         status = corrupt_at(recovery, segment->number, 0, wrong, err);
     } else if (offset > cursor.offset) {
         cursor.offset = offset;

@@ -17,15 +17,21 @@ struct walker {
     journal_visit visit;
     void *context;
     struct identity identity;
-    struct journal_walk now;      /* what the visitor is shown */
-    struct segment_header header; /* of the segment */
-    struct mark at;               /* before the next batch; batch 0: not known */
-    uint64_t last;                /* number of the last segment */
+    struct journal_walk now;       /* what the visitor is shown */
+    struct segment_header header;  /* of the segment */
+    struct mark at;                /* before the next batch; batch 0: not known */
+    uint64_t last;                 /* number of the last segment */
     bool stopped;
+    bool out_of_memory;
 };
 
 static void walk_tell(struct walker *walker, enum journal_walk_event event, uint64_t offset)
 {
+    /* Not being able to look is no damage. */
+    if (walker->now.text != NULL && strcmp(walker->now.text, "out of memory") == 0) {
+        walker->out_of_memory = true;
+        walker->stopped = true;
+    }
     walker->now.event = event;
     walker->now.offset = offset;
     if (!walker->stopped) {
@@ -41,53 +47,14 @@ static void walk_damage(struct walker *walker, uint64_t offset, const char *text
     walk_tell(walker, JOURNAL_WALK_DAMAGE, offset);
 }
 
-static const char *walk_entry(struct walker *walker, const struct frame *frame)
-{
-    struct entry entry;
-    const char *wrong = entry_decode(frame->payload, &entry);
-    if (wrong == NULL && entry.kind == ENTRY_EVIDENCE) {
-        if (walker->at.batch != 0 && entry.seq != walker->at.seq + 1) {
-            wrong = "an entry does not follow the one before it";
-        }
-        walker->at.seq = entry.seq;
-        walker->at.hash = entry.hash;
-    }
-    return wrong;
-}
-
-static const char *walk_body(const struct frame *frame)
-{
-    struct digest digest;
-    if (frame->payload.len < sizeof digest) {
-        return "a body is cut short";
-    }
-    digest_sha256(frame->payload.data + sizeof digest, frame->payload.len - sizeof digest, &digest);
-    return memcmp(&digest, frame->payload.data, sizeof digest) == 0
-               ? NULL
-               : "a body does not have its digest";
-}
-
+/* What a frame says is for the visitor to check; here only how far the evidence has come. */
 static void walk_frame(struct walker *walker, const struct frame *frame)
 {
-    const char *wrong = NULL;
-    struct err err = {0};
-    switch (frame->kind) {
-    case FRAME_RECORD:
-    case FRAME_MOVED: {
-        struct record record;
-        wrong = record_decode(frame->payload, &record, &err) == OK ? NULL : err.text;
-        break;
-    }
-    case FRAME_TOUCH:
-        wrong = frame->payload.len == sizeof(struct digest) ? NULL : "a touch is no hash";
-        break;
-    case FRAME_ENTRY: wrong = walk_entry(walker, frame); break;
-    case FRAME_REQUEST:
-    case FRAME_OUTCOME: wrong = walk_body(frame); break;
-    }
-    if (wrong != NULL) {
-        walk_damage(walker, frame->offset, wrong);
-        return;
+    struct entry entry;
+    if (frame->kind == FRAME_ENTRY && entry_decode(frame->payload, &entry) == NULL &&
+        entry.kind == ENTRY_EVIDENCE) {
+        walker->at.seq = entry.seq;
+        walker->at.hash = entry.hash;
     }
     walker->now.frame = frame;
     walk_tell(walker, JOURNAL_WALK_FRAME, frame->offset);
@@ -143,8 +110,8 @@ static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
         int error;
         const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
         struct batch_header header;
-        if (bytes != NULL &&
-            batch_header_decode((const unsigned char *)bytes, cursor->seed, at, &header) == NULL) {
+        if (bytes != NULL && batch_header_decode((const unsigned char *)bytes, cursor->seed, at,
+                                 &header) == NULL) {
             return at;
         }
     }
@@ -156,8 +123,8 @@ static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_r
     const struct cursor_batch *batch)
 {
     uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, batch->offset + 1);
-    bool torn =
-        result == CURSOR_TORN && walker->now.segment == walker->last && next == cursor->size;
+    bool torn = result == CURSOR_TORN && walker->now.segment == walker->last &&
+                next == cursor->size;
     walker->now.text = batch->wrong;
     walk_tell(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
     if (torn) {
@@ -202,8 +169,9 @@ static const char *walk_header(struct walker *walker, uint64_t number)
         return "this segment belongs elsewhere";
     }
     const struct mark *at = &walker->at;
-    if (at->batch != 0 && (header->mark.batch != at->batch || header->mark.seq != at->seq ||
-                              memcmp(&header->mark.hash, &at->hash, sizeof at->hash) != 0)) {
+    if (at->batch != 0 &&
+        (header->mark.batch != at->batch || header->mark.seq != at->seq ||
+            memcmp(&header->mark.hash, &at->hash, sizeof at->hash) != 0)) {
         return "the segment does not follow the one before it";
     }
     return NULL;
@@ -302,6 +270,9 @@ enum status journal_walk(const char *path, const struct io *io, const struct mem
             walker.at.batch = 0;
         }
         walk_segment(&walker, numbers[i]);
+    }
+    if (status == OK && walker.out_of_memory) {
+        status = err_set(err, E_NOMEM, "out of memory for a batch of '%s'", path);
     }
     mem_free(walker.mem, numbers);
     mem_wipe(&walker.identity, sizeof walker.identity);

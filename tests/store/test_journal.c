@@ -1,0 +1,800 @@
+/*
+ * What only the journal can get wrong: damage, torn tails, full disks, locks, old images.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/faulty.h"
+#include "store/journal/journal.h"
+#include "store/kit.h"
+#include "store/power.h"
+
+#define SMALL "?segment=64KiB&snapshot=1MiB&background=off"
+
+static bool tier_long(void)
+{
+    return getenv("ONCE_TEST_LONG") != NULL;
+}
+
+struct place {
+    struct kit_dir dir;
+    char data[300]; /* the data directory */
+    char url[400];  /* of it, small and without a thread */
+    struct arena arena;
+};
+
+static int setup(void **state)
+{
+    struct place *place = calloc(1, sizeof *place);
+    assert_non_null(place);
+    place->dir = kit_dir_make();
+    (void)snprintf(place->data, sizeof place->data, "%s/data", place->dir.path);
+    (void)snprintf(place->url, sizeof place->url, "journal:%s" SMALL, place->data);
+    arena_init(&place->arena, &mem_libc, 64 << 20);
+    *state = place;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *place = *state;
+    kit_dir_remove(&place->dir);
+    arena_release(&place->arena);
+    free(place);
+    return 0;
+}
+
+static struct store *open_url(const char *url, const struct io *io)
+{
+    struct store_options options = {.io = io == NULL ? &power_io_fast : io};
+    struct err err = {0};
+    struct store *store = NULL;
+    enum status status = store_open(url, &options, &store, &err);
+    if (status != OK) {
+        print_error("open: %s\n", err.text);
+    }
+    assert_int_equal(status, OK);
+    return store;
+}
+
+static enum status open_status(const char *url, struct err *err)
+{
+    struct store_options options = {.io = &power_io_fast};
+    struct store *store;
+    *err = (struct err){0};
+    enum status status = store_open(url, &options, &store, err);
+    if (status == OK) {
+        assert_int_equal(kit_close(store), OK);
+    }
+    return status;
+}
+
+static void file_of(const struct place *place, const char *name, char path[512])
+{
+    (void)snprintf(path, 512, "%s/%s", place->data, name);
+}
+
+static void file_write(const char *path, off_t offset, const void *bytes, size_t size)
+{
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, size, offset), (ssize_t)size);
+    (void)close(fd);
+}
+
+static void file_read(const char *path, off_t offset, void *bytes, size_t size)
+{
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, bytes, size, offset), (ssize_t)size);
+    (void)close(fd);
+}
+
+/* Some records with bodies, each in a batch of its own. */
+static void fill(struct store *store, unsigned from, unsigned count, struct arena *arena)
+{
+    static char body[700];
+    memset(body, 'x', sizeof body);
+    struct err err = {0};
+    for (unsigned i = from; i < from + count; i++) {
+        struct record record = kit_record(i, i + 1);
+        const struct record *found = kit_load(store, i, arena);
+        assert_null(found);
+        record.request = kit_body(slice_of(body, sizeof body));
+        struct change change = {.kind = CHANGE_PUT,
+            .record = &record,
+            .request_body = slice_of(body, sizeof body),
+            .entry = kit_entry(store, &record.operation_id, "{\"type\":\"started\"}")};
+        struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+        assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+}
+
+/* The end of the last batch of the only segment, found by a walk. */
+static bool end_visit(void *context, const struct journal_walk *walk)
+{
+    uint64_t *end = context;
+    if (walk->event == JOURNAL_WALK_BATCH) {
+        *end = walk->offset + walk->batch->length;
+    }
+    return true;
+}
+
+static uint64_t end_of(const struct place *place)
+{
+    uint64_t end = 0;
+    struct err err;
+    assert_int_equal(journal_walk(place->data, NULL, NULL, end_visit, &end, &err), OK);
+    return end;
+}
+
+static void every_flipped_bit_is_noticed(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 4, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+    char path[512];
+    file_of(place, "segment-0000000000000001", path);
+    uint64_t end = end_of(place);
+    uint64_t step = tier_long() ? 1 : 11; /* bits */
+    for (uint64_t bit = 0; bit < end * 8; bit += step) {
+        unsigned char byte;
+        file_read(path, (off_t)(bit / 8), &byte, 1);
+        byte ^= (unsigned char)(1u << bit % 8);
+        file_write(path, (off_t)(bit / 8), &byte, 1);
+        unsigned damages = kit_damages(place->data, NULL);
+        struct err err = {0};
+        enum status status = bit % (step * 16) == 0 ? open_status(place->url, &err) : E_CORRUPT;
+        if (damages == 0 || status != E_CORRUPT) {
+            print_error("bit %llu of byte %llu: %u damages, open %s\n",
+                (unsigned long long)(bit % 8), (unsigned long long)(bit / 8), damages,
+                status_name(status));
+        }
+        assert_true(damages > 0);
+        assert_int_equal(status, E_CORRUPT);
+        byte ^= (unsigned char)(1u << bit % 8);
+        file_write(path, (off_t)(bit / 8), &byte, 1);
+    }
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
+
+static void a_flipped_bit_of_the_identity_is_noticed(void **state)
+{
+    struct place *place = *state;
+    assert_int_equal(kit_close(open_url(place->url, NULL)), OK);
+    char path[512];
+    file_of(place, "identity", path);
+    for (unsigned bit = 0; bit < 256 * 8; bit++) {
+        unsigned char byte;
+        struct err err;
+        file_read(path, bit / 8, &byte, 1);
+        byte ^= (unsigned char)(1u << bit % 8);
+        file_write(path, bit / 8, &byte, 1);
+        assert_int_equal(open_status(place->url, &err), E_CORRUPT);
+        byte ^= (unsigned char)(1u << bit % 8);
+        file_write(path, bit / 8, &byte, 1);
+    }
+}
+
+/* A segment cut anywhere below its last batch is damage: zeros are written ahead of batches. */
+static void a_cut_file_is_noticed(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 4, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    uint64_t end = end_of(place);
+    char copy[400];
+    char url[500];
+    (void)snprintf(copy, sizeof copy, "%s/copy", place->dir.path);
+    (void)snprintf(url, sizeof url, "journal:%s" SMALL, copy);
+    for (uint64_t size = 0; size < end; size += 512) {
+        kit_dir_copy(place->data, copy);
+        char path[600];
+        (void)snprintf(path, sizeof path, "%s/segment-0000000000000001", copy);
+        assert_int_equal(truncate(path, (off_t)size), 0);
+        struct err err;
+        assert_int_equal(open_status(url, &err), E_CORRUPT);
+        assert_true(strlen(err.text) > 0);
+    }
+}
+
+static void a_torn_tail_is_cut_and_the_rest_stays(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 3, &place->arena);
+    uint64_t before = end_of(place);
+    char path[512];
+    file_of(place, "segment-0000000000000001", path);
+    fill(store, 3, 1, &place->arena);
+    uint64_t after = end_of(place);
+    /* As a crash leaves it: no word about how far it was. */
+    assert_int_equal(kit_close(store), OK);
+    char reached[512];
+    file_of(place, "reached", reached);
+    assert_int_equal(unlink(reached), 0);
+    char zeros[512] = {0};
+    for (uint64_t sector = before; sector < before + 1024; sector += 512) {
+        char copy[400];
+        char url[500];
+        (void)snprintf(copy, sizeof copy, "%s/copy", place->dir.path);
+        (void)snprintf(url, sizeof url, "journal:%s" SMALL, copy);
+        kit_dir_copy(place->data, copy);
+        char segment[600];
+        (void)snprintf(segment, sizeof segment, "%s/segment-0000000000000001", copy);
+        file_write(segment, (off_t)sector, zeros, sizeof zeros);
+        unsigned tails = 0;
+        assert_int_equal(kit_damages(copy, &tails), 0);
+        assert_int_equal(tails, 1);
+        store = open_url(url, NULL);
+        assert_null(kit_load(store, 3, &place->arena));
+        assert_non_null(kit_load(store, 2, &place->arena));
+        fill(store, 3, 2, &place->arena);
+        assert_int_equal(kit_close(store), OK);
+        assert_int_equal(kit_damages(copy, &tails), 0);
+        assert_int_equal(tails, 0);
+    }
+    assert_true(after > before);
+}
+
+/* Zeros in the middle are a lost write, not a torn tail: others follow (J5). */
+static void a_lost_sector_with_batches_behind_it_stops(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 1, &place->arena);
+    uint64_t middle = end_of(place);
+    fill(store, 1, 2, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    char path[512];
+    file_of(place, "segment-0000000000000001", path);
+    char kept[512];
+    char zeros[512] = {0};
+    for (uint64_t at = middle; at < middle + 1024; at += 512) {
+        file_read(path, (off_t)at, kept, sizeof kept);
+        file_write(path, (off_t)at, zeros, sizeof zeros);
+        struct err err;
+        assert_int_equal(open_status(place->url, &err), E_CORRUPT);
+        assert_non_null(strstr(err.hint, "batch 1"));
+        file_write(path, (off_t)at, kept, sizeof kept);
+    }
+    struct err err;
+    assert_int_equal(open_status(place->url, &err), OK);
+}
+
+/* The last batch zeroed as a whole looks like a clean end; the mark of the close knows better. */
+static void a_vanished_last_batch_is_noticed(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 2, &place->arena);
+    uint64_t middle = end_of(place);
+    fill(store, 2, 1, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    char path[512];
+    file_of(place, "segment-0000000000000001", path);
+    char zeros[4096] = {0};
+    file_write(path, (off_t)middle, zeros, sizeof zeros);
+    struct err err;
+    assert_int_equal(open_status(place->url, &err), E_CORRUPT);
+}
+
+static void a_missing_segment_stops(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 40, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    char path[512];
+    struct err err;
+    file_of(place, "segment-0000000000000002", path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(open_status(place->url, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "segment 2 is missing"));
+    assert_true(kit_damages(place->data, NULL) > 0);
+}
+
+static void a_corrupt_record_is_an_error_and_never_absent(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 3, &place->arena);
+    char path[512];
+    file_of(place, "segment-0000000000000001", path);
+    unsigned char byte = 0x55;
+    file_write(path, 4096 + 64 + 12 + 32 + 700 + 40, &byte, 1); /* inside of the first record */
+    struct record record = kit_record(0, 1);
+    const struct record *found = NULL;
+    struct err err = {0};
+    assert_int_equal(
+        store->ops->load(store, &record.key.hash, 1, &place->arena, &found, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "segment 1 offset"));
+    assert_int_equal(
+        store->ops->find(store, &record.operation_id, &place->arena, &found, &err), E_CORRUPT);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    (void)kit_close(store);
+}
+
+static void a_second_process_is_told_who_has_it(void **state)
+{
+    struct place *place = *state;
+    struct store *store = open_url(place->url, NULL);
+    struct err err = {0};
+    struct store *second;
+    struct store_options options = {.lock_wait_ms = 30};
+    assert_int_equal(store_open(place->url, &options, &second, &err), E_UNAVAILABLE);
+    char expected[64];
+    (void)snprintf(expected, sizeof expected, "in use by pid %ld", (long)getpid());
+    assert_non_null(strstr(err.text, expected));
+    fill(store, 0, 2, &place->arena);
+    options = (struct store_options){.read_only = true};
+    assert_int_equal(store_open(place->url, &options, &second, &err), OK);
+    assert_non_null(kit_load(second, 1, &place->arena));
+    struct record more = kit_record(9, 9);
+    assert_int_equal(kit_put(second, &more, 0), E_MISUSE);
+    assert_int_equal(kit_close(second), OK);
+    assert_int_equal(kit_close(store), OK);
+}
+
+static void must_exist_does_not_create(void **state)
+{
+    struct place *place = *state;
+    struct err err = {0};
+    struct store *store;
+    struct store_options options = {.must_exist = true};
+    assert_int_equal(store_open(place->url, &options, &store, &err), E_UNAVAILABLE);
+    assert_int_equal(access(place->data, F_OK), -1);
+    options = (struct store_options){.read_only = true};
+    assert_int_equal(store_open(place->url, &options, &store, &err), E_UNAVAILABLE);
+    assert_int_equal(store_open("journal:/nonexistent/x/y", NULL, &store, &err), E_UNAVAILABLE);
+}
+
+static void a_saved_index_is_never_needed(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=256KiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    for (unsigned i = 0; i < 12; i++) {
+        fill(store, i * 10, 10, &place->arena);
+        for (int j = 0; j < 6; j++) {
+            assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        }
+    }
+    struct journal_info info;
+    assert_int_equal(journal_info(store, &info, &err), OK);
+    assert_true(info.snapshot_bytes < 120 * 4096);
+    assert_int_equal(kit_close(store), OK);
+    char command[700];
+    /* With it, with the newest one damaged, and with none: the same records. */
+    static const char *const damage[] = {":",
+        "f=$(ls index-* | tail -1); printf X | dd of=$f bs=1 seek=5000 conv=notrunc 2>/dev/null",
+        "rm -f index-*"};
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        (void)snprintf(command, sizeof command, "cd '%s' && ls index-* >/dev/null && %s",
+            place->data, damage[i]);
+        assert_int_equal(system(command), 0);
+        struct store_options look = {.read_only = true};
+        assert_int_equal(store_open(url, &look, &store, &err), OK);
+        struct store_head head;
+        store->ops->head(store, &head);
+        assert_int_equal(head.records, 120);
+        assert_int_equal(head.seq, 120);
+        for (unsigned j = 0; j < 120; j++) {
+            assert_non_null(kit_load(store, j, &place->arena));
+        }
+        assert_int_equal(kit_close(store), OK);
+    }
+}
+
+static void an_older_image_is_noticed_by_its_witness(void **state)
+{
+    struct place *place = *state;
+    char url[900];
+    char copy[400];
+    (void)snprintf(copy, sizeof copy, "%s/backup", place->dir.path);
+    (void)snprintf(url, sizeof url, "%s&witness=%s/witness", place->url, place->dir.path);
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 3, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    kit_dir_copy(place->data, copy);
+    store = open_url(url, NULL);
+    fill(store, 3, 3, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_close(open_url(url, NULL)), OK);
+    kit_dir_copy(copy, place->data);
+    struct err err = {0};
+    assert_int_equal(open_status(url, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "older than its witness"));
+    assert_true(err.hint[0] != '\0');
+    /* It went another way since: as long, but not the same chain. */
+    store = open_url(place->url, NULL);
+    fill(store, 10, 9, &place->arena);
+    struct op_id none = {{0}};
+    struct change change = {.entry = kit_entry(store, &none, "{\"other\":1}")};
+    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    assert_int_equal(kit_close(store), OK);
+}
+
+static void count_squeezed(struct store *store, struct journal_info *info)
+{
+    struct err err = {0};
+    assert_int_equal(journal_info(store, info, &err), OK);
+}
+
+struct seqs {
+    uint64_t next;
+};
+
+static bool seq_visit(void *context, const struct entry *entry)
+{
+    struct seqs *seqs = context;
+    assert_int_equal(entry->seq, seqs->next++);
+    return true;
+}
+
+/* Old segments lose records and bodies, live ones move on, entries stay; then they are removed. */
+static void old_segments_are_squeezed_and_removed(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 100, &place->arena);
+    int64_t later = KIT_NOW + 86400000;
+    for (unsigned i = 0; i < 100; i++) {
+        if (i != 3) { /* one stays in progress, in the oldest segment */
+            struct record sealed = kit_sealed(kit_load(store, i, &place->arena), KIT_NOW + 3600000);
+            kit_put_flush(store, &sealed, 1);
+        }
+    }
+    struct change touch = {.kind = CHANGE_TOUCH, .version_expected = 1};
+    struct record open_one = kit_record(3, 4);
+    touch.record = &open_one;
+    struct commit commit = {.changes = &touch, .count = 1, .moment = {later, 1, 1}};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    struct journal_info info;
+    count_squeezed(store, &info);
+    assert_true(info.segments > 5);
+    assert_true(info.segments_squeezed > 2);
+    for (int round = 0; round < 3; round++) {
+        const struct record *found = kit_load(store, 3, &place->arena);
+        assert_non_null(found);
+        assert_int_equal(found->duplicates, 1);
+        struct slice body;
+        assert_int_equal(store->ops->body(store, &found->request, &place->arena, &body, &err), OK);
+        assert_int_equal(body.len, 700);
+        struct store_head head;
+        store->ops->head(store, &head);
+        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        store->ops->head(store, &head);
+        assert_int_equal(head.records, 1); /* nothing came back */
+        struct seqs seqs = {.next = 1};
+        struct entry_range range = {0};
+        assert_int_equal(store->ops->entries(store, &range, seq_visit, &seqs, &err), OK);
+        assert_int_equal(seqs.next, 200);
+        assert_int_equal(kit_damages(place->data, NULL), 0);
+        assert_int_equal(kit_close(store), OK);
+        if (round == 1) {
+            char command[500];
+            (void)snprintf(command, sizeof command, "rm -f '%s'/index-*", place->data);
+            assert_int_equal(system(command), 0);
+        }
+        store = open_url(url, NULL);
+        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+    }
+    struct journal_removable removable;
+    assert_int_equal(journal_removable(store, later, &removable, &err), OK);
+    assert_int_equal(removable.segment, 0);
+    int64_t after = later + INT64_C(401) * 86400000;
+    assert_int_equal(journal_removable(store, after, &removable, &err), OK);
+    assert_int_equal(removable.segment, 1);
+    assert_int_equal(journal_remove(store, 2, &err), E_MISUSE);
+    assert_int_equal(journal_remove(store, 1, &err), OK);
+    assert_int_equal(kit_close(store), OK);
+    store = open_url(url, NULL);
+    struct seqs seqs = {.next = removable.seq_last + 1};
+    struct entry_range range = {0};
+    assert_int_equal(store->ops->entries(store, &range, seq_visit, &seqs, &err), OK);
+    assert_int_equal(seqs.next, 200);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+    assert_int_equal(kit_close(store), OK);
+}
+
+static void a_failed_flush_stops_everything(void **state)
+{
+    struct place *place = *state;
+    struct faulty faulty;
+    for (int error = 0; error < 2; error++) {
+        faulty_init(&faulty);
+        struct store *store = open_url(place->url, &faulty.io);
+        struct record first = kit_record(20u + (unsigned)error, 100);
+        kit_put_flush(store, &first, 0);
+        faulty.what = error == 0 ? FAULTY_SYNC : FAULTY_PWRITE;
+        faulty.calls = 0;
+        faulty.fail_at = 1;
+        faulty.error = -EIO;
+        struct record record = kit_record(40u + (unsigned)error, 101);
+        struct err err = {0};
+        assert_int_equal(kit_put(store, &record, 0), OK);
+        assert_int_equal(store->ops->flush(store, &err), E_UNKNOWN);
+        /* Never tried again: the kernel may have dropped the pages (P11). */
+        assert_int_equal(store->ops->flush(store, &err), E_UNKNOWN);
+        assert_int_equal(kit_put(store, &record, 0), E_UNKNOWN);
+        const struct record *found;
+        assert_int_equal(
+            store->ops->load(store, &first.key.hash, 1, &place->arena, &found, &err), E_UNKNOWN);
+        assert_int_equal(kit_close(store), E_UNKNOWN);
+        store = open_url(place->url, NULL);
+        assert_non_null(kit_load(store, 20u + (unsigned)error, &place->arena));
+        assert_int_equal(kit_close(store), OK);
+    }
+}
+
+static void a_full_disk_refuses_and_goes_on_later(void **state)
+{
+    struct place *place = *state;
+    struct faulty faulty;
+    faulty_init(&faulty);
+    struct store *store = open_url(place->url, &faulty.io);
+    struct err err = {0};
+    unsigned done = 0;
+    faulty.what = FAULTY_PWRITE;
+    for (; done < 100; done++) {
+        struct record record = kit_record(done, done + 1);
+        enum status status = kit_put(store, &record, 0);
+        if (status != OK) {
+            assert_int_equal(status, E_UNAVAILABLE);
+            break;
+        }
+        assert_int_equal(store->ops->flush(store, &err), OK);
+        if (done == 5) { /* from now on only what is already zeros can be written */
+            faulty.error = -ENOSPC;
+            faulty.fail_count = 1;
+        }
+        faulty.fail_at = done >= 5 && (done + 2) * 4096 + 4096 > 65536 ? faulty.calls + 1 : 0;
+    }
+    assert_true(done < 20);
+    for (unsigned i = 0; i < done; i++) {
+        assert_non_null(kit_load(store, i, &place->arena)); /* loads go on */
+    }
+    faulty.fail_at = 0;
+    struct record record = kit_record(done, done + 1);
+    kit_put_flush(store, &record, 0);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
+
+/* A whole life of a store on a faulty io. Returns how many records were acknowledged. */
+static unsigned life(const char *url, const struct io *io, const struct mem *mem)
+{
+    struct store_options options = {.io = io, .mem = mem};
+    struct err err = {0};
+    struct store *store;
+    unsigned told = 0;
+    if (store_open(url, &options, &store, &err) != OK) {
+        assert_true(err.text[0] != '\0');
+        return 0;
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        struct record record = kit_record(i, i + 1);
+        enum status status = kit_put(store, &record, 0);
+        if (status == OK) {
+            status = store->ops->flush(store, &err);
+        }
+        if (status != OK) {
+            break;
+        }
+        told = i + 1;
+        if (store->ops->maintain(store, KIT_NOW, &err) != OK) {
+            break;
+        }
+    }
+    (void)kit_close(store);
+    return told;
+}
+
+static void every_call_may_fail(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=32KiB&background=off", place->data);
+    struct faulty faulty;
+    faulty_init(&faulty);
+    assert_int_equal(life(url, &faulty.io, NULL), 24);
+    uint64_t calls = faulty.calls;
+    static const int errors[] = {-EIO, -ENOSPC, 0};
+    for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
+        for (uint64_t at = 1; at <= calls; at++) {
+            struct kit_dir data;
+            (void)snprintf(data.path, sizeof data.path, "%.250s", place->data);
+            kit_dir_remove(&data);
+            faulty_init(&faulty);
+            faulty.fail_at = at;
+            faulty.error = errors[e];
+            unsigned told = life(url, &faulty.io, NULL);
+            struct store *store = open_url(url, NULL); /* the restart */
+            for (unsigned i = 0; i < told; i++) {
+                assert_non_null(kit_load(store, i, &place->arena));
+            }
+            assert_int_equal(kit_close(store), OK);
+            assert_int_equal(kit_damages(place->data, NULL), 0);
+            arena_clear(&place->arena);
+        }
+    }
+    print_message("%llu calls\n", (unsigned long long)calls);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    struct place *place = *state;
+    struct faulty_mem faulty;
+    faulty_mem_init(&faulty);
+    assert_int_equal(life(place->url, &power_io_fast, &faulty.mem), 24);
+    uint64_t calls = faulty.calls;
+    for (uint64_t at = 1; at <= calls; at++) {
+        struct kit_dir data;
+        (void)snprintf(data.path, sizeof data.path, "%.250s", place->data);
+        kit_dir_remove(&data);
+        faulty_mem_init(&faulty);
+        faulty.fail_at = at;
+        unsigned told = life(place->url, &power_io_fast, &faulty.mem);
+        struct store *store = open_url(place->url, NULL);
+        for (unsigned i = 0; i < told; i++) {
+            assert_non_null(kit_load(store, i, &place->arena));
+        }
+        assert_int_equal(kit_close(store), OK);
+        arena_clear(&place->arena);
+    }
+    print_message("%llu allocations\n", (unsigned long long)calls);
+}
+
+struct flusher {
+    struct store *store;
+    _Atomic bool stop;
+    unsigned flushes;
+};
+
+static void *flusher_main(void *argument)
+{
+    struct flusher *flusher = argument;
+    struct err err = {0};
+    while (!flusher->stop) {
+        if (flusher->store->ops->flush(flusher->store, &err) != OK) {
+            abort();
+        }
+        flusher->flushes++;
+    }
+    return NULL;
+}
+
+/* Commits, loads and maintain on one thread, flushes on another, writing ahead on a third. */
+static void a_flush_overlaps_everything_else(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(url, sizeof url, "journal:%s?segment=256KiB&snapshot=128KiB", place->data);
+    struct flusher flusher = {.store = open_url(url, NULL)};
+    struct err err = {0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, flusher_main, &flusher), 0);
+    enum { COUNT = 4000 };
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct record record = kit_record(i, i + 1);
+        assert_int_equal(kit_put(flusher.store, &record, 0), OK);
+        assert_non_null(kit_load(flusher.store, i / 2, &place->arena));
+        assert_int_equal(flusher.store->ops->maintain(flusher.store, KIT_NOW, &err), OK);
+        arena_clear(&place->arena);
+        if (i % 500 == 0) {
+            struct seqs seqs = {.next = 1};
+            struct entry_range range = {0};
+            assert_int_equal(
+                flusher.store->ops->entries(flusher.store, &range, seq_visit, &seqs, &err), OK);
+            assert_int_equal(seqs.next, i + 2);
+        }
+    }
+    flusher.stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(kit_close(flusher.store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+    struct store *store = open_url(url, NULL);
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_non_null(kit_load(store, i, &place->arena));
+    }
+    assert_int_equal(kit_close(store), OK);
+}
+
+/* A body as large as they come, larger than a segment and the buffer. */
+static void the_largest_body_fits(void **state)
+{
+    struct place *place = *state;
+    size_t size = 16 << 20;
+    char *bytes = malloc(size);
+    assert_non_null(bytes);
+    memset(bytes, 'z', size);
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 3, &place->arena);
+    struct record record = kit_record(50, 51);
+    kit_put_flush(store, &record, 0);
+    struct record sealed = kit_sealed(&record, KIT_NOW + 86400000);
+    sealed.outcome.body = kit_body(slice_of(bytes, size));
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &sealed,
+        .version_expected = 1,
+        .outcome_body = slice_of(bytes, size)};
+    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    struct err err = {0};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    fill(store, 3, 3, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    store = open_url(place->url, NULL);
+    const struct record *found = kit_load(store, 50, &place->arena);
+    struct slice body;
+    assert_int_equal(store->ops->body(store, &found->outcome.body, &place->arena, &body, &err), OK);
+    assert_true(slice_equal(body, slice_of(bytes, size)));
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+    free(bytes);
+}
+
+static void the_disk_can_be_measured(void **state)
+{
+    struct place *place = *state;
+    struct journal_speed speed = {0};
+    struct err err = {0};
+    assert_int_equal(journal_measure(place->dir.path, NULL, NULL, &speed, &err), OK);
+    assert_true(speed.buffered_p50_ns > 0 && speed.buffered_p99_ns >= speed.buffered_p50_ns);
+    assert_int_equal(journal_measure("/nonexistent", NULL, NULL, &speed, &err), E_UNAVAILABLE);
+}
+
+#define ON(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON(every_flipped_bit_is_noticed),
+        ON(a_flipped_bit_of_the_identity_is_noticed),
+        ON(a_cut_file_is_noticed),
+        ON(a_torn_tail_is_cut_and_the_rest_stays),
+        ON(a_lost_sector_with_batches_behind_it_stops),
+        ON(a_vanished_last_batch_is_noticed),
+        ON(a_missing_segment_stops),
+        ON(a_corrupt_record_is_an_error_and_never_absent),
+        ON(a_second_process_is_told_who_has_it),
+        ON(must_exist_does_not_create),
+        ON(a_saved_index_is_never_needed),
+        ON(an_older_image_is_noticed_by_its_witness),
+        ON(old_segments_are_squeezed_and_removed),
+        ON(a_failed_flush_stops_everything),
+        ON(a_full_disk_refuses_and_goes_on_later),
+        ON(every_call_may_fail),
+        ON(every_allocation_may_fail),
+        ON(a_flush_overlaps_everything_else),
+        ON(the_largest_body_fits),
+        ON(the_disk_can_be_measured),
+    };
+    return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
+}
