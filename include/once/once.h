@@ -174,6 +174,8 @@ struct once_resolve {
     const char *reason; /* required: who looked where */
     const char *actor;
     const char *request_id;
+    uint64_t fence; /* of the attempt that was looked into: by now there may be another, and then
+                    nothing changes (ONCE_STALE_FENCE); 0: whichever there is */
 };
 
 /* What is remembered of an operation. */

@@ -238,7 +238,7 @@ static int run_on(struct cli *cli, struct bench *bench, const char *url)
     if (closed != ONCE_OK) {
         return cli_fail(&error);
     }
-    return print_result(cli, bench, cli_store_dir(url), pairs, seconds);
+    return print_result(cli, bench, cli_store_dir(cli, url), pairs, seconds);
 }
 
 static int check_options(struct cli *cli)

@@ -149,12 +149,17 @@ int cli_fail_err(const struct err *err)
     return cli_exit_of((int)err->status);
 }
 
-const char *cli_store_dir(const char *url)
+const char *cli_store_dir(struct cli *cli, const char *url)
 {
-    if (strncmp(url, "journal:", 8) == 0) {
-        return url + 8;
+    bool journal = strncmp(url, "journal:", 8) == 0;
+    const char *path = journal ? url + 8 : url;
+    size_t len = strcspn(path, "?"); /* options follow */
+    char *dir = arena_zalloc(&cli->arena, len + 1);
+    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
+        return NULL;
     }
-    return strchr(url, ':') == NULL ? url : NULL;
+    memcpy(dir, path, len);
+    return dir;
 }
 
 int cli_try_open(

@@ -98,8 +98,8 @@ int cli_try_open(const struct cli *cli, struct cli_open how, struct once **ret_o
     struct once_error *error) MUST_CHECK;
 /* For the commands that only look: beside a running writer, never creating anything. */
 int cli_open_to_look(const struct cli *cli, struct once **ret_once) MUST_CHECK;
-/* The directory of a journal's URL, or NULL when the store is none. */
-const char *cli_store_dir(const char *url);
+/* The directory of a journal's URL, in the arena; NULL when the store is no journal. */
+const char *cli_store_dir(struct cli *cli, const char *url);
 
 /* All of standard input, in the arena. 0, or an exit code with the message written. */
 int cli_read_stdin(struct cli *cli, size_t bytes_max, struct slice *ret_bytes) MUST_CHECK;

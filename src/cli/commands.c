@@ -324,6 +324,11 @@ static const struct option_def resolve_options[] = {
         .kind = OPTION_COUNT,
         .argument = "N",
         .help = "what duplicates exit with; 0 for executed and 1 for failed when not given"},
+    {.name = "fence",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .help = "the fence of the attempt that was looked into: if there was another one since, "
+                "nothing is settled"},
     {.name = "actor",
         .kind = OPTION_TEXT,
         .argument = "WHO",
@@ -337,7 +342,7 @@ static const struct option_def resolve_options[] = {
 static const struct exit_def resolve_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
-    {65, "no such operation, or it was settled differently before"},
+    {65, "no such operation, or it was settled differently, or another attempt began since"},
     EXIT_NO_STORE,
     {75, "it is still running"},
     EXIT_BAD_VARIABLE,

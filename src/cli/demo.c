@@ -169,8 +169,10 @@ static bool charge(struct demo *demo, const struct message *message,
     return false;
 }
 
-/* Nobody knows: look at the provider's ledger, and say what it says. */
-static void settle(struct demo *demo, const struct message *message, const char *operation_id)
+/* Nobody knows: look at the provider's ledger, and say what it says. The fence goes with it: while
+ * we looked, somebody may have settled it and begun another attempt, of which we know nothing. */
+static void settle(
+    struct demo *demo, const struct message *message, const struct once_operation *unknown)
 {
     struct once_error error;
     struct once_answer *answer = NULL;
@@ -178,7 +180,8 @@ static void settle(struct demo *demo, const struct message *message, const char 
     bool charged = provider_has_charged(&demo->provider, message->order);
     (void)snprintf(charge_id, sizeof charge_id, "ch_%u", message->order);
     struct once_resolve resolve = {
-        .operation_id = operation_id,
+        .operation_id = unknown->operation_id,
+        .fence = unknown->fence,
         .status = charged ? ONCE_EXECUTED : ONCE_STATUS_RELEASED,
         .effect_id = charged ? charge_id : NULL,
         .reason = charged ? "the provider's ledger has the charge"
@@ -210,7 +213,7 @@ static bool act_on(struct demo *demo, const struct message *message,
         atomic_fetch_add(&demo->tally.conflicts, 1);
         done = true;
         break;
-    case ONCE_HELD_UNKNOWN: settle(demo, message, answer->operation_id); break;
+    case ONCE_HELD_UNKNOWN: settle(demo, message, answer->operation); break;
     case ONCE_IN_PROGRESS:
         atomic_fetch_add(&demo->tally.waited, 1);
         cli_sleep_ms((int64_t)(10 + roll(dice) % 40));
@@ -272,7 +275,7 @@ static void *client_main(void *context)
 /* ---- the show ---------------------------------------------------------------------------- */
 
 /* Every order twice, every tenth a third time with another amount, shuffled over a short distance
- * so that duplicates meet. */
+ * so that duplicates meet. Whichever amount of an order comes first is the one. */
 static bool write_messages(struct demo *demo)
 {
     uint64_t dice = demo->seed;
@@ -293,12 +296,8 @@ static bool write_messages(struct demo *demo)
     for (size_t i = 0; i + 1 < count; i++) {
         size_t other = i + roll(&dice) % (count - i < 16 ? count - i : 16);
         struct message held = demo->messages[i];
-        /* The first message of an order must not be the one with the other amount. */
-        bool first = demo->messages[other].amount == 100 + demo->messages[other].order % 900;
-        if (first && held.amount == 100 + held.order % 900) {
-            demo->messages[i] = demo->messages[other];
-            demo->messages[other] = held;
-        }
+        demo->messages[i] = demo->messages[other];
+        demo->messages[other] = held;
     }
     demo->message_count = count;
     return true;
@@ -455,6 +454,8 @@ int cmd_demo(struct cli *cli)
         demo->seed = cli_count(cli, "seed");
     } else if (rand_bytes(&demo->seed, sizeof demo->seed, &err) != OK) {
         return cli_fail_err(&err);
+    } else {
+        demo->seed >>= 32; /* short enough to type, and to be a JSON number */
     }
     if (demo->provider.charges == NULL || !write_messages(demo)) {
         cli_say("out of memory");

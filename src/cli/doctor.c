@@ -290,13 +290,8 @@ static void check_all(struct doctor *doctor)
 
 int cmd_doctor(struct cli *cli)
 {
-    char dir[PATH_MAX];
     struct doctor doctor = {.cli = cli, .url = cli_text(cli, "store")};
-    const char *from = cli_store_dir(doctor.url);
-    if (from != NULL) {
-        (void)snprintf(dir, sizeof dir, "%.*s", (int)strcspn(from, "?"), from);
-        doctor.dir = dir;
-    }
+    doctor.dir = cli_store_dir(cli, doctor.url);
     buf_init(&doctor.bytes, &mem_libc, 1 << 20);
     doctor.json.out = &doctor.bytes;
     jsonw_open(&doctor.json, NULL, '[');

@@ -208,6 +208,7 @@ static const struct {
     {"N3", "it was found not to have been executed already"},
     {"N4", "its holder is still alive, so nothing changes"},
     {"N5", "somebody looked and settled it"},
+    {"N6", "there was another attempt since somebody looked, so nothing changes"},
     {"J1", "there is no such operation any more"},
     {"J2", "the lease ran out without a word, so nobody knows what became of it"},
     {"J3", "there was nothing to do"},

@@ -55,6 +55,11 @@ static int report(struct cli *cli, const struct once_answer *answer)
         cli_say("there is no operation '%s'", id);
         return CLI_DATA;
     }
+    if (answer->decision == ONCE_STALE_FENCE) {
+        cli_say("%s has had another attempt since; nothing changed", id);
+        cli_hint("look again: once why %s", id);
+        return CLI_DATA;
+    }
     cli_say("%s was settled differently before; nothing changed", id);
     cli_hint("once why %s", id);
     return CLI_DATA;
@@ -71,6 +76,7 @@ static int resolve(struct cli *cli, struct once *once, struct capture *capture, 
     }
     struct once_resolve request = {
         .operation_id = cli->operands[0],
+        .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
         .status = status,
         .effect_id = cli_text(cli, "effect-id"),
         .reason = cli_text(cli, "reason"),

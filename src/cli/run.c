@@ -120,41 +120,56 @@ static bool settle(struct run *run, const struct settlement *settlement)
     }
     (void)cli_fail(&error);
     cli_say("the end of the command was not recorded; %s will be unknown", run->grant.operation_id);
-    run_hint_unknown(run, run->grant.operation_id);
+    run_hint_unknown(run, run->grant.operation_id, run->grant.fence);
     return false;
 }
 
 /* ---- run --------------------------------------------------------------------------------- */
 
-/* Our environment and what the command may want to tell its provider. */
+enum { TOLD = 4, TOLD_BYTES_MAX = 320 }; /* facts for the command; a key has at most 255 bytes */
+
+static const char *const told_names[TOLD] = {
+    "ONCE_OPERATION_ID", "ONCE_FENCE", "ONCE_ATTEMPT", "ONCE_IDEMPOTENCY_KEY"};
+
+/* Inherited from a once run around us: theirs, not ours. */
+static bool is_told(const char *variable)
+{
+    for (size_t i = 0; i < TOLD; i++) {
+        size_t len = strlen(told_names[i]);
+        if (strncmp(variable, told_names[i], len) == 0 && variable[len] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Our environment and what the command may want to tell its provider. NULL: out of memory. */
 static char **child_environment(struct run *run)
 {
     struct arena *arena = &run->cli->arena;
+    const struct grant *grant = &run->grant;
     size_t count = 0;
     while (environ[count] != NULL) {
         count++;
     }
-    char **list = arena_zalloc(arena, (count + 5) * sizeof *list);
-    char *texts = arena_alloc(arena, 1024);
-    if (list == NULL || texts == NULL) {
+    char **list = arena_zalloc(arena, (count + TOLD + 1) * sizeof *list);
+    char(*told)[TOLD_BYTES_MAX] = arena_alloc(arena, TOLD * sizeof *told);
+    if (list == NULL || told == NULL) {
         return NULL;
     }
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        bool ours = strncmp(environ[i], "ONCE_OPERATION_ID=", 18) == 0 ||
-                    strncmp(environ[i], "ONCE_FENCE=", 11) == 0 ||
-                    strncmp(environ[i], "ONCE_ATTEMPT=", 13) == 0 ||
-                    strncmp(environ[i], "ONCE_IDEMPOTENCY_KEY=", 21) == 0;
-        if (!ours) {
+        if (!is_told(environ[i])) {
             list[used++] = environ[i];
         }
     }
-    (void)snprintf(texts, 128, "ONCE_OPERATION_ID=%s", run->grant.operation_id);
-    (void)snprintf(texts + 128, 128, "ONCE_FENCE=%llu", (unsigned long long)run->grant.fence);
-    (void)snprintf(texts + 256, 128, "ONCE_ATTEMPT=%u", run->grant.attempt);
-    (void)snprintf(texts + 384, 640, "ONCE_IDEMPOTENCY_KEY=%s", run->key);
-    for (size_t i = 0; i < 4; i++) {
-        list[used++] = texts + 128 * i;
+    (void)snprintf(told[0], TOLD_BYTES_MAX, "%s=%s", told_names[0], grant->operation_id);
+    (void)snprintf(
+        told[1], TOLD_BYTES_MAX, "%s=%llu", told_names[1], (unsigned long long)grant->fence);
+    (void)snprintf(told[2], TOLD_BYTES_MAX, "%s=%u", told_names[2], grant->attempt);
+    (void)snprintf(told[3], TOLD_BYTES_MAX, "%s=%s", told_names[3], run->key);
+    for (size_t i = 0; i < TOLD; i++) {
+        list[used++] = told[i];
     }
     return list;
 }
@@ -199,7 +214,7 @@ static struct run_end record_end(struct run *run, int wait_status)
     struct run_end end = {.status = ONCE_STATUS_UNKNOWN, .code = 128 + number};
     end.recorded = settle(run, &(struct settlement){.how = SETTLE_UNKNOWN, .reason = reason});
     cli_say("%s: whether it took effect is not known", reason);
-    run_hint_unknown(run, run->grant.operation_id);
+    run_hint_unknown(run, run->grant.operation_id, run->grant.fence);
     return end;
 }
 

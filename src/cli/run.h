@@ -59,6 +59,6 @@ int run_report_replay(struct run *run, const struct run_answer *answer);
 int run_report_refusal(struct run *run, const struct run_answer *answer);
 int run_report_end(struct run *run, struct child *child, const struct run_end *end);
 /* Hints for an operation that is unknown. */
-void run_hint_unknown(const struct run *run, const char *operation_id);
+void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence);
 
 #endif

@@ -22,14 +22,15 @@ static const char *store_option(const struct run *run, char *ret_text, size_t si
     return ret_text;
 }
 
-void run_hint_unknown(const struct run *run, const char *operation_id)
+void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence)
 {
     char store[512];
     store_option(run, store, sizeof store);
     cli_hint("look:    once show %s%s", operation_id, store);
     cli_hint("         once why %s%s", operation_id, store);
-    cli_hint("settle:  once resolve %s%s --status executed|failed|not_executed --reason TEXT",
-        operation_id, store);
+    cli_hint("settle:  once resolve %s --fence %llu%s --status executed|failed|not_executed "
+             "--reason TEXT",
+        operation_id, (unsigned long long)fence, store);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------- */
@@ -193,7 +194,7 @@ static int refuse_unknown(struct run *run, const struct run_answer *answer)
     if (answer->reason.len > 0) {
         cli_say("  reason: %.*s", SLICE_ARGS(answer->reason));
     }
-    run_hint_unknown(run, answer->operation_id);
+    run_hint_unknown(run, answer->operation_id, answer->fence);
     return CLI_AGAIN;
 }
 

@@ -278,6 +278,7 @@ static enum status take_resolve(
         return err_set(err, E_INVALID, "what was not executed has neither effect_id nor outcome");
     }
     request->status = (enum record_status)resolve->status;
+    request->fence = resolve->fence;
     enum status status = take_operation_id(call, resolve->operation_id, err);
     status = status == OK ? take_effect_id(call, resolve->effect_id, err) : status;
     status = status == OK ? take_reason(call, resolve->reason, err) : status;

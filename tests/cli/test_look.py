@@ -264,7 +264,7 @@ def test_demo_charges_everything_once_and_leaves_a_journal(once, tmp_path):
     document = json.loads(done.text)
     assert document["double_charges"] == 0 and document["not_charged"] == 0
     assert document["effects"] == document["orders"] == 60
-    assert document["duplicates_replayed"] > 0 and document["conflicts"] == 6
+    assert document["duplicates_replayed"] > 0 and document["conflicts"] >= 6
     assert document["unknowns_settled"] > 0 and document["clients_crashed"] > 0
     assert document["store"].startswith(f"journal:{tmp_path}/once-demo-")
     assert len(json.loads(once("ls", "--json", "--store", document["store"]).text)) == 60

@@ -39,8 +39,9 @@ def test_the_next_call_is_75_and_says_how_to_look_and_settle(once, tmp_path, kil
     assert f"once: unknown: whether 'a' took effect is not known (operation {killed}, attempt 1" \
         in done.message
     for line in (f"hint: look:    once show {killed}", f"hint:          once why {killed}",
-            f"hint: settle:  once resolve {killed} --status executed|failed|not_executed"):
+            f"hint: settle:  once resolve {killed} --fence "):
         assert line in done.message
+    assert "--status executed|failed|not_executed --reason TEXT" in done.message
     assert runs(tmp_path) == ["ran"]
     document = json.loads(once.run("a", *COMMAND, options=[*LEASE, "--json"]).text)
     assert (document["decision"], document["operation_id"]) == ("held_unknown", killed)
@@ -97,6 +98,28 @@ def test_settling_what_is_not_there(once):
         "--reason", "r")
     assert done.code == 65, done
     assert once("resolve", "nonsense", "--status", "failed", "--reason", "r").code == 64
+
+
+def test_a_resolve_that_names_an_older_attempt_changes_nothing(once, tmp_path, killed):
+    fence = json.loads(once("show", killed, "--json").text)["fence"]
+    kill = ["--on-unknown", "takeover"]
+    (tmp_path / "go").unlink()
+    second = once.start("run", "-k", "a", *LEASE, *kill, "--", *COMMAND)
+    until = time.monotonic() + 30
+    while len(runs(tmp_path)) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(second.pid, signal.SIGKILL)
+    second.wait(timeout=TIMEOUT_S)
+    (tmp_path / "go").touch()
+    second.communicate(timeout=TIMEOUT_S)
+    time.sleep(0.6)
+    words = ["resolve", killed, "--status", "not_executed", "--reason", "looked at the first"]
+    done = once(*words, "--fence", str(fence))
+    assert done.code == 65 and "another attempt" in done.message, done
+    newest = json.loads(once("show", killed, "--json").text)["fence"]
+    assert newest > fence
+    assert once(*words, "--fence", str(newest)).code == 0
 
 
 def test_resolve_as_json(once, killed):

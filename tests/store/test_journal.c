@@ -400,6 +400,38 @@ static void a_saved_index_is_never_needed(void **state)
     }
 }
 
+/* A touch in a batch that is open while the index is copied is in the copy, and not counted again. */
+static void a_saved_index_does_not_count_twice(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=1MiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 20, &place->arena);
+    struct record record = kit_record(3, 4);
+    struct change touch = {.kind = CHANGE_TOUCH, .record = &record, .version_expected = 1};
+    struct commit commit = {.changes = &touch, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        if (i == 2) { /* not saved before the journal is flushed that far */
+            char command[500];
+            (void)snprintf(command, sizeof command, "ls '%s'/index-* 2>/dev/null", place->data);
+            assert_int_not_equal(system(command), 0);
+            assert_int_equal(store->ops->flush(store, &err), OK);
+        }
+    }
+    assert_int_equal(kit_close(store), OK);
+    char command[500];
+    (void)snprintf(command, sizeof command, "ls '%s'/index-* >/dev/null", place->data);
+    assert_int_equal(system(command), 0);
+    store = open_url(url, NULL);
+    assert_int_equal(kit_load(store, 3, &place->arena)->duplicates, 1);
+    assert_int_equal(kit_close(store), OK);
+}
+
 static void an_older_image_is_noticed_by_its_witness(void **state)
 {
     struct place *place = *state;
@@ -786,6 +818,7 @@ int main(void)
         ON(a_second_process_is_told_who_has_it),
         ON(must_exist_does_not_create),
         ON(a_saved_index_is_never_needed),
+        ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
         ON(a_failed_flush_stops_everything),

@@ -87,6 +87,28 @@ static enum status file_read(struct journal *journal, struct segment *segment, u
     return OK;
 }
 
+/* What a reader without the lock finds wrong may be a segment that the writer squeezed since. */
+static enum status frame_wrong(struct journal *journal, struct segment *segment, uint64_t place,
+    const char *wrong, struct err *err)
+{
+    if (journal->read_only) {
+        struct cursor cursor;
+        struct segment_header header = {.squeezed = false};
+        int fd = -1;
+        segment_forget_fd(journal, segment);
+        enum status status = segment_fd(journal, segment, &fd, err);
+        cursor_init(&cursor, journal->io, journal->mem, fd);
+        const char *unreadable = status == OK ? cursor_start(&cursor, &header) : "gone";
+        cursor_release(&cursor);
+        if (status != OK || (unreadable == NULL && header.squeezed && !segment->squeezed)) {
+            return err_set(err, E_UNAVAILABLE,
+                "segment %" PRIu64 " was squeezed since the store was opened; open it again",
+                segment->number);
+        }
+    }
+    return place_corrupt(place, wrong, err);
+}
+
 /* The checked frame at a place, copied into the arena. */
 static enum status frame_read(struct journal *journal, uint64_t place, struct arena *arena,
     struct frame *ret_frame, struct err *err)
@@ -108,7 +130,7 @@ static enum status frame_read(struct journal *journal, uint64_t place, struct ar
         return status;
     }
     const char *wrong = frame_decode(bytes, segment->seed, place_offset(place), ret_frame);
-    return wrong == NULL ? OK : place_corrupt(place, wrong, err);
+    return wrong == NULL ? OK : frame_wrong(journal, segment, place, wrong, err);
 }
 
 enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
