@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "evidence/verify.h"
 #include "sim.h"
 #include "store/journal/journal.h"
 
@@ -69,6 +70,23 @@ static bool rot_some(struct sim *sim, struct rot *ret_rot)
     return false;
 }
 
+/* What `once verify --redecide` says of the journal: how much damage there is. */
+static uint64_t verified(struct sim *sim, char ret_what[VERIFY_WHAT_BYTES_MAX])
+{
+    struct verify_result *result = mem_zalloc(&mem_libc, 1, sizeof *result);
+    struct err err = {0};
+    const struct verify_options options = {
+        .url = sim->path, .redecide = true, .io = &sim->shaky.io};
+    ASSERT(result != NULL);
+    if (verify_run(&options, result, &err) != OK) {
+        sim_violate(sim, "P10: the journal cannot be verified: %s", err.text);
+    }
+    uint64_t damage = result->damage_count;
+    (void)snprintf(ret_what, VERIFY_WHAT_BYTES_MAX, "%s", result->damages[0].what);
+    mem_free(&mem_libc, result);
+    return damage;
+}
+
 /* P11: what is damaged is an error, and never just absent or cut off. */
 static void rot_round(struct sim *sim)
 {
@@ -76,8 +94,12 @@ static void rot_round(struct sim *sim)
     struct store *inner;
     struct rot rot;
     const struct store_options options = {.io = &sim->shaky.io};
+    char what[VERIFY_WHAT_BYTES_MAX];
     if (!rot_some(sim, &rot)) {
         return;
+    }
+    if (verified(sim, what) == 0) {
+        sim_violate(sim, "P10: verify did not find a flipped bit at %" PRIu64, rot.offset);
     }
     enum status status = journal_open(sim->path, &options, &inner, &err);
     if (status == OK) {
@@ -97,7 +119,11 @@ static void rot_round(struct sim *sim)
 
 void rot_check(struct sim *sim)
 {
+    char what[VERIFY_WHAT_BYTES_MAX];
     (void)shaky_revive(&sim->shaky, &sim->prng, false);
+    if (verified(sim, what) > 0) {
+        sim_violate(sim, "P10: verify found damage where there is none: %s", what);
+    }
     for (int i = 0; i < ROT_ROUNDS && sim->violation[0] == '\0'; i++) {
         rot_round(sim);
     }
