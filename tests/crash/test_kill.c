@@ -26,7 +26,7 @@ enum {
     KILLS = 320,
     KILLS_LONG = 5000,
     KILLS_ON_ONE = 40,   /* on one directory, before the next one is begun */
-    CREATION_KILLS = 40, /* of a process that makes a directory */
+    CREATION_KILLS = 25, /* of a process that makes a directory */
     CONTROL_KILLS = 60,  /* a planted mistake must be found in so many */
     REDECIDE_EVERY = 20, /* kills between two checks that make every decision again */
     WAIT_MS_MAX = 60000, /* for a phase: a loaded machine is slow, a hang is a failure */
