@@ -39,6 +39,15 @@ double bench_number(int argc, char **argv, const char *name, double otherwise)
     return value;
 }
 
+size_t bench_rounds(int argc, char **argv, size_t otherwise)
+{
+    double rounds = bench_number(argc, argv, "rounds", (double)otherwise);
+    if (rounds < 1 || rounds > BENCH_ROUNDS_MAX) {
+        bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
+    }
+    return (size_t)rounds;
+}
+
 void bench_fail(const char *format, ...)
 {
     va_list args;

@@ -15,7 +15,7 @@
 #include "base/err.h"
 
 enum {
-    BENCH_ROUNDS_MAX = 101, /* more than anybody waits for */
+    BENCH_ROUNDS_MAX = 1001, /* more than anybody waits for */
     BENCH_PATH_MAX = 4096,
 };
 
@@ -24,6 +24,8 @@ enum {
 /* The value of name=value, or otherwise when it was not given. */
 const char *bench_text(int argc, char **argv, const char *name, const char *otherwise);
 double bench_number(int argc, char **argv, const char *name, double otherwise);
+/* rounds=N, between 1 and BENCH_ROUNDS_MAX. */
+size_t bench_rounds(int argc, char **argv, size_t otherwise);
 
 /* End the program unless the status is OK. */
 void bench_must(enum status status, const struct err *err, const char *what);

@@ -197,11 +197,8 @@ int main(int argc, char **argv)
     bench.dir = bench_text(argc, argv, "dir", ".");
     bench.options = bench_text(argc, argv, "options", "");
     bench.seconds = bench_number(argc, argv, "seconds", 0.5);
-    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 15);
+    bench.rounds = bench_rounds(argc, argv, 15);
     size_t only = (size_t)bench_number(argc, argv, "in_flight", 0);
-    if (bench.rounds < 1 || bench.rounds > BENCH_ROUNDS_MAX) {
-        bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
-    }
     bench.bytes = mem_alloc(&mem_libc, WRITE_BYTES_MAX);
     if (bench.bytes == NULL) {
         bench_fail("out of memory");

@@ -5,7 +5,7 @@
  * because loading is not what is measured. Everything that measures memory or start runs in a child
  * process of its own, so that nothing of the load is left in it.
  *
- * bench_keys dir=PATH [keys=10000000] [few=100000] [seconds=1] [rounds=5]
+ * bench_keys dir=PATH [keys=10000000] [few=100000] [seconds=0.3] [starts=3] [rounds=9]
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -15,11 +15,12 @@
 #include "load.h"
 
 enum {
-    COMMIT_RECORDS = 1024, /* as many as the engine would */
-    FLUSH_COMMITS = 8,     /* between two flushes while loading */
-    OPERATIONS_MAX = 600000,
+    COMMIT_RECORDS = 1024,    /* as many as the engine would */
+    FLUSH_COMMITS = 8,        /* between two flushes while loading */
+    BEGINS_A_SECOND = 600000, /* prepared; a run ends early when they are used up */
     IN_FLIGHT = 512,
     TEXT_BYTES = 32,
+    STARTS_MAX = 16,
 };
 
 #define NUMBER_FRESH (UINT64_C(1) << 40) /* measured begins are on keys from here on */
@@ -36,6 +37,7 @@ struct bench {
     uint64_t keys_few;
     double seconds;
     size_t rounds;
+    size_t starts;   /* rounds of these */
     uint64_t number; /* of the next fresh key */
 };
 
@@ -48,6 +50,14 @@ static struct store *open_store(const char *path)
     (void)snprintf(url, sizeof url, "journal:%s/store", path);
     bench_must(store_open(url, &options, &store, &err), &err, url);
     return store;
+}
+
+static struct engine *open_engine(const char *path)
+{
+    struct err err = {0};
+    struct engine *engine = NULL;
+    bench_must(engine_new(open_store(path), NULL, &engine, &err), &err, "engine");
+    return engine;
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
@@ -129,6 +139,7 @@ static void load_keys(const char *path, uint64_t keys)
 
 struct start {
     double seconds; /* until the first begin was answered */
+    double cpu_s;   /* of that, of all threads */
     double bytes;   /* resident, more than before */
     uint64_t keys;  /* live */
 };
@@ -147,14 +158,14 @@ static void begin_one(struct engine *engine, uint64_t number)
 static struct start start_once(const char *path, uint64_t number, bool crash)
 {
     struct err err = {0};
-    struct engine *engine = NULL;
     struct engine_stats stats;
     uint64_t resident = bench_resident_bytes();
+    double cpu = bench_cpu_s();
     uint64_t started = clock_nanos();
-    struct store *store = open_store(path);
-    bench_must(engine_new(store, NULL, &engine, &err), &err, "engine");
+    struct engine *engine = open_engine(path);
     begin_one(engine, number);
     struct start start = {.seconds = (double)(clock_nanos() - started) / 1e9};
+    start.cpu_s = bench_cpu_s() - cpu;
     start.bytes = (double)(bench_resident_bytes() - resident);
     engine_stats(engine, &stats);
     start.keys = stats.head.records;
@@ -192,14 +203,16 @@ static struct start in_child(const struct bench *bench, uint64_t number, bool lo
 
 static void measure_start(struct bench *bench)
 {
-    double seconds[BENCH_ROUNDS_MAX], crashed[BENCH_ROUNDS_MAX], bytes[BENCH_ROUNDS_MAX];
+    double seconds[STARTS_MAX], crashed[STARTS_MAX], bytes[STARTS_MAX];
+    double cpu[STARTS_MAX];
     char what[128], detail[128];
     uint64_t keys = 0;
-    for (size_t i = 0; i < bench->rounds; i++) {
-        bench_progress("start, round %zu of %zu", i + 1, bench->rounds);
+    for (size_t i = 0; i < bench->starts; i++) {
+        bench_progress("start, round %zu of %zu", i + 1, bench->starts);
         /* This one ends without closing, so the next finds what a crash leaves. */
         struct start start = in_child(bench, bench->number++, false, true);
         seconds[i] = start.seconds;
+        cpu[i] = start.cpu_s;
         bytes[i] = start.bytes / (double)start.keys;
         keys = start.keys;
         crashed[i] = in_child(bench, bench->number++, false, false).seconds;
@@ -211,17 +224,17 @@ static void measure_start(struct bench *bench)
         what, sizeof what, "resident memory a live key, %.4g M keys", (double)keys / 1e6);
     bench_report(&(struct bench_row){.id = "B8",
         .what = what,
-        .figure = bench_median(bytes, bench->rounds),
+        .figure = bench_median(bytes, bench->starts),
         .unit = "bytes",
         .better = BENCH_AT_MOST,
         .bar = BAR_BYTES});
     (void)snprintf(
         what, sizeof what, "start to first begin answered, %.4g M keys", (double)keys / 1e6);
-    (void)snprintf(
-        detail, sizeof detail, "\"after_crash_s\":%.3f", bench_median(crashed, bench->rounds));
+    (void)snprintf(detail, sizeof detail, "\"after_crash_s\":%.3f,\"cpu_s\":%.3f",
+        bench_median(crashed, bench->starts), bench_median(cpu, bench->starts));
     bench_report(&(struct bench_row){.id = "B9",
         .what = what,
-        .figure = bench_median(seconds, bench->rounds),
+        .figure = bench_median(seconds, bench->starts),
         .unit = "s",
         .better = BENCH_AT_MOST,
         .bar = BAR_START,
@@ -230,19 +243,11 @@ static void measure_start(struct bench *bench)
 
 /* ---- speed --------------------------------------------------------------------------------- */
 
-static double begins_a_second(struct bench *bench, struct load *load, const char *path)
+static double begins_a_second(struct bench *bench, struct load *load, struct engine *engine)
 {
-    struct err err = {0};
-    struct engine *engine = NULL;
-    struct store *store = open_store(path);
-    bench_must(engine_new(store, NULL, &engine, &err), &err, "engine");
-    load_prepare(load, bench->number, OPERATIONS_MAX / 10);
-    (void)load_run(load, engine, bench->seconds / 4); /* warm up */
-    bench->number += load->next;
-    load_prepare(load, bench->number, OPERATIONS_MAX);
+    load_prepare(load, bench->number, (size_t)(bench->seconds * BEGINS_A_SECOND));
     struct load_result result = load_run(load, engine, bench->seconds);
     bench->number += load->next;
-    bench_must(engine_free(engine, &err), &err, "close");
     return (double)result.calls / result.seconds;
 }
 
@@ -250,18 +255,24 @@ static void measure_speed(struct bench *bench, const char *dir)
 {
     double many[BENCH_ROUNDS_MAX], few[BENCH_ROUNDS_MAX], ratios[BENCH_ROUNDS_MAX];
     char what[128], compared[128];
+    struct err err = {0};
     struct load load;
-    load_init(&load, IN_FLIGHT, false, OPERATIONS_MAX);
+    load_init(&load, IN_FLIGHT, false, (size_t)(bench->seconds * BEGINS_A_SECOND));
+    struct engine *engine = open_engine(bench->many);
     for (size_t i = 0; i < bench->rounds; i++) {
         bench_progress("begins, round %zu of %zu", i + 1, bench->rounds);
         /* Made again each time: the begins measured would make many of few. */
         bench_dir_make(bench->few, dir, "few");
         load_keys(bench->few, bench->keys_few);
-        few[i] = begins_a_second(bench, &load, bench->few);
-        many[i] = begins_a_second(bench, &load, bench->many);
+        struct engine *engine_few = open_engine(bench->few);
+        (void)begins_a_second(bench, &load, engine_few); /* warm up */
+        few[i] = begins_a_second(bench, &load, engine_few);
+        many[i] = begins_a_second(bench, &load, engine);
         ratios[i] = many[i] / few[i];
+        bench_must(engine_free(engine_few, &err), &err, "close");
         bench_dir_remove(bench->few);
     }
+    bench_must(engine_free(engine, &err), &err, "close");
     load_release(&load);
     (void)snprintf(what, sizeof what, "begins in-process, %d in flight, %.4g M live keys",
         IN_FLIGHT, (double)bench->keys / 1e6);
@@ -284,12 +295,13 @@ int main(int argc, char **argv)
     const char *dir = bench_text(argc, argv, "dir", ".");
     bench.keys = (uint64_t)bench_number(argc, argv, "keys", 1e7);
     bench.keys_few = (uint64_t)bench_number(argc, argv, "few", 1e5);
-    bench.seconds = bench_number(argc, argv, "seconds", 1);
-    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 5);
-    bench.number = NUMBER_FRESH;
-    if (bench.rounds < 1 || bench.rounds > BENCH_ROUNDS_MAX) {
-        bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
+    bench.seconds = bench_number(argc, argv, "seconds", 0.3);
+    bench.rounds = bench_rounds(argc, argv, 9);
+    bench.starts = (size_t)bench_number(argc, argv, "starts", 3);
+    if (bench.starts < 1 || bench.starts > STARTS_MAX) {
+        bench_fail("starts is between 1 and %d", STARTS_MAX);
     }
+    bench.number = NUMBER_FRESH;
     bench_dir_make(bench.many, dir, "many");
     (void)in_child(&bench, 0, true, false);
     measure_start(&bench);

@@ -255,11 +255,8 @@ int main(int argc, char **argv)
     static struct bench bench;
     struct err err = {0};
     bench.seconds = bench_number(argc, argv, "seconds", 0.7);
-    bench.rounds = (size_t)bench_number(argc, argv, "rounds", 3);
+    bench.rounds = bench_rounds(argc, argv, 3);
     bench.batch_only = (size_t)bench_number(argc, argv, "batch", 0);
-    if (bench.rounds < 1 || bench.rounds > BENCH_ROUNDS_MAX) {
-        bench_fail("rounds is between 1 and %d", BENCH_ROUNDS_MAX);
-    }
     bench.pool = adapter_alloc(POOL_BYTES);
     bench_must(rand_bytes(bench.pool, POOL_BYTES, &err), &err, "random bytes");
     add_places(&bench);

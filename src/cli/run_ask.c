@@ -1,11 +1,14 @@
 /* What is compared, the begin, and waiting for somebody else's run. */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/text.h"
+#include "cli/holder.h"
 #include "cli/out.h"
 #include "cli/run.h"
 
@@ -124,6 +127,36 @@ static int copy_answer(
     return CLI_OK;
 }
 
+/* Ask once; and when it is in progress in a process that is gone, say so for it and ask again. The
+ * command may still be running without us, which is why this makes it unknown and not free (P5). */
+static int ask_store(struct run *run, struct once *once, const struct once_begin *request,
+    struct once_answer **ret_answer, struct once_error *error)
+{
+    char reason[128];
+    int64_t pid = 0;
+    struct once_answer *answer = NULL;
+    int result = once_begin(once, request, &answer, error);
+    const struct once_operation *operation = result == ONCE_OK ? answer->operation : NULL;
+    /* The trace is that of the first attempt, so a later one's holder is not known. */
+    if (operation == NULL || answer->decision != ONCE_IN_PROGRESS || operation->attempt != 1 ||
+        !holder_gone(operation->trace, &pid)) {
+        *ret_answer = answer;
+        return result;
+    }
+    (void)snprintf(
+        reason, sizeof reason, "the process that ran it, pid %lld, is gone", (long long)pid);
+    struct once_hold hold = {.operation_id = operation->operation_id,
+        .fence = operation->fence,
+        .reason = reason,
+        .request_id = cli_text(run->cli, "request-id")};
+    result = once_unknown(once, &hold, NULL, error);
+    once_answer_free(once, answer);
+    /* ONCE_E_STALE: it was settled in this very moment; asking again shows how. */
+    return result == ONCE_OK || result == ONCE_E_STALE
+               ? once_begin(once, request, ret_answer, error)
+               : result;
+}
+
 static int begin(struct run *run, struct run_answer *ret_answer)
 {
     struct cli *cli = run->cli;
@@ -135,6 +168,10 @@ static int begin(struct run *run, struct run_answer *ret_answer)
         (void)cli_fail(&error);
         return error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
     }
+    struct buf holder;
+    buf_init(&holder, &mem_libc, LIMIT_TRACE_BYTES_MAX);
+    holder_put(&holder);
+    buf_char(&holder, '\0');
     struct once_begin request = {
         .scope = run->scope,
         .key = run->key,
@@ -146,9 +183,10 @@ static int begin(struct run *run, struct run_answer *ret_answer)
             strcmp(cli_text(cli, "on-unknown"), "takeover") == 0 ? ONCE_TAKEOVER : ONCE_HOLD,
         .retry_failed = cli_flag(cli, "retry-failed"),
         .request_id = cli_text(cli, "request-id"),
+        .trace = buf_status(&holder) == OK && holder.len > 1 ? holder.data : NULL,
     };
     int code = CLI_OK;
-    if (once_begin(once, &request, &answer, &error) != ONCE_OK) {
+    if (ask_store(run, once, &request, &answer, &error) != ONCE_OK) {
         (void)cli_fail(&error);
         code = error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
     } else {
@@ -156,6 +194,7 @@ static int begin(struct run *run, struct run_answer *ret_answer)
         once_answer_free(once, answer);
     }
     (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    buf_release(&holder);
     return code;
 }
 
@@ -169,9 +208,11 @@ static bool moved_on(struct run *run, const struct run_answer *answer)
         return false; /* not now */
     }
     bool moved = false;
+    int64_t pid = 0;
     if (once_get(once, answer->operation_id, &operation, NULL) == ONCE_OK) {
         moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
-                operation->lease_expires_ms <= cli_now_ms();
+                operation->lease_expires_ms <= cli_now_ms() ||
+                (operation->attempt == 1 && holder_gone(operation->trace, &pid));
         once_operation_free(once, operation);
     }
     (void)once_close(once, NULL); /* only looked */

@@ -84,8 +84,8 @@ static void put_str(struct buf *out, const char *name, const char *text)
     buf_char(out, '"');
 }
 
-/* Beyond 2^53 a JSON number is not the same to everybody, and RFC 8785 would change it: a holder can
- * show any 64-bit fence, so that such a one is written as text (RFC 7493 section 2.2). */
+/* Beyond 2^53 a JSON number is not the same to everybody, and RFC 8785 would change it. A holder
+ * can show any 64-bit fence, so such a number is written as text (RFC 7493 section 2.2). */
 static void put_u64(struct buf *out, const char *name, uint64_t value)
 {
     const char *quote = value > UINT64_C(1) << 53 ? "\"" : "";

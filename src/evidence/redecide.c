@@ -398,8 +398,8 @@ static enum status compare_record(
     return OK;
 }
 
-/* After an expired record the version goes on or starts anew, as the store had swept it or not: then
- * it does not follow from the entries, and is taken from the record stored, or is 0 for not known. */
+/* After an expired record the version goes on or starts anew, as the store had swept it or not.
+ * Then it does not follow from the entries: it is taken from the record stored, or 0: not known. */
 static bool version_follows(const struct record *found, const struct record *next)
 {
     return found != NULL && found->version != 0 &&
@@ -525,9 +525,9 @@ static enum status check_fence(
 }
 
 /*
- * Entries are missing on which this decision may rest. A new operation does not rest on them but for
- * there having been none before; and where nothing is known, deciding without a record may well
- * come out the same.
+ * Entries are missing on which this decision may rest. A new operation rests on them only in that
+ * there was none before; and where nothing is known, deciding without a record may well come out
+ * the same.
  */
 static enum status decide_unsure(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, const struct redecide_record *known, struct err *err)

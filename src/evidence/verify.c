@@ -138,50 +138,18 @@ static void anchor(struct verify *verify, const struct mark *mark)
     }
 }
 
-static void check_mark(struct verify *verify, const struct journal_walk *walk)
-{
-    const struct mark *mark = &walk->header->mark;
-    struct spot spot = spot_of(walk);
-    if (mark->seq != verify->seq || !digest_equal(&mark->hash, &verify->hash)) {
-        damage(verify, &spot,
-            "the segment continues behind entry %llu, and the one before it ends with entry %llu",
-            (unsigned long long)mark->seq, (unsigned long long)verify->seq);
-        verify->lost = true;
-    } else if (mark->batch != verify->batch + 1) {
-        damage(verify, &spot, "the segment begins with batch %llu, not %llu",
-            (unsigned long long)mark->batch, (unsigned long long)verify->batch + 1);
-        verify->lost = true;
-    } else if (mark->fence < verify->batch_fence || mark->moment.time_ms < verify->time_ms) {
-        damage(verify, &spot, "the segment's header goes back in fences or time");
-    }
-}
-
+/* That it follows the segment before it and belongs to this journal is checked by the walk. */
 static void on_segment(struct verify *verify, const struct journal_walk *walk)
 {
-    struct spot spot = spot_of(walk);
     verify->result.segments++;
     if (walk->header == NULL) {
-        verify->segment = walk->segment; /* damage of its own, and the walk says so */
-        verify->lost = true;
-        return;
-    }
-    char chain_id[37];
-    struct store_identity owner;
-    struct chain chain;
-    memcpy(owner.chain_id, walk->header->chain_id, sizeof owner.chain_id);
-    chain_init(&chain, &(struct store_head){0}, &owner);
-    memcpy(chain_id, chain.chain_id, sizeof chain_id);
-    if (verify->result.chain_id[0] == '\0') {
-        memcpy(verify->result.chain_id, chain_id, sizeof chain_id);
-    } else if (strcmp(chain_id, verify->result.chain_id) != 0) {
-        damage(verify, &spot, "the segment is of another chain, %s", chain_id);
-    }
-    verify->squeezed = walk->header->squeezed;
-    verify->result.squeezed += walk->header->squeezed;
-    if (verify->segment == 0) {
-        anchor(verify, &walk->header->mark);
-    } else if (!verify->lost) { /* the walk tells of a segment that is missing */
-        check_mark(verify, walk);
+        verify->lost = true; /* damage of its own, and the walk says so */
+    } else {
+        verify->squeezed = walk->header->squeezed;
+        verify->result.squeezed += walk->header->squeezed;
+        if (verify->segment == 0) {
+            anchor(verify, &walk->header->mark);
+        }
     }
     verify->segment = walk->segment;
 }
@@ -201,26 +169,17 @@ static void close_batch(struct verify *verify, const struct journal_walk *walk)
     }
 }
 
+/* That its number and fence go on from the batch before is checked by the walk. */
 static void on_batch(struct verify *verify, const struct journal_walk *walk)
 {
-    const struct batch_header *batch = walk->batch;
     struct spot spot = spot_of(walk);
     close_batch(verify, walk);
     verify->result.batches++;
-    if (!verify->lost && batch->number != verify->batch + 1) {
-        damage(verify, &spot, "batch %llu stands where %llu belongs",
-            (unsigned long long)batch->number, (unsigned long long)verify->batch + 1);
-        verify->lost = true;
-    }
-    if (batch->fence < verify->batch_fence) {
-        damage(verify, &spot, "fences go back from %llu to %llu",
-            (unsigned long long)verify->batch_fence, (unsigned long long)batch->fence); /* P4 */
-    }
-    if (batch->moment.time_ms < verify->time_ms) {
+    if (walk->batch->moment.time_ms < verify->time_ms) {
         damage(verify, &spot, "the batch's time goes back"); /* P8 */
     }
-    verify->batch = batch->number;
-    verify->batch_fence = batch->fence;
+    verify->batch = walk->batch->number;
+    verify->batch_fence = walk->batch->fence;
 }
 
 /* ---- frames of a change ------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /*
  * fault: a store around a store that fails when told to.
  *
- * A fault before passes nothing on: the call certainly did not happen. A fault after passes it on and
- * then says that it failed: the call happened, and the caller does not know.
+ * A fault before passes nothing on: the call certainly did not happen. A fault after passes it on
+ * and then says that it failed: the call happened, and the caller does not know.
  *
  * Ownership: owns the store it wraps, from fault_new on; closing it closes that one too.
  */
@@ -32,8 +32,8 @@ enum fault_when { FAULT_BEFORE, FAULT_AFTER };
 /* On failure the wrapped store is still the caller's. */
 enum status fault_new(struct store *wrapped, const struct mem *mem, struct store **ret_store,
     struct err *err) MUST_CHECK;
-/* Fail the nth call from now on of that operation (1: the next one) with the status. One fault can be
- * armed for each operation; nth 0 disarms it. */
+/* Fail the nth call from now on of that operation (1: the next one) with the status. One fault can
+ * be armed for each operation; nth 0 disarms it. */
 void fault_arm(struct store *fault, enum store_call call, uint64_t nth, enum status status,
     enum fault_when when);
 /* How often it was called so far. */

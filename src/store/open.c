@@ -14,7 +14,7 @@ static const char *behind_scheme(const char *url, const char *scheme)
     return strncmp(url, scheme, len) == 0 && url[len] == ':' ? url + len + 1 : NULL;
 }
 
-/* "word:" in front, as in "postgres://…" or a misspelt "jornal:…". A path may hold a colon later. */
+/* "word:" in front, as in "postgres://…" or "jornal:…". A path may hold a colon later. */
 static bool has_scheme(const char *url)
 {
     size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+-");

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "evidence/redecide.h"
 #include "sim.h"
 
 /* ---- What the oracle remembers. ---- */
@@ -404,17 +405,21 @@ void oracle_clock(struct sim *sim, int64_t engine_ms)
 
 /* ---- Everything, after each recovery and at the end. ---- */
 
-static void audit_key(struct sim *sim, const struct sim_key *key, int64_t now_ms)
+static enum status audit_key(struct sim *sim, const struct sim_key *key, int64_t now_ms)
 {
     const struct sim_operation *told = key->told;
     struct store *store = &sim->store.store;
     struct arena arena;
     const struct record *record = NULL;
     if (told == NULL) {
-        return;
+        return OK;
     }
     arena_init(&arena, &mem_libc, 1 << 20);
-    ASSERT(store->ops->load(store, &key->key.hash, 1, &arena, &record, NULL) == OK);
+    enum status status = store->ops->load(store, &key->key.hash, 1, &arena, &record, NULL);
+    if (status != OK) {
+        arena_release(&arena);
+        return status;
+    }
     if (record == NULL || !op_id_equal(&record->operation_id, &told->id)) {
         /* After a seal or release was committed, expiry and a new start are possible. */
         if (now_ms < told->over_ms) {
@@ -430,13 +435,33 @@ static void audit_key(struct sim *sim, const struct sim_key *key, int64_t now_ms
         }
     }
     arena_release(&arena);
+    return OK;
 }
 
 struct audit {
     struct sim *sim;
     uint64_t seq;
     struct digest hash;
+    struct arena arena;
+    struct buf scratch;
+    struct redecide redecide; /* only at the end of a run */
 };
+
+/* The evidence alone must lead to the same decisions. */
+static void audit_decision(struct audit *audit, const struct entry *entry)
+{
+    static const struct redecide_stored nothing = {.squeezed = true};
+    struct entry_view view;
+    struct err err = {0};
+    arena_clear(&audit->arena);
+    enum status status = entry_view_read(entry->bytes, &audit->arena, &audit->scratch, &view, &err);
+    if (status == OK) {
+        status = redecide_entry(&audit->redecide, &view, &nothing, &err);
+    }
+    if (status != OK) {
+        sim_violate(audit->sim, "P10: entry %" PRIu64 " decided again: %s", entry->seq, err.text);
+    }
+}
 
 static bool audit_entry(void *context, const struct entry *entry)
 {
@@ -455,6 +480,9 @@ static bool audit_entry(void *context, const struct entry *entry)
     }
     audit->seq = entry->seq;
     audit->hash = entry->hash;
+    if (sim->ending) {
+        audit_decision(audit, entry);
+    }
     static const char mark[] = "\"trace\":{\"call\":";
     const char *at = memmem(entry->bytes.data, entry->bytes.len, mark, sizeof mark - 1);
     if (at != NULL) {
@@ -466,14 +494,30 @@ static bool audit_entry(void *context, const struct entry *entry)
     return true;
 }
 
-static void audit_evidence(struct sim *sim)
+static enum status walk_evidence(struct sim *sim, struct audit *audit)
+{
+    struct store *store = &sim->store.store;
+    struct entry_range all = {0};
+    memset(sim->entries, 0, sim->call_count + 1);
+    arena_init(&audit->arena, &mem_libc, 1 << 20);
+    buf_init(&audit->scratch, &mem_libc, 1 << 20);
+    redecide_init(&audit->redecide, &mem_libc);
+    enum status status = store->ops->entries(store, &all, audit_entry, audit, NULL);
+    redecide_release(&audit->redecide);
+    buf_release(&audit->scratch);
+    arena_release(&audit->arena);
+    return status;
+}
+
+static enum status audit_evidence(struct sim *sim)
 {
     struct store *store = &sim->store.store;
     struct audit audit = {.sim = sim};
-    struct entry_range all = {0};
     struct store_head head;
-    memset(sim->entries, 0, sim->call_count + 1);
-    ASSERT(store->ops->entries(store, &all, audit_entry, &audit, NULL) == OK);
+    enum status status = walk_evidence(sim, &audit);
+    if (status != OK) {
+        return status;
+    }
     store->ops->head(store, &head);
     if (head.seq != audit.seq || memcmp(&head.hash, &audit.hash, sizeof head.hash) != 0) {
         sim_violate(sim, "P10: the head is not the last entry");
@@ -488,12 +532,14 @@ static void audit_evidence(struct sim *sim)
             sim_violate(sim, "P10: call %" PRIu32 " has %d entries", id, sim->entries[id]);
         }
     }
+    return OK;
 }
 
-void oracle_audit(struct sim *sim)
+enum status oracle_audit(struct sim *sim)
 {
-    for (int i = 0; i < SIM_KEYS; i++) {
-        audit_key(sim, &sim->keys[i], sim->engine_ms);
+    enum status status = OK;
+    for (int i = 0; i < SIM_KEYS && status == OK; i++) {
+        status = audit_key(sim, &sim->keys[i], sim->engine_ms);
     }
-    audit_evidence(sim);
+    return status == OK ? audit_evidence(sim) : status;
 }

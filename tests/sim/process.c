@@ -166,7 +166,9 @@ void process_crash(struct sim *sim, bool power)
         }
     }
     sim->shaky.dies_in = 0;
-    oracle_audit(sim);
+    if (oracle_audit(sim) != OK) {
+        sim_violate(sim, "P2: what was told cannot be read any more");
+    }
 }
 
 /* ---- The first and the last. ---- */
@@ -192,6 +194,9 @@ void process_last(struct sim *sim)
 {
     if (sim->up) {
         process_end(sim);
+    }
+    if (sim->on_journal && sim->violation[0] == '\0') {
+        rot_check(sim);
     }
     if (sim->on_journal) {
         (void)nftw(sim->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);

@@ -14,6 +14,7 @@
  *   actors.c   clients with their provider, an operator, a rogue
  *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
  *              what was answered is remembered and held against every later answer
+ *   rot.c      bits that flip on disk
  *   main.c     seeds, counters, and how to replay
  */
 #ifndef ONCE_TESTS_SIM_SIM_H
@@ -70,6 +71,7 @@ enum {
     X(POWER_LOST, "power losses")                                                                  \
     X(COMMITS_LOST, "unflushed commits lost")                                                      \
     X(WRITES_TORN, "unflushed writes lost or torn")                                                \
+    X(ROT_FOUND, "rotten bytes found")                                                             \
     X(COMMITS_KEPT, "unflushed commits kept")                                                      \
     X(GRANT_UNTOLD, "grants that nobody was told of")                                              \
     X(COMMIT_UNAVAILABLE, "commits unavailable")                                                   \
@@ -266,6 +268,10 @@ void process_last(struct sim *sim);
 /* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */
 void process_crash(struct sim *sim, bool power);
 
+/* ---- rot.c ---- */
+/* Flip bits of the journal that was left behind, and see each found. */
+void rot_check(struct sim *sim);
+
 /* ---- actors.c ---- */
 struct sim_call *actor_call(struct sim *sim, int from, int key, enum request_kind kind);
 void actors_init(struct sim *sim);
@@ -285,8 +291,9 @@ void oracle_sent(struct sim *sim, const struct op_id *id, int key, uint32_t outc
 void oracle_committed(struct sim *sim, const struct sim_call *call);
 void oracle_answered(struct sim *sim, const struct sim_call *call);
 void oracle_effect(struct sim *sim, const struct sim_client *client);
-/* Everything that was answered is still there, and the evidence says so. */
-void oracle_audit(struct sim *sim);
+/* Everything that was answered is still there, and the evidence says so. Anything but OK: the store
+ * could not be read, which is for the caller to judge. */
+enum status oracle_audit(struct sim *sim);
 void oracle_clock(struct sim *sim, int64_t engine_ms);
 
 #endif

@@ -426,7 +426,11 @@ static void end_world(struct sim *sim)
     if (!done) {
         sim_violate(sim, "somebody is still waiting at the end");
     }
-    oracle_audit(sim);
+    struct err err = {0};
+    struct store *store = &sim->store.store;
+    if (store->ops->flush(store, &err) != OK || oracle_audit(sim) != OK) {
+        sim_violate(sim, "P2: what was told cannot be read at the end: %s", err.text);
+    }
 }
 
 bool sim_run(struct sim *sim, uint64_t seed)

@@ -1,10 +1,10 @@
 /*
  * power: an io that records what reaches the disk, and the images that a power loss would leave.
  *
- * Calls are passed on to the machine (flushes are only noted, for speed). An image is what may be on
- * the disk when power is lost behind the first n calls: writes that were flushed are there; of those
- * that were not, any subset of 512-byte sectors is; names that were flushed with their directory are
- * there; of the later ones some first part is.
+ * Calls are passed on to the machine (flushes are only noted, for speed). An image is what may be
+ * on the disk when power is lost behind the first n calls: writes that were flushed are there; of
+ * those that were not, any subset of 512-byte sectors is; names that were flushed with their
+ * directory are there; of the later ones some first part is.
  *
  * Does not: model a disk that loses what it said was flushed (that is `honest` false, the control).
  */

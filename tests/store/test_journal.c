@@ -400,6 +400,38 @@ static void a_saved_index_is_never_needed(void **state)
     }
 }
 
+/* A touch in a batch that is open while the index is copied is in the copy, and not counted again. */
+static void a_saved_index_does_not_count_twice(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=1MiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 20, &place->arena);
+    struct record record = kit_record(3, 4);
+    struct change touch = {.kind = CHANGE_TOUCH, .record = &record, .version_expected = 1};
+    struct commit commit = {.changes = &touch, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        if (i == 2) { /* not saved before the journal is flushed that far */
+            char command[500];
+            (void)snprintf(command, sizeof command, "ls '%s'/index-* 2>/dev/null", place->data);
+            assert_int_not_equal(system(command), 0);
+            assert_int_equal(store->ops->flush(store, &err), OK);
+        }
+    }
+    assert_int_equal(kit_close(store), OK);
+    char command[500];
+    (void)snprintf(command, sizeof command, "ls '%s'/index-* >/dev/null", place->data);
+    assert_int_equal(system(command), 0);
+    store = open_url(url, NULL);
+    assert_int_equal(kit_load(store, 3, &place->arena)->duplicates, 1);
+    assert_int_equal(kit_close(store), OK);
+}
+
 static void an_older_image_is_noticed_by_its_witness(void **state)
 {
     struct place *place = *state;
@@ -519,6 +551,31 @@ static void old_segments_are_squeezed_and_removed(void **state)
     assert_int_equal(store->ops->entries(store, &range, seq_visit, &seqs, &err), OK);
     assert_int_equal(seqs.next, 200);
     assert_int_equal(kit_damages(place->data, NULL), 0);
+    assert_int_equal(kit_close(store), OK);
+}
+
+/* Forgotten only once the disk carries a time past the window: a restart begins no earlier (P8). */
+static void nothing_expires_before_its_time_is_stable(void **state)
+{
+    struct place *place = *state;
+    struct err err = {0};
+    int64_t hour = 3600000;
+    struct store *store = open_url(place->url, NULL);
+    struct record record = kit_record(1, 1);
+    kit_put_flush(store, &record, 0);
+    record = kit_sealed(&record, KIT_NOW + hour);
+    kit_put_flush(store, &record, 1);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    struct commit time_passes = {.moment = {.time_ms = KIT_NOW + 2 * hour}};
+    assert_int_equal(store->ops->commit(store, &time_passes, &err), OK);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + hour - 1, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_null(kit_load(store, 1, &place->arena));
     assert_int_equal(kit_close(store), OK);
 }
 
@@ -786,8 +843,10 @@ int main(void)
         ON(a_second_process_is_told_who_has_it),
         ON(must_exist_does_not_create),
         ON(a_saved_index_is_never_needed),
+        ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
+        ON(nothing_expires_before_its_time_is_stable),
         ON(a_failed_flush_stops_everything),
         ON(a_full_disk_refuses_and_goes_on_later),
         ON(every_call_may_fail),

@@ -14,8 +14,8 @@
  *
  * Life of a segment:
  *
- *   spare --write header, flush, rename, flush directory--> current --full--> closed --no record in it
- *   is live--> squeezed --older than the retention--> archived
+ *   spare --write header, flush, rename, flush directory--> current --full--> closed
+ *         --no record in it is live--> squeezed --older than the retention--> archived
  *
  *   spare      a file of zeros that is no segment yet. Crash: removed when opened.
  *   current    the last one. Zeros are written ahead of use (J3).
@@ -156,6 +156,8 @@ struct path {
     char text[4096];
 };
 struct path journal_path(const struct journal *journal, const char *name);
+/* The directory that a path is in. */
+struct path path_parent(const char *path);
 struct path segment_path(const char *directory, uint64_t number);
 /* The numbers behind "prefix-" of all files in a directory, sorted; the caller frees them. */
 enum status segment_list(const char *directory, const char *prefix, const struct mem *mem,
@@ -169,7 +171,7 @@ enum status segment_fd(
 void segment_forget_fd(struct journal *journal, struct segment *segment);
 /* Write zeros from one offset to another and flush them. */
 int segment_zero(const struct io *io, int fd, uint64_t from, uint64_t until);
-/* Make zeros reach at least until, in bigger and bigger steps. Called and returns with the mutex. */
+/* Make zeros reach at least until, in growing steps. Called and returns with the mutex. */
 enum status segment_grow(struct journal *journal, uint64_t until, struct err *err) MUST_CHECK;
 /* Make the file that the next segment begins as. Needs no mutex. */
 enum status segment_spare(struct journal *journal, struct err *err) MUST_CHECK;

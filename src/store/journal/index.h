@@ -5,8 +5,8 @@
  * kept in the order of the hashes and grows by itself, so that no growth stalls for long.
  *
  * Invariants (index_check asserts them):
- *   X1  a slot's home is its hash scaled to the partition's homes; it sits at its home or behind it,
- *       with no empty slot between.
+ *   X1  a slot's home is its hash scaled to the partition's homes; it sits there or behind it, with
+ *       no empty slot between.
  *   X2  the slots of a partition are in the order of their hashes. So a search ends at the first
  *       greater one, `find` by the first 48 bits of a hash is a search too, and a scan in the order
  *       of hashes needs no sorting.

@@ -1,12 +1,14 @@
 /*
- * journal: the embedded store. One append-only file of records and evidence, and an index in memory.
+ * journal: the embedded store. One append-only file of records and evidence, and an index in
+ * memory.
  *
  * A data directory holds `identity`, `lock`, segments, saved indexes, and `reached` (how far it was
  * when it was closed). docs/formats/journal.md describes every byte.
  *
  * URL options: segment=64MiB size of new segments; write=buffered|direct; snapshot=64MiB journal
- * between two saved indexes at least; witness=PATH a file elsewhere that remembers how far the journal
- * was; background=on|off whether a thread of its own writes ahead (off: in maintain and commit).
+ * between two saved indexes at least; witness=PATH a file elsewhere that remembers how far the
+ * journal was; background=on|off whether a thread of its own writes ahead (off: in maintain and
+ * commit).
  *
  * What is here besides the table of store.h is for `once verify`, `once doctor` and the dump tool.
  */

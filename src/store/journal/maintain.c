@@ -2,8 +2,8 @@
  * Housekeeping: forget what expired, and the background thread that writes ahead.
  *
  * A record is forgotten only once a flushed batch carries a time past its window: a restart then
- * begins at or after that time, and the index that recovery makes agrees with the one in memory even
- * when the record's frames were squeezed out (P8).
+ * begins at or after that time, and the index that recovery makes agrees with the one in memory
+ * even when the record's frames were squeezed out (P8).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -219,7 +219,7 @@ enum status witness_check(const struct journal *journal, const char *path, struc
             return status;
         }
     }
-    if (mark.batch > journal->next.batch || search.differs) {
+    if (mark.batch > journal->next.batch || mark.seq > journal->next.seq || search.differs) {
         (void)err_set(err, E_CORRUPT,
             "'%s' (at batch %" PRIu64 ", entry %" PRIu64
             ") is older than its witness '%s' (at batch %" PRIu64 ", entry %" PRIu64

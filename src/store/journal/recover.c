@@ -228,8 +228,8 @@ static enum status batches_behind(
 }
 
 /*
- * The last segment's batches end at cursor->offset. Behind it there are zeros, or what is left of one
- * batch that was in flight; length is what its header says, 0 when that is not there.
+ * The last segment's batches end at cursor->offset. Behind it there are zeros, or what is left of
+ * one batch that was in flight; length is what its header says, 0 when that is not there.
  */
 static enum status tail_check(
     struct recovery *recovery, struct cursor *cursor, uint32_t length, struct err *err)

@@ -372,8 +372,7 @@ void tail_close(struct journal *journal)
     journal->tail.fd_direct = -1;
 }
 
-/* The directory that a path is in. */
-static struct path path_parent(const char *path)
+struct path path_parent(const char *path)
 {
     struct path parent;
     (void)snprintf(parent.text, sizeof parent.text, "%s", path);

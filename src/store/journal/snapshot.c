@@ -9,8 +9,8 @@
  *   Crash while copying or copied: `index.tmp` is left and overwritten or removed later.
  *   Crash while finishing: the file has its name, and then it is complete, or it has not.
  *
- * The piece being worked on has one owner, the engine's thread or the writer (the background thread,
- * or maintain itself); owner changes under the mutex only.
+ * The piece being worked on has one owner, the engine's thread or the writer (the background
+ * thread, or maintain itself); owner changes under the mutex only.
  *
  * A saved index is never needed: a damaged or missing one means an older one or a longer start.
  */

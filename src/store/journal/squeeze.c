@@ -1,6 +1,7 @@
 /*
- * Squeezing: an old segment is rewritten with its entries alone, once no live record is in it. A few
- * live ones are written again at the end of the journal first. Then, past the retention, removed.
+ * Squeezing: an old segment is rewritten with its entries alone, once no live record is in it. A
+ * few live ones are written again at the end of the journal first. Then, past the retention,
+ * removed.
  *
  *   idle --candidate--> moving --none live, moves stable--> rewriting --renamed--> idle
  *

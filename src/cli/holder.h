@@ -1,0 +1,21 @@
+/*
+ * holder: which process holds the grant of a run, so that the next one can tell that it is gone.
+ *
+ * A lease alone would let a killed `once run` look alive for half a minute. The begin therefore
+ * leaves behind who we are, in the trace: process id, its start, the boot and the PID namespace.
+ * Whoever finds the run in progress on the same machine can see whether that process still exists.
+ *
+ * Promises:  gone is only said of a process that certainly no longer exists; when in doubt (another
+ *            machine, another container, no /proc) the lease decides alone.
+ */
+#ifndef ONCE_CLI_HOLDER_H
+#define ONCE_CLI_HOLDER_H
+
+#include "base/buf.h"
+
+/* This process, as a JSON object for once_begin.trace. Empty when /proc does not tell. */
+void holder_put(struct buf *out);
+/* The process that a trace names existed on this machine and exists no more. Its id in *ret_pid. */
+bool holder_gone(const char *trace, int64_t *ret_pid);
+
+#endif
