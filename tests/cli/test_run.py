@@ -1,6 +1,7 @@
 """once run: one child, exact replays, conflicts, bounds, signals."""
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -278,6 +279,27 @@ def test_signals_are_passed_on(once, name):
     process.send_signal(getattr(signal, f"SIG{name}"))
     out, _ = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (9, f"got {name}\n".encode())
+
+
+def test_what_the_terminal_sends_to_both_is_not_sent_twice(once, tmp_path):
+    script = ("trap 'echo INT >> got' INT; touch ready; "
+        "i=0; while test $i -lt 40; do sleep 0.02; i=$((i + 1)); done; echo end")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(BINARY, [BINARY, "run", "-k", "a", "--", "sh", "-c", script], once.env)
+    wait_until((tmp_path / "ready").exists)
+    os.write(terminal, b"\x03")
+    shown = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            shown += chunk
+    except OSError:
+        pass  # how a terminal ends
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"end" in shown
+    assert lines(tmp_path / "got") == ["INT"]
 
 
 def test_a_command_killed_by_a_signal_is_unknown(once, tmp_path):
