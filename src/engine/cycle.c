@@ -418,3 +418,19 @@ enum status cycle_note(struct cycle *cycle, const struct entry *note,
     struct commit commit = {.changes = &change, .count = 1, .moment = *moment};
     return cycle->store->ops->commit(cycle->store, &commit, err);
 }
+
+enum status cycle_archive(struct cycle *cycle, const struct store_removable *removable,
+    const struct store_moment *moment, struct err *err)
+{
+    struct chain before = cycle->chain;
+    struct entry entry;
+    buf_clear(&cycle->text);
+    enum status status =
+        entry_compose_archived(&cycle->chain, removable, moment->time_ms, &cycle->text, &entry);
+    status = status == OK ? cycle_note(cycle, &entry, moment, err)
+                          : err_set(err, status, "out of memory for evidence");
+    if (status != OK) {
+        cycle->chain = before;
+    }
+    return status;
+}

@@ -536,17 +536,17 @@ static void old_segments_are_squeezed_and_removed(void **state)
         store = open_url(url, NULL);
         assert_int_equal(store->ops->maintain(store, later, &err), OK);
     }
-    struct journal_removable removable;
-    assert_int_equal(journal_removable(store, later, &removable, &err), OK);
-    assert_int_equal(removable.segment, 0);
+    struct store_removable removable;
+    assert_int_equal(store->ops->removable(store, later, &removable, &err), OK);
+    assert_int_equal(removable.place, 0);
     int64_t after = later + INT64_C(401) * 86400000;
-    assert_int_equal(journal_removable(store, after, &removable, &err), OK);
-    assert_int_equal(removable.segment, 1);
-    assert_int_equal(journal_remove(store, 2, &err), E_MISUSE);
-    assert_int_equal(journal_remove(store, 1, &err), OK);
+    assert_int_equal(store->ops->removable(store, after, &removable, &err), OK);
+    assert_int_equal(removable.place, 1);
+    assert_int_equal(store->ops->remove(store, 2, &err), E_MISUSE);
+    assert_int_equal(store->ops->remove(store, 1, &err), OK);
     assert_int_equal(kit_close(store), OK);
     store = open_url(url, NULL);
-    struct seqs seqs = {.next = removable.seq_last + 1};
+    struct seqs seqs = {.next = removable.seq + 1};
     struct entry_range range = {0};
     assert_int_equal(store->ops->entries(store, &range, seq_visit, &seqs, &err), OK);
     assert_int_equal(seqs.next, 200);
