@@ -30,11 +30,12 @@
  *                                             because the right to execute was given up
  *   H5    in_progress or unknown              done, even after the lease ran out (nobody took over)
  *
- * An operator's resolve: N1 as H1; N6 it names a fence (of the attempt that was looked into), and by
- * now there is another: stale_fence, nothing changes (P4); N2 sealed the same way: resolved again,
- * else already_sealed; N3 released: resolved again for not_executed, otherwise already_sealed; N4
- * in_progress and lease alive: still_running, nothing changes; N5 unknown: resolved. The janitor's
- * lease_over: J1 as H1; J2 in_progress and lease over: unknown; J3 anything else: nothing.
+ * An operator's resolve: N1 as H1; N6 it names a fence (of the attempt that was looked into) and
+ * by now there is another: stale_fence, nothing changes (P4); N2 sealed the same way: resolved
+ * again, else already_sealed; N3 released: resolved again for not_executed, else already_sealed;
+ * N4 in_progress and lease alive: still_running, nothing changes; N5 unknown: resolved.
+ *
+ * The janitor's lease_over: J1 as H1; J2 in_progress and lease over: unknown; J3 else: nothing.
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H

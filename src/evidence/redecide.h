@@ -45,8 +45,8 @@ void redecide_init(struct redecide *redecide, const struct mem *mem);
 void redecide_release(struct redecide *redecide);
 /* Entries up to this one are missing: archived, or damaged. */
 void redecide_gap(struct redecide *redecide, uint64_t seq);
-/* Decide again. E_CORRUPT: it comes out otherwise, the text says what; the fold goes on from what was
- * stored. E_NOMEM. */
+/* Decide again. E_CORRUPT: it comes out otherwise, the text says what, and the fold goes on from
+ * what was stored. E_NOMEM. */
 enum status redecide_entry(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, struct err *err) MUST_CHECK;
 

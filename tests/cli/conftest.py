@@ -1,5 +1,6 @@
 """What all tests of the command line share: the binary, a place of its own, and how to run it."""
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class Once:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.env = clean_environment()
+        self.started = []
 
     def start(self, *words, **how):
         how.setdefault("stdin", subprocess.DEVNULL)
@@ -30,7 +32,22 @@ class Once:
         how.setdefault("stderr", subprocess.PIPE)
         how.setdefault("cwd", self.directory)
         how["env"] = {**self.env, **how.pop("env", {})}
-        return subprocess.Popen([BINARY, *[os.fspath(word) for word in words]], **how)
+        # A session of its own, so that nothing a failed test started outlives it.
+        process = subprocess.Popen([BINARY, *[os.fspath(word) for word in words]],
+            start_new_session=True, **how)
+        self.started.append(process)
+        return process
+
+    def end(self):
+        for process in self.started:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def __call__(self, *words, stdin=b"", **how):
         process = self.start(*words, stdin=subprocess.PIPE, **how)
@@ -66,7 +83,9 @@ class Done:
 
 @pytest.fixture
 def once(tmp_path):
-    return Once(tmp_path)
+    program = Once(tmp_path)
+    yield program
+    program.end()
 
 
 @pytest.fixture

@@ -321,13 +321,15 @@ def test_when_nobody_reads_the_command_goes_on_and_is_recorded(once, tmp_path):
 
 def test_a_reader_that_stalls_does_not_keep_the_end_from_being_recorded(once):
     process = once.start("run", "-k", "a", "--", "sh", "-c",
-        "head -c 65536 /dev/zero; echo end >&2")
+        "head -c 100000 /dev/zero; echo end >&2")  # more than one pipe holds, less than two
+
     def status():
         done = once("show", "--key", "a", "--json")
         return json.loads(done.text)["status"] if done.code == 0 else None
+
     wait_until(lambda: status() == "executed")
     out, err = process.communicate(timeout=TIMEOUT_S)
-    assert (len(out), err, process.returncode) == (65536, b"end\n", 0)
+    assert (len(out), err, process.returncode) == (100000, b"end\n", 0)
 
 
 def test_a_closed_standard_output_is_an_error_and_not_a_file_of_the_store(once):

@@ -18,10 +18,11 @@
 #include "prng.h"
 
 enum {
-    CRASH_KEYS_PER_ROUND = 64,     /* fresh keys of one run; used up, they are asked for again */
-    CRASH_TRANSIENT_EVERY = 16,    /* one key in so many has a window of CRASH_TRANSIENT_MS */
-    CRASH_TRANSIENT_MS = 40,       /* so that records expire and segments are squeezed */
-    CRASH_LARGE_EVERY = 64,        /* one key in so many has a large outcome */
+    CRASH_KEYS_PER_ROUND = 64, /* fresh keys of one run; used up, they are asked for again */
+    CRASH_SHORT_BASE = 128 * CRASH_KEYS_PER_ROUND, /* from here on most keys are transient */
+    CRASH_TRANSIENT_EVERY = 16, /* before it one key in so many, behind it all but one in so many */
+    CRASH_TRANSIENT_MS = 40,    /* their window, so that records expire and segments are squeezed */
+    CRASH_LARGE_EVERY = 64,     /* one key in so many has a large outcome */
     CRASH_LARGE_MIN = 100 << 10,   /* a large outcome has at least this many bytes … */
     CRASH_LARGE_MAX = 2 << 20,     /* … and at most this many */
     CRASH_OUTCOME_MAX = 4 << 20,   /* room for any */
@@ -75,7 +76,8 @@ enum plant {
 
 static inline bool crash_transient(uint32_t key)
 {
-    return key % CRASH_TRANSIENT_EVERY == CRASH_TRANSIENT_EVERY - 1;
+    bool odd = key % CRASH_TRANSIENT_EVERY == CRASH_TRANSIENT_EVERY - 1;
+    return key < CRASH_SHORT_BASE ? odd : !odd;
 }
 
 static inline int crash_key_text(char ret_text[24], uint32_t key)

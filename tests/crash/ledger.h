@@ -21,7 +21,7 @@
 #include "once/once.h"
 
 enum {
-    LEDGER_KEYS_MAX = 128 * CRASH_KEYS_PER_ROUND, /* rounds on one directory, with room */
+    LEDGER_KEYS_MAX = 2 * CRASH_SHORT_BASE,
     LEDGER_GRANTS_MAX = 1 << 18,
     LEDGER_FENCES_MAX = 1 << 22, /* of one directory: hundreds of thousands are asked for */
 };

@@ -26,7 +26,7 @@ enum {
     KILLS = 320,
     KILLS_LONG = 5000,
     KILLS_ON_ONE = 40,   /* on one directory, before the next one is begun */
-    CREATION_KILLS = 40, /* of a process that makes a directory */
+    CREATION_KILLS = 25, /* of a process that makes a directory */
     CONTROL_KILLS = 60,  /* a planted mistake must be found in so many */
     REDECIDE_EVERY = 20, /* kills between two checks that make every decision again */
     WAIT_MS_MAX = 60000, /* for a phase: a loaded machine is slow, a hang is a failure */
@@ -45,9 +45,10 @@ struct plan {
 struct tally {
     unsigned kills;
     unsigned phases[PHASES];
-    unsigned spare;   /* while the next segment was being made */
-    unsigned index;   /* while the index was being saved */
-    unsigned squeeze; /* while a segment was being squeezed */
+    unsigned spare;    /* while the next segment was being made */
+    unsigned index;    /* while the index was being saved */
+    unsigned squeeze;  /* while a segment was being squeezed */
+    uint64_t squeezed; /* segments that were, in the end */
 };
 
 struct harness {
@@ -61,6 +62,7 @@ struct harness {
     struct kit_dir dir;
     char store[300];
     char url[URL_BYTES];
+    uint32_t first_key; /* of this directory */
     struct tally tally;
     unsigned verified;
 };
@@ -76,8 +78,13 @@ static void nap(uint64_t nanos)
     (void)nanosleep(&time, NULL);
 }
 
-static void child_start(
-    uint32_t first_key, uint32_t round_key, uint64_t milliseconds, enum plant plant)
+/* The first key of a round. */
+static uint32_t key_of(unsigned round)
+{
+    return harness.first_key + round * CRASH_KEYS_PER_ROUND;
+}
+
+static void child_start(unsigned round, uint64_t milliseconds, enum plant plant)
 {
     harness.log_fd = memfd_create("log", 0);
     assert_true(harness.log_fd >= 0);
@@ -87,8 +94,8 @@ static void child_start(
     (void)snprintf(words[0], sizeof words[0], "%d", harness.log_fd);
     (void)snprintf(words[1], sizeof words[1], "%d", harness.shared_fd);
     (void)snprintf(words[2], sizeof words[2], "%" PRIu64, prng_next(&harness.prng));
-    (void)snprintf(words[3], sizeof words[3], "%u", first_key);
-    (void)snprintf(words[4], sizeof words[4], "%u", round_key);
+    (void)snprintf(words[3], sizeof words[3], "%u", harness.first_key);
+    (void)snprintf(words[4], sizeof words[4], "%u", key_of(round));
     (void)snprintf(words[5], sizeof words[5], "%" PRIu64, milliseconds);
     (void)snprintf(words[6], sizeof words[6], "%d", (int)plant);
     harness.child = fork();
@@ -193,7 +200,7 @@ static void plan_follow(const struct plan *plan)
 static void round_run(const struct plan *plan, unsigned round, enum plant plant)
 {
     uint64_t milliseconds = plan->closes ? 1 + prng_below(&harness.prng, 25) : 0;
-    child_start(0, round * CRASH_KEYS_PER_ROUND, milliseconds, plant);
+    child_start(round, milliseconds, plant);
     plan_follow(plan);
     child_kill();
 }
@@ -204,6 +211,7 @@ static void store_verify(bool redecide)
 {
     struct verify_options options = {.url = harness.url, .redecide = redecide};
     static struct verify_result result;
+    result.squeezed = 0;
     struct err err = {0};
     if (verify_run(&options, &result, &err) != OK) {
         ledger_fault(harness.ledger, "verify could not check: %s", err.text);
@@ -213,6 +221,7 @@ static void store_verify(bool redecide)
             "verify: segment %" PRIu64 " at %" PRIu64 ", entry %" PRIu64 ": %s", damage->segment,
             damage->offset, damage->seq, damage->what);
     }
+    harness.tally.squeezed += redecide ? result.squeezed : 0;
     harness.verified++;
 }
 
@@ -236,9 +245,8 @@ static void store_ask(unsigned rounds)
         return;
     }
     struct once_error error;
-    uint32_t until = rounds * CRASH_KEYS_PER_ROUND;
-    ledger_look(harness.ledger, once, 0, until);
-    ledger_ask(harness.ledger, once, 0, until);
+    ledger_look(harness.ledger, once, key_of(0), key_of(rounds));
+    ledger_ask(harness.ledger, once, key_of(0), key_of(rounds));
     if (once_close(once, &error) != ONCE_OK) {
         ledger_fault(harness.ledger, "closing after the kill: %s", error.text);
     }
@@ -254,15 +262,15 @@ static void store_look(unsigned round)
     }
     struct once *once = store_open_as(true);
     if (once != NULL) {
-        uint32_t from = round < 2 ? 0 : (round - 2) * CRASH_KEYS_PER_ROUND;
-        ledger_look(harness.ledger, once, from, (round + 1) * CRASH_KEYS_PER_ROUND);
+        ledger_look(harness.ledger, once, key_of(round < 2 ? 0 : round - 2), key_of(round + 1));
         (void)once_close(once, NULL);
     }
     store_verify(harness.tally.kills % REDECIDE_EVERY == 0);
 }
 
-static void store_fresh(void)
+static void store_fresh(uint32_t first_key)
 {
+    harness.first_key = first_key;
     ledger_restart(harness.ledger);
     harness.dir = kit_dir_make();
     (void)snprintf(harness.store, sizeof harness.store, "%s/data", harness.dir.path);
@@ -285,10 +293,11 @@ static void tally_print(void)
     const struct tally *tally = &harness.tally;
     const struct ledger *ledger = harness.ledger;
     print_message("# %u kills landed: starting %u, opening %u, loading %u, closing %u, closed %u; "
-                  "the index being saved in %u, a segment squeezed in %u, one made in %u\n",
+                  "the index being saved in %u, a segment squeezed in %u, one made in %u; "
+                  "%" PRIu64 " squeezed segments seen\n",
         tally->kills, tally->phases[PHASE_STARTING], tally->phases[PHASE_OPENING],
         tally->phases[PHASE_LOADING], tally->phases[PHASE_CLOSING], tally->phases[PHASE_CLOSED],
-        tally->index, tally->squeeze, tally->spare);
+        tally->index, tally->squeeze, tally->spare, tally->squeezed);
     print_message("# told: %" PRIu64 " grants, %" PRIu64 " effects, %" PRIu64 " seals, %" PRIu64
                   " releases, %" PRIu64 " unknowns, %" PRIu64 " replays, %" PRIu64 " held, %" PRIu64
                   " conflicts; %" PRIu64 " records compared, %u verifies\n",
@@ -304,7 +313,7 @@ static void nothing_acknowledged_is_lost_by_hundreds_of_kills(void **state)
     (void)state;
     unsigned kills = getenv("ONCE_TEST_LONG") != NULL ? KILLS_LONG : KILLS;
     for (unsigned done = 0; done < kills; done += KILLS_ON_ONE) {
-        store_fresh();
+        store_fresh(done / KILLS_ON_ONE % 2 == 0 ? 0 : CRASH_SHORT_BASE);
         for (unsigned round = 0; round < KILLS_ON_ONE && harness.ledger->faults == 0; round++) {
             struct plan plan = plan_make();
             round_run(&plan, round, PLANT_NONE);
@@ -319,7 +328,8 @@ static void nothing_acknowledged_is_lost_by_hundreds_of_kills(void **state)
     /* The kills that matter did happen. */
     assert_true(harness.tally.phases[PHASE_LOADING] > kills / 3);
     assert_true(harness.tally.phases[PHASE_CLOSING] > 0);
-    assert_true(harness.tally.index + harness.tally.squeeze + harness.tally.spare > 0);
+    assert_true(harness.tally.index > 0 && harness.tally.spare > 0);
+    assert_true(harness.tally.squeezed > 0);
     assert_true(harness.ledger->told[EVENT_SEALED] > kills);
 }
 
@@ -328,7 +338,7 @@ static void a_kill_during_creation_leaves_a_store_or_none(void **state)
     (void)state;
     unsigned made = 0;
     for (unsigned i = 0; i < CREATION_KILLS; i++) {
-        store_fresh();
+        store_fresh(0);
         struct plan plan = {PHASE_OPENING, NULL, prng_below(&harness.prng, 5000), false};
         round_run(&plan, 0, PLANT_NONE);
         made += store_has("identity");
@@ -346,8 +356,8 @@ static void a_kill_during_creation_leaves_a_store_or_none(void **state)
 static void a_second_process_is_told_who_has_it_and_opens_after_the_kill(void **state)
 {
     (void)state;
-    store_fresh();
-    child_start(0, 0, 0, PLANT_NONE);
+    store_fresh(0);
+    child_start(0, 0, PLANT_NONE);
     assert_true(phase_wait(PHASE_LOADING));
     struct once_options options = {.store = harness.url};
     struct once_error error = {0};
@@ -381,7 +391,7 @@ static void control_expect(const char *promise)
 
 static void control_run(enum plant plant)
 {
-    store_fresh();
+    store_fresh(0);
     for (unsigned round = 0; round < CONTROL_KILLS && harness.ledger->faults == 0; round++) {
         struct plan plan = {PHASE_LOADING, NULL, prng_below(&harness.prng, 30000), false};
         round_run(&plan, round, plant);
@@ -408,7 +418,7 @@ static void a_lost_commit_is_found(void **state)
 {
     (void)state;
     char older[340];
-    store_fresh();
+    store_fresh(0);
     (void)snprintf(older, sizeof older, "%s-older", harness.store);
     struct plan plan = {PHASE_LOADING, NULL, 40000, false};
     round_run(&plan, 0, PLANT_NONE);
@@ -426,14 +436,14 @@ static void a_lost_commit_is_found(void **state)
 static void a_fence_given_out_again_is_found(void **state)
 {
     (void)state;
-    store_fresh();
+    store_fresh(0);
     struct plan plan = {PHASE_LOADING, NULL, 40000, false};
     round_run(&plan, 0, PLANT_NONE);
     struct kit_dir first = harness.dir;
     uint64_t highest = harness.ledger->fence_highest;
     assert_true(highest > 0);
     /* Another store's fences begin at 1 again: as if this one had forgotten its own. */
-    store_fresh();
+    store_fresh(0);
     harness.ledger->fence_highest = highest;
     ledger_killed(harness.ledger);
     round_run(&plan, 0, PLANT_NONE);

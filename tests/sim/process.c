@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -191,67 +190,13 @@ static int remove_one(const char *path, const struct stat *stat, int kind, struc
     return remove(path);
 }
 
-/* Flip one bit in a used byte of some segment. */
-static bool rot(struct sim *sim)
-{
-    for (int tries = 0; tries < 200; tries++) {
-        const struct shaky_file *file =
-            &sim->shaky.files[prng_below(&sim->prng, sim->shaky.file_count)];
-        if (strstr(file->path, "/segment-") == NULL) {
-            continue;
-        }
-        int fd = io_system.open(io_system.context, file->path, O_RDWR, 0);
-        if (fd < 0) {
-            continue;
-        }
-        unsigned char byte = 0;
-        uint64_t offset = prng_below(&sim->prng, 64 << 10);
-        ssize_t got = io_system.pread(io_system.context, fd, &byte, 1, offset);
-        bool used = got == 1 && byte != 0;
-        if (used) {
-            byte = (unsigned char)(byte ^ 1 << prng_below(&sim->prng, 8));
-            ASSERT(io_system.pwrite(io_system.context, fd, &byte, 1, offset) == 1);
-            sim_say(sim, "a bit rots in %s at %" PRIu64, file->path, offset);
-        }
-        (void)io_system.close(io_system.context, fd);
-        if (used) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* P11: what is damaged is an error, and never just absent. */
-static void check_rot(struct sim *sim)
-{
-    struct err err = {0};
-    struct store *inner;
-    const struct store_options options = {.io = &sim->shaky.io};
-    (void)shaky_revive(&sim->shaky, &sim->prng, false);
-    if (!rot(sim)) {
-        return;
-    }
-    enum status status = journal_open(sim->path, &options, &inner, &err);
-    if (status == OK) {
-        faulty_init(&sim->store, inner);
-        status = oracle_audit(sim);
-        sim->shaky.dead = true;
-        (void)inner->ops->close(inner, NULL);
-    }
-    if (status == E_CORRUPT) {
-        sim_note(sim, SOMETIMES_ROT_FOUND);
-    } else if (status != OK) {
-        sim_violate(sim, "P11: rot is called %s: %s", status_name(status), err.text);
-    }
-}
-
 void process_last(struct sim *sim)
 {
     if (sim->up) {
         process_end(sim);
     }
     if (sim->on_journal && sim->violation[0] == '\0') {
-        check_rot(sim);
+        rot_check(sim);
     }
     if (sim->on_journal) {
         (void)nftw(sim->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);

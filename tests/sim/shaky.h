@@ -1,9 +1,9 @@
 /*
  * shaky: a disk that forgets what was not flushed, and can die at any call.
  *
- * The files are real, in a directory of their own, so that they can be listed; flushing them is only
- * noted. What every write covered is kept until the file is flushed, and a power loss puts it back:
- * whole writes, or single sectors of them. Names are durable at once, in the order they are made.
+ * The files are real, in a directory of their own, so that they can be listed; flushing them is
+ * only noted. What every write covered is kept until the file is flushed, and a power loss puts it
+ * back: whole writes, or single sectors of them. Names are durable at once, as they are made.
  *
  * A machine that is dead answers every call with EIO and changes nothing any more, so that a store
  * can be closed without leaving more behind than a killed process would.

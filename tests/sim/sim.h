@@ -14,6 +14,7 @@
  *   actors.c   clients with their provider, an operator, a rogue
  *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
  *              what was answered is remembered and held against every later answer
+ *   rot.c      bits that flip on disk
  *   main.c     seeds, counters, and how to replay
  */
 #ifndef ONCE_TESTS_SIM_SIM_H
@@ -266,6 +267,10 @@ void process_first(struct sim *sim);
 void process_last(struct sim *sim);
 /* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */
 void process_crash(struct sim *sim, bool power);
+
+/* ---- rot.c ---- */
+/* Flip bits of the journal that was left behind, and see each found. */
+void rot_check(struct sim *sim);
 
 /* ---- actors.c ---- */
 struct sim_call *actor_call(struct sim *sim, int from, int key, enum request_kind kind);

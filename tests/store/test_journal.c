@@ -554,6 +554,31 @@ static void old_segments_are_squeezed_and_removed(void **state)
     assert_int_equal(kit_close(store), OK);
 }
 
+/* Forgotten only once the disk carries a time past the window: a restart begins no earlier (P8). */
+static void nothing_expires_before_its_time_is_stable(void **state)
+{
+    struct place *place = *state;
+    struct err err = {0};
+    int64_t hour = 3600000;
+    struct store *store = open_url(place->url, NULL);
+    struct record record = kit_record(1, 1);
+    kit_put_flush(store, &record, 0);
+    record = kit_sealed(&record, KIT_NOW + hour);
+    kit_put_flush(store, &record, 1);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    struct commit time_passes = {.moment = {.time_ms = KIT_NOW + 2 * hour}};
+    assert_int_equal(store->ops->commit(store, &time_passes, &err), OK);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + hour - 1, &err), OK);
+    assert_non_null(kit_load(store, 1, &place->arena));
+    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_null(kit_load(store, 1, &place->arena));
+    assert_int_equal(kit_close(store), OK);
+}
+
 static void a_failed_flush_stops_everything(void **state)
 {
     struct place *place = *state;
@@ -821,6 +846,7 @@ int main(void)
         ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
+        ON(nothing_expires_before_its_time_is_stable),
         ON(a_failed_flush_stops_everything),
         ON(a_full_disk_refuses_and_goes_on_later),
         ON(every_call_may_fail),

@@ -2,7 +2,7 @@
  * Verifying a journal: what is fine is found fine, and whatever was done to it is found. Frames are
  * changed with right checksums (forge.h), so that each check is met by something only it can see.
  *
- * Past 800 lines because each way to damage a journal is a test of its own on the same fixture.
+ * It is past 800 lines because each way to damage a journal is a test of its own.
  */
 #include <stdlib.h>
 #include <unistd.h>

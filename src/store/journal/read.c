@@ -45,6 +45,18 @@ static enum status memory_read(struct journal *journal, uint64_t place, struct a
     return nomem ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
 }
 
+/* The rest of a frame could not be read. A file that ends inside it is damage; a file that has it and
+ * a disk that does not give it back is not, and may be tried again. */
+static enum status rest_failed(struct journal *journal, const struct segment *segment, int fd,
+    uint64_t offset, size_t size, int failed, struct err *err)
+{
+    int64_t there = journal->io->size(journal->io->context, fd);
+    if (failed == -EIO && there >= 0 && (uint64_t)there < offset + size) {
+        return place_corrupt(place_make(segment->number, offset), "a frame is cut short", err);
+    }
+    return err_errno(err, E_UNAVAILABLE, -failed, "reading segment %" PRIu64, segment->number);
+}
+
 /* A first read that usually has all of the frame, and a second one when it is longer. */
 static enum status file_read(struct journal *journal, struct segment *segment, uint64_t offset,
     struct arena *arena, struct slice *ret_bytes, struct err *err)
@@ -77,10 +89,7 @@ static enum status file_read(struct journal *journal, struct segment *segment, u
     if (have < size) {
         int failed = io_read_full(io, fd, bytes + have, size - have, offset + have);
         if (failed != 0) {
-            return failed == -EIO ? place_corrupt(place_make(segment->number, offset),
-                                        "a frame is cut short or cannot be read", err)
-                                  : err_errno(err, E_UNAVAILABLE, -failed,
-                                        "reading segment %" PRIu64, segment->number);
+            return rest_failed(journal, segment, fd, offset, size, failed, err);
         }
     }
     *ret_bytes = slice_of(bytes, size);
