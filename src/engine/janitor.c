@@ -9,6 +9,7 @@ enum {
     LEASES_EVERY_MS = 500,
     CHECKPOINT_EVERY_MS = 60000,
     ARCHIVE_EVERY_MS = 60000,
+    PASS_TIME_EVERY_MS = 60000,
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
 };
 
@@ -102,6 +103,21 @@ static enum status sign_checkpoint(
     return fatal_only(status, err);
 }
 
+/* Records are forgotten by committed time only (P8), and an idle store commits none. */
+static enum status pass_time(
+    struct janitor *janitor, const struct store_moment *now, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_head head;
+    store->ops->head(store, &head);
+    if (head.records == head.in_progress + head.unknown ||
+        now->time_ms - head.moment.time_ms < PASS_TIME_EVERY_MS) {
+        return OK;
+    }
+    struct commit commit = {.moment = *now};
+    return fatal_only(store->ops->commit(store, &commit, err), err);
+}
+
 /* Runs on the flush thread, behind the flush that made the entry durable. */
 static void barrier_done(struct engine_call *call)
 {
@@ -179,7 +195,10 @@ enum status janitor_turn(struct janitor *janitor, const struct store_moment *now
         janitor->checkpoint_ms = now->boot_ms;
         status = sign_checkpoint(janitor, now, err);
     }
-    return status == OK ? archive(janitor, now, calls, count, err) : status;
+    if (status == OK) {
+        status = archive(janitor, now, calls, count, err);
+    }
+    return status == OK ? pass_time(janitor, now, err) : status;
 }
 
 enum status janitor_close(struct janitor *janitor, const struct store_moment *now, struct err *err)

@@ -4,6 +4,7 @@
  *   duty                        how often
  *   the store's housekeeping    every 5 ms while busy (store maintain: expiry, snapshots, squeeze)
  *   leases that ran out         every 500 ms: in_progress becomes unknown, with evidence
+ *   committing the time         every minute of an idle store that has something to forget
  *   signed checkpoints          every minute when there is new evidence, and at close
  *   evidence past its retention every minute: an entry first, and when that is durable, out it goes
  *
