@@ -186,8 +186,8 @@ static void refuse_quarantined(struct cycle *cycle, struct engine_call *call)
         "quarantined: a caller holds fence %llu, which this store never gave out",
         (unsigned long long)cycle->quarantine_fence);
     err_hint(&call->err,
-        "the store is an older copy than the one that granted it; put the newer one back, or settle "
-        "what was lost by hand and restart to accept the loss");
+        "the store is an older copy than the one that granted it; put the newer one back, or "
+        "settle what was lost by hand and restart to accept the loss");
 }
 
 static enum status compose(struct cycle *cycle, struct engine_call *call,

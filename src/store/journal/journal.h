@@ -49,8 +49,8 @@ typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
 /*
  * Every frame of a data directory in order, each checksum checked; goes on behind damage where it
  * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
- * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE: there
- * is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
+ * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE:
+ * there is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
  */
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err) MUST_CHECK;
