@@ -196,8 +196,10 @@ void bench_report(const struct bench_row *row)
         (void)printf(
             ",\"compared\":\"%s\",\"compared_figure\":%.6g", row->compared, row->compared_figure);
     }
-    if (row->ratio > 0) {
-        (void)printf(",\"ratio\":%.4g", row->ratio);
+    if (row->ratios != NULL) {
+        double median = bench_median(row->ratios, row->rounds);
+        (void)printf(",\"ratio\":%.4g,\"ratio_low\":%.4g,\"ratio_high\":%.4g", median,
+            row->ratios[0], row->ratios[row->rounds - 1]);
     }
     if (row->better != BENCH_INFO) {
         (void)printf(",\"bar\":%g", row->bar);

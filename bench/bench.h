@@ -72,7 +72,8 @@ struct bench_row {
     const char *unit;         /* "calls/s" */
     const char *compared;     /* with what; NULL: with nothing */
     double compared_figure;   /* its median, same unit */
-    double ratio;             /* median of the rounds' ratios; 0: there is none */
+    double *ratios;           /* of the rounds; sorted by bench_report; NULL: there are none */
+    size_t rounds;            /* of these */
     enum bench_better better; /* which side of the bar is good */
     double bar;               /* for the ratio, or for the figure when there is no ratio */
     const char *detail;       /* further members of a JSON object, without braces; NULL: none */

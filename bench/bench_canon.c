@@ -126,7 +126,8 @@ int main(int argc, char **argv)
         .unit = "ns",
         .compared = "jansson, parse alone",
         .compared_figure = bench_median(theirs, rounds),
-        .ratio = bench_median(ratios, rounds),
+        .ratios = ratios,
+        .rounds = rounds,
         .better = BENCH_AT_LEAST,
         .bar = BAR});
     arena_release(&ours.arena);

@@ -153,7 +153,8 @@ static void report(struct bench *bench, struct figures *figures, size_t in_fligh
         .unit = "calls/s",
         .compared = "the same batches: zero-filled append + fdatasync",
         .compared_figure = bench_median(figures->bare_calls, rounds),
-        .ratio = bench_median(figures->ratios, rounds),
+        .ratios = figures->ratios,
+        .rounds = rounds,
         .better = bar ? BENCH_AT_LEAST : BENCH_INFO,
         .bar = BAR,
         .detail = detail});

@@ -284,7 +284,8 @@ static void measure_speed(struct bench *bench, const char *dir)
         .unit = "begins/s",
         .compared = compared,
         .compared_figure = bench_median(few, bench->rounds),
-        .ratio = bench_median(ratios, bench->rounds),
+        .ratios = ratios,
+        .rounds = bench->rounds,
         .better = BENCH_AT_LEAST,
         .bar = BAR_SPEED});
 }

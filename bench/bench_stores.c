@@ -200,7 +200,6 @@ static void report_place(struct bench *bench, struct place *place, size_t batch,
         bench_skip(id, what, "its development package is not installed");
         return;
     }
-    double ratio = bench_median(ratios, bench->rounds);
     (void)snprintf(detail, sizeof detail,
         "\"commit_p50_us\":%.0f,\"commit_p99_us\":%.0f,\"cpu_us_per_call\":%.2f",
         bench_times_us(&place->times[batch], 0.5), bench_times_us(&place->times[batch], 0.99),
@@ -213,7 +212,8 @@ static void report_place(struct bench *bench, struct place *place, size_t batch,
         .unit = "pairs/s",
         .compared = ours ? NULL : "our journal",
         .compared_figure = journal,
-        .ratio = ours ? 0 : ratio,
+        .ratios = ours ? NULL : ratios,
+        .rounds = bench->rounds,
         .detail = detail});
 }
 
