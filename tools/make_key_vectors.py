@@ -19,15 +19,18 @@ COMMAND = [
      '"trace":{"message_ids":["m1"]},"created_at":"2026-02-22T00:00:00Z","confirmation":"tok",'
      '"extensions":{"a":1},"x_note":9007199254740993}',
      '{"actor_id":"user:1","args":{"amount":1990,"currency":"BRL"},"command_kind":"mutation",'
-     '"intent":{"action":"refund","entity":"order","target":{"order_id":"204"}},"tenant_id":"acme"}'),
+     '"intent":{"action":"refund","entity":"order","target":{"order_id":"204"}},'
+     '"tenant_id":"acme"}'),
     ("other order, other spelling of the same values, other message",
      '{"args":{"amount":1.990e3,"currency":"\\u0042RL"},"intent":{"target":{"order_id":"204"},'
      '"action":"refund","entity":"order"},"command_kind":"mutation","actor_id":"user:1",'
      '"tenant_id":"acme","created_at":"2027-01-01T00:00:00Z","command_id":"cmd_2"}',
      '{"actor_id":"user:1","args":{"amount":1990,"currency":"BRL"},"command_kind":"mutation",'
-     '"intent":{"action":"refund","entity":"order","target":{"order_id":"204"}},"tenant_id":"acme"}'),
+     '"intent":{"action":"refund","entity":"order","target":{"order_id":"204"}},'
+     '"tenant_id":"acme"}'),
     ("without arguments and kind",
-     '{"tenant_id":"acme","actor_id":"u","intent":{"entity":"list","action":"clear","target":null}}',
+     '{"tenant_id":"acme","actor_id":"u",'
+     '"intent":{"entity":"list","action":"clear","target":null}}',
      '{"actor_id":"u","args":{},"intent":{"action":"clear","entity":"list","target":null},'
      '"tenant_id":"acme"}'),
     ("empty arguments are the same as none",
@@ -52,10 +55,12 @@ COMMAND = [
      '"intent":{"action":"a","entity":"e","target":["x",1]},"tenant_id":"acme"}'),
 ]
 COMMAND_REFUSED = [
-    ("a lossy number in args", '{"tenant_id":"a","actor_id":"u","args":{"list":[1,9007199254740993]},'
+    ("a lossy number in args",
+     '{"tenant_id":"a","actor_id":"u","args":{"list":[1,9007199254740993]},'
      '"intent":{"entity":"e","action":"a","target":"t"}}', '/args/list/1'),
     ("a lossy number in target", '{"tenant_id":"a","actor_id":"u",'
-     '"intent":{"entity":"e","action":"a","target":{"id":333333333.33333329}}}', '/intent/target/id'),
+     '"intent":{"entity":"e","action":"a","target":{"id":333333333.33333329}}}',
+     '/intent/target/id'),
     ("a number beyond every double", '{"tenant_id":"a","actor_id":"u","args":{"n":1e400},'
      '"intent":{"entity":"e","action":"a","target":"t"}}', '/args/n'),
     ("a duplicate member", '{"tenant_id":"a","tenant_id":"b","actor_id":"u",'
@@ -63,7 +68,8 @@ COMMAND_REFUSED = [
     ("an unknown member", '{"tenant_id":"a","actor_id":"u","amount":1,'
      '"intent":{"entity":"e","action":"a","target":"t"}}', 'unknown member "/amount"'),
     ("an unknown member of intent", '{"tenant_id":"a","actor_id":"u",'
-     '"intent":{"entity":"e","action":"a","target":"t","x_more":1}}', 'unknown member "/intent/x_more"'),
+     '"intent":{"entity":"e","action":"a","target":"t","x_more":1}}',
+     'unknown member "/intent/x_more"'),
     ("no tenant", '{"actor_id":"u","intent":{"entity":"e","action":"a","target":"t"}}',
      'member "/tenant_id" is missing'),
     ("no actor", '{"tenant_id":"a","intent":{"entity":"e","action":"a","target":"t"}}',
@@ -77,13 +83,16 @@ COMMAND_REFUSED = [
      '"intent":{"entity":"e","action":"a","target":"t"}}', 'member "/tenant_id" must be'),
     ("args that are no object", '{"tenant_id":"a","actor_id":"u","args":[],'
      '"intent":{"entity":"e","action":"a","target":"t"}}', 'member "/args" must be an object'),
-    ("an effective actor that is no string", '{"tenant_id":"a","actor_id":"u","effective_actor_id":null,'
-     '"intent":{"entity":"e","action":"a","target":"t"}}', 'member "/effective_actor_id" must be a string'),
+    ("an effective actor that is no string",
+     '{"tenant_id":"a","actor_id":"u","effective_actor_id":null,'
+     '"intent":{"entity":"e","action":"a","target":"t"}}',
+     'member "/effective_actor_id" must be a string'),
     ("not an object", '["tenant_id"]', 'not an object'),
 ]
 EFFECT = [
     ("the canonical example of CCO-1 with its tenant",
-     '{"effect_id":"uuid","tenant_id":"acme","command_id":"cmd_123","idempotency_key":"sha256(...)",'
+     '{"effect_id":"uuid","tenant_id":"acme","command_id":"cmd_123",'
+     '"idempotency_key":"sha256(...)",'
      '"effect_type":"payment.capture","target":{"order_id":"204"},"payload":{"amount":1990,'
      '"currency":"BRL","big":9007199254740993},"trace":{"correlation_id":"corr_789"},"attempt":1,'
      '"created_at":"2026-02-22T00:00:00Z","policy_refs":["p"],"extensions":{},"x_a":1}',
@@ -104,7 +113,8 @@ EFFECT_REFUSED = [
     ("no tenant", '{"command_id":"c","effect_type":"t"}', 'member "/tenant_id" is missing'),
     ("a negative ordinal", '{"tenant_id":"a","command_id":"c","effect_type":"t","ordinal":-1}',
      'member "/ordinal" must be'),
-    ("an ordinal that is no integer", '{"tenant_id":"a","command_id":"c","effect_type":"t","ordinal":1.5}',
+    ("an ordinal that is no integer",
+     '{"tenant_id":"a","command_id":"c","effect_type":"t","ordinal":1.5}',
      'member "/ordinal" must be'),
     ("a lossy ordinal",
      '{"tenant_id":"a","command_id":"c","effect_type":"t","ordinal":9007199254740993}', '/ordinal'),
@@ -130,12 +140,13 @@ SOURCE_REFUSED = [
      'unknown member "/created_at"'),
     ("an extension", '{"tenant_id":"a","source_id":"b","x_a":1}', 'unknown member "/x_a"'),
     ("null", '{"tenant_id":"a","source_id":null}', 'member "/source_id" must be'),
-    ("a lossy revision", '{"tenant_id":"a","source_id":"b","revision":9007199254740993}', '/revision'),
+    ("a lossy revision", '{"tenant_id":"a","source_id":"b","revision":9007199254740993}',
+     '/revision'),
 ]
 
 
 def write(folder, kind, good, bad):
-    """One file a kind; the input stays text, because some inputs are not JSON that all readers take."""
+    """One file a kind; the input stays text: some inputs are not JSON that all readers take."""
     cases = []
     for name, text, canonical in good:
         assert json.loads(text) is not None

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write src/canon/pow10_table.h: the powers of ten that src/canon/number.c multiplies by.
 
-Each power is the 128-bit integer T with 2^127 <= T < 2^128 and T <= 10^e * 2^-shift < T + 1, that is
-10^e scaled by a power of two and cut, never rounded up. Python's integers are exact, so the table
-is. Run from the top of the source tree: tools/make_pow10_table.py > src/canon/pow10_table.h
+Each power is the 128-bit integer T with 2^127 <= T < 2^128 and T <= 10^e * 2^-shift < T + 1, that
+is 10^e scaled by a power of two and cut, never rounded up. Python's integers are exact, so the
+table is. Run from the top of the source tree: tools/make_pow10_table.py > src/canon/pow10_table.h
 """
 
 FIRST = -343  # 2^64 * 10^-344 is below half the smallest double: such numbers are zero

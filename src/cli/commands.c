@@ -121,8 +121,8 @@ static const struct option_def run_options[] = {
         .argument = "TIME",
         .fallback = "30s",
         .env = "ONCE_LEASE",
-        .help = "how long after once disappeared the operation counts as unknown; renewed while "
-                "the command runs"},
+        .help = "after how long at the latest the operation counts as unknown when once has "
+                "disappeared; renewed while the command runs"},
     {.name = "on-unknown",
         .kind = OPTION_CHOICE,
         .argument = "WHAT",

@@ -186,8 +186,8 @@ static void refuse_quarantined(struct cycle *cycle, struct engine_call *call)
         "quarantined: a caller holds fence %llu, which this store never gave out",
         (unsigned long long)cycle->quarantine_fence);
     err_hint(&call->err,
-        "the store is an older copy than the one that granted it; put the newer one back, or settle "
-        "what was lost by hand and restart to accept the loss");
+        "the store is an older copy than the one that granted it; put the newer one back, or "
+        "settle what was lost by hand and restart to accept the loss");
 }
 
 static enum status compose(struct cycle *cycle, struct engine_call *call,
@@ -417,4 +417,20 @@ enum status cycle_note(struct cycle *cycle, const struct entry *note,
     struct change change = {.kind = CHANGE_NONE, .entry = *note};
     struct commit commit = {.changes = &change, .count = 1, .moment = *moment};
     return cycle->store->ops->commit(cycle->store, &commit, err);
+}
+
+enum status cycle_archive(struct cycle *cycle, const struct store_removable *removable,
+    const struct store_moment *moment, struct err *err)
+{
+    struct chain before = cycle->chain;
+    struct entry entry;
+    buf_clear(&cycle->text);
+    enum status status =
+        entry_compose_archived(&cycle->chain, removable, moment->time_ms, &cycle->text, &entry);
+    status = status == OK ? cycle_note(cycle, &entry, moment, err)
+                          : err_set(err, status, "out of memory for evidence");
+    if (status != OK) {
+        cycle->chain = before;
+    }
+    return status;
 }

@@ -44,6 +44,9 @@ void cycle_release(struct cycle *cycle);
 enum status cycle_run(struct cycle *cycle, struct engine_call *const *calls, size_t count,
     const struct store_moment *moment, struct err *err) MUST_CHECK;
 
+/* Commit the entry that evidence up to removable->seq leaves the store. */
+enum status cycle_archive(struct cycle *cycle, const struct store_removable *removable,
+    const struct store_moment *moment, struct err *err) MUST_CHECK;
 /* Commit a signed checkpoint or another note that belongs to no call. */
 enum status cycle_note(struct cycle *cycle, const struct entry *note,
     const struct store_moment *moment, struct err *err) MUST_CHECK;

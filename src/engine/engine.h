@@ -57,7 +57,6 @@ struct engine_options {
     const struct mem *mem;       /* NULL: the C library's */
     const struct clock *clock;   /* NULL: the machine's */
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
-    int64_t retain_ms;           /* evidence is kept this long; 0: 400 days */
 };
 
 struct engine_stats {

@@ -8,6 +8,8 @@ enum {
     MAINTAIN_EVERY_MS = 5,
     LEASES_EVERY_MS = 500,
     CHECKPOINT_EVERY_MS = 60000,
+    ARCHIVE_EVERY_MS = 60000,
+    PASS_TIME_EVERY_MS = 60000,
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
 };
 
@@ -101,6 +103,77 @@ static enum status sign_checkpoint(
     return fatal_only(status, err);
 }
 
+/* Records are forgotten by committed time only (P8), and an idle store commits none. */
+static enum status pass_time(
+    struct janitor *janitor, const struct store_moment *now, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_head head;
+    store->ops->head(store, &head);
+    if (head.records == head.in_progress + head.unknown ||
+        now->time_ms - head.moment.time_ms < PASS_TIME_EVERY_MS) {
+        return OK;
+    }
+    struct commit commit = {.moment = *now};
+    return fatal_only(store->ops->commit(store, &commit, err), err);
+}
+
+/* Runs on the flush thread, behind the flush that made the entry durable. */
+static void barrier_done(struct engine_call *call)
+{
+    struct janitor *janitor = call->context;
+    if (call->err.status == OK) {
+        atomic_store_explicit(&janitor->archive_durable, true, memory_order_release);
+    }
+}
+
+static enum status barrier_read(struct store *store, struct engine_call *call, struct err *err)
+{
+    (void)store;
+    (void)call;
+    (void)err;
+    return OK;
+}
+
+/* Let the oldest evidence go when it is past its retention. A crash after the entry and before the
+ * removal leaves both; then there are two entries about it, which is true. */
+static enum status archive(struct janitor *janitor, const struct store_moment *now,
+    struct engine_call **calls, size_t *count, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_removable removable = {0};
+    if (janitor->archiving != 0) {
+        if (!atomic_load_explicit(&janitor->archive_durable, memory_order_acquire)) {
+            return OK;
+        }
+        uint64_t place = janitor->archiving;
+        janitor->archiving = 0;
+        return fatal_only(store->ops->remove(store, place, err), err);
+    }
+    if (store->ops->removable == NULL || *count == LIMIT_BATCH_REQUESTS_MAX ||
+        now->boot_ms - janitor->archive_ms < ARCHIVE_EVERY_MS) {
+        return OK;
+    }
+    janitor->archive_ms = now->boot_ms;
+    enum status status = store->ops->removable(store, now->time_ms, &removable, err);
+    if (status != OK || removable.place == 0) {
+        return fatal_only(status, err);
+    }
+    status = cycle_archive(janitor->cycle, &removable, now, err);
+    if (status != OK) {
+        return fatal_only(status, err);
+    }
+    janitor->archiving = removable.place;
+    janitor->archive_ms = 0; /* there may be more: look again as soon as this one is gone */
+    atomic_store_explicit(&janitor->archive_durable, false, memory_order_relaxed);
+    janitor->barrier = (struct engine_call){.read = barrier_read,
+        .arena = &janitor->barrier_arena,
+        .context = janitor,
+        .done = barrier_done};
+    calls[(*count)++] = &janitor->barrier;
+    return OK;
+}
+
 enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
     struct engine_call **calls, size_t *count, struct err *err)
 {
@@ -122,7 +195,10 @@ enum status janitor_turn(struct janitor *janitor, const struct store_moment *now
         janitor->checkpoint_ms = now->boot_ms;
         status = sign_checkpoint(janitor, now, err);
     }
-    return status;
+    if (status == OK) {
+        status = archive(janitor, now, calls, count, err);
+    }
+    return status == OK ? pass_time(janitor, now, err) : status;
 }
 
 enum status janitor_close(struct janitor *janitor, const struct store_moment *now, struct err *err)

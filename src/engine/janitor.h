@@ -4,7 +4,9 @@
  *   duty                        how often
  *   the store's housekeeping    every 5 ms while busy (store maintain: expiry, snapshots, squeeze)
  *   leases that ran out         every 500 ms: in_progress becomes unknown, with evidence
+ *   committing the time         every minute of an idle store that has something to forget
  *   signed checkpoints          every minute when there is new evidence, and at close
+ *   evidence past its retention every minute: an entry first, and when that is durable, out it goes
  *
  * Threads: the engine thread alone, but for the done function of its own calls.
  */
@@ -24,8 +26,13 @@ struct janitor {
     int64_t maintain_ms; /* boot clock: when each duty was done last */
     int64_t leases_ms;
     int64_t checkpoint_ms;
-    uint64_t checkpoint_seq;  /* evidence that the last checkpoint covers */
-    _Atomic size_t in_flight; /* own calls not answered yet */
+    uint64_t checkpoint_seq; /* evidence that the last checkpoint covers */
+    int64_t archive_ms;
+    uint64_t archiving;           /* what is to go once its entry is durable; 0: nothing */
+    _Atomic bool archive_durable; /* its entry is */
+    struct engine_call barrier;   /* answered when that is so */
+    struct arena barrier_arena;   /* unused, but every call has one */
+    _Atomic size_t in_flight;     /* own calls not answered yet */
     struct engine_call calls[JANITOR_CALLS];
     struct arena arenas[JANITOR_CALLS];
 };

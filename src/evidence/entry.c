@@ -237,6 +237,15 @@ static void put_outcome(struct buf *out, const struct entry_facts *facts, const 
     buf_char(out, '}');
 }
 
+static void put_entry_id(const struct chain *chain, struct buf *out)
+{
+    buf_str(out, ",\"entry_id\":\"ent_");
+    buf_append(out, chain->chain_id, 8);
+    buf_char(out, '_');
+    buf_u64(out, chain->seq + 1);
+    buf_char(out, '"');
+}
+
 static void put_entry(const struct chain *chain, const struct entry_facts *facts, struct buf *out)
 {
     const struct record *record = &facts->decision->next;
@@ -262,11 +271,7 @@ static void put_entry(const struct chain *chain, const struct entry_facts *facts
         put_dedupe(out, facts, operation_id);
     }
     put_text_if(out, ",\"effect_id\":", record->effect_id);
-    buf_str(out, ",\"entry_id\":\"ent_");
-    buf_append(out, chain->chain_id, 8);
-    buf_char(out, '_');
-    buf_u64(out, chain->seq + 1);
-    buf_char(out, '"');
+    put_entry_id(chain, out);
     put_text_if(out, ",\"idempotency_key\":", key->key);
     put_str(out, ",\"lifecycle_state\":", state);
     put_str(out, ",\"occurred_at\":", text_put_time(time, facts->moment.now_ms));
@@ -285,27 +290,52 @@ static void put_entry(const struct chain *chain, const struct entry_facts *facts
     buf_char(out, '}');
 }
 
+/* Chain what was appended to out from an offset on. */
+static enum status append(struct chain *chain, struct buf *out, size_t from, struct entry *entry)
+{
+    if (buf_status(out) != OK) {
+        return buf_status(out);
+    }
+    entry->kind = ENTRY_EVIDENCE;
+    entry->seq = chain->seq + 1;
+    entry->bytes = slice_of(out->data + from, out->len - from);
+    digest_sha256_2(chain->hash.bytes, sizeof chain->hash.bytes, entry->bytes.data,
+        entry->bytes.len, &entry->hash);
+    chain->seq = entry->seq;
+    chain->hash = entry->hash;
+    return OK;
+}
+
 enum status entry_compose(
     struct chain *chain, const struct entry_facts *facts, struct buf *out, struct entry *ret_entry)
 {
     ASSERT(facts->decision->kind != DECISION_NOTHING);
     size_t from = out->len;
-    put_entry(chain, facts, out);
-    if (buf_status(out) != OK) {
-        return buf_status(out);
-    }
-    struct entry entry = {
-        .kind = ENTRY_EVIDENCE,
-        .seq = chain->seq + 1,
+    *ret_entry = (struct entry){
         .operation_id = facts->decision->next.fence > 0 ? facts->decision->next.operation_id
                                                         : facts->request->operation_id,
         .time_ms = facts->moment.now_ms,
-        .bytes = slice_of(out->data + from, out->len - from),
     };
-    digest_sha256_2(chain->hash.bytes, sizeof chain->hash.bytes, entry.bytes.data, entry.bytes.len,
-        &entry.hash);
-    chain->seq = entry.seq;
-    chain->hash = entry.hash;
-    *ret_entry = entry;
-    return OK;
+    put_entry(chain, facts, out);
+    return append(chain, out, from, ret_entry);
+}
+
+enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
+    int64_t now_ms, struct buf *out, struct entry *ret_entry)
+{
+    size_t from = out->len;
+    char operation_id[OP_ID_TEXT_BYTES];
+    char time[TEXT_TIME_BYTES];
+    *ret_entry = (struct entry){.time_ms = now_ms}; /* about no operation: the id is zero */
+    put_digest(out, "{\"archived\":{\"hash\":", &removable->hash);
+    put_u64(out, ",\"seq\":", removable->seq);
+    put_str(out, "},\"chain_id\":", chain->chain_id);
+    put_entry_id(chain, out);
+    put_str(out, ",\"lifecycle_state\":", "archived");
+    put_str(out, ",\"occurred_at\":", text_put_time(time, now_ms));
+    put_str(out, ",\"operation_id\":", op_id_put(operation_id, &ret_entry->operation_id));
+    put_u64(out, ",\"seq\":", chain->seq + 1);
+    put_str(out, ",\"type\":", "evidence.archived");
+    buf_char(out, '}');
+    return append(chain, out, from, ret_entry);
 }

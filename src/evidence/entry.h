@@ -42,6 +42,11 @@ struct entry_facts {
 enum status entry_compose(struct chain *chain, const struct entry_facts *facts, struct buf *out,
     struct entry *ret_entry) MUST_CHECK;
 
+/* Compose the entry that says that evidence up to removable->seq leaves the journal (type
+ * "evidence.archived"). As entry_compose; it decides nothing. */
+enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
+    int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
+
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);
 

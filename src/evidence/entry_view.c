@@ -295,6 +295,22 @@ static void check_echoes(struct members *top, const struct entry_view *view)
     }
 }
 
+static void read_archived(struct members *top, struct entry_view *view)
+{
+    struct members members = {.object = member(top, "archived", JSON_OBJECT, true)};
+    view->archives = slice_is(view->type, "evidence.archived");
+    if (view->archives != (members.object != NULL)) {
+        fail(top, "archived");
+    }
+    if (members.object != NULL) {
+        view->archived_seq = u64_of(&members, "seq", false);
+        digest_of(&members, "hash", &view->archived_hash);
+        if (members.wrong != NULL || view->archived_seq >= view->seq) {
+            fail(top, "archived");
+        }
+    }
+}
+
 static enum status read_members(
     const struct json_value *object, struct arena *arena, struct entry_view *view, struct err *err)
 {
@@ -322,6 +338,7 @@ static enum status read_members(
     if (top.wrong == NULL) {
         read_dedupe(&top, view);
         read_conflict(&top, view);
+        read_archived(&top, view);
         check_echoes(&top, view);
     }
     if (top.wrong != NULL) {

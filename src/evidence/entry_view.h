@@ -21,6 +21,9 @@ struct entry_view {
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
     struct slice lifecycle_state; /* of the record from now on, or "absent" */
     struct slice effect_id;       /* of the record */
+    bool archives;                /* type evidence.archived: everything up to … */
+    uint64_t archived_seq;        /* … this entry left the journal, … */
+    struct digest archived_hash;  /* … whose hash is this */
     bool decides;                 /* it is about a decision: what follows is filled in */
     struct request request;       /* as decide was told; outcome.meta is the digest of meta */
     struct decide_moment moment;  /* as decide was told; fence_next 0 unless a begin */

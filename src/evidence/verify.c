@@ -48,20 +48,23 @@ struct verify {
     struct buf scratch; /* the canonical form of one entry */
     struct redecide redecide;
     struct pending pending;
-    struct slice path;       /* of the directory */
-    uint64_t segment;        /* the last one that began; 0: none yet */
-    uint64_t batch;          /* the last one that began */
-    uint64_t batch_fence;    /* the highest given out, as the current batch says */
-    uint64_t seq;            /* of the last entry */
-    struct digest hash;      /* its hash */
-    uint64_t fence;          /* of the last grant */
-    int64_t time_ms;         /* of the last entry */
-    bool squeezed;           /* the current segment is */
-    bool lost;               /* after damage: what comes next need not follow on */
-    bool spoiled;            /* there is damage in the segments so far */
-    uint64_t progress_bytes; /* at the last report */
-    enum status status;      /* why the walk was stopped by us; OK: it was not */
-    struct err err;          /* the same in words */
+    struct slice path;         /* of the directory */
+    uint64_t segment;          /* the last one that began; 0: none yet */
+    uint64_t batch;            /* the last one that began */
+    uint64_t batch_fence;      /* the highest given out, as the current batch says */
+    uint64_t seq;              /* of the last entry */
+    struct digest hash;        /* its hash */
+    uint64_t fence;            /* of the last grant */
+    int64_t time_ms;           /* of the last entry */
+    struct digest anchor_hash; /* of the last entry before what is kept … */
+    uint64_t anchor_seq;       /* … and its number; 0: nothing is missing */
+    bool anchor_told;          /* an entry says that everything up to it was archived */
+    bool squeezed;             /* the current segment is */
+    bool lost;                 /* after damage: what comes next need not follow on */
+    bool spoiled;              /* there is damage in the segments so far */
+    uint64_t progress_bytes;   /* at the last report */
+    enum status status;        /* why the walk was stopped by us; OK: it was not */
+    struct err err;            /* the same in words */
 };
 
 /* Where something is, for a damage. */
@@ -121,6 +124,8 @@ static void anchor(struct verify *verify, const struct mark *mark)
     verify->seq = mark->seq;
     verify->hash = mark->hash;
     verify->batch = mark->batch - 1;
+    verify->anchor_seq = mark->seq;
+    verify->anchor_hash = mark->hash;
     verify->result.first_seq = mark->seq + 1;
     verify->result.good_seq = mark->seq;
     verify->result.good_batch = mark->batch - 1;
@@ -462,6 +467,15 @@ static enum status run_redecide(
     return status;
 }
 
+/* What is missing at the start must have been archived, and an entry that is left says so. */
+static void check_archived(struct verify *verify, const struct entry_view *view)
+{
+    if (view->archives && view->archived_seq == verify->anchor_seq &&
+        digest_equal(&view->archived_hash, &verify->anchor_hash)) {
+        verify->anchor_told = true;
+    }
+}
+
 static enum status on_evidence(
     struct verify *verify, const struct journal_walk *walk, const struct entry *entry)
 {
@@ -482,6 +496,7 @@ static enum status on_evidence(
     } else if (status == OK) {
         check_frame(verify, &spot, entry, &view);
         check_change(verify, &spot, &view);
+        check_archived(verify, &view);
         if (view.decides) {
             check_grant(verify, &spot, &view);
         }
@@ -703,6 +718,11 @@ static void check_end(struct verify *verify)
     result->last_hash = verify->hash;
     result->redecided = verify->redecide.redecided;
     result->not_redecidable = verify->redecide.not_redecidable;
+    if (verify->anchor_seq > 0 && !verify->anchor_told) {
+        damage(verify, &(struct spot){.seq = verify->anchor_seq},
+            "entries 1 to %llu are missing, and no entry says that they were archived",
+            (unsigned long long)verify->anchor_seq);
+    }
     if (verify->outside_given && verify->outside.seq > verify->seq) {
         damage(verify, &(struct spot){.segment = verify->segment, .seq = verify->seq},
             "older than the checkpoint: it ends with entry %llu, the checkpoint covers entry %llu",

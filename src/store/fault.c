@@ -29,6 +29,7 @@ const char *store_call_name(enum store_call call)
         [STORE_CALL_DUE] = "due",
         [STORE_CALL_ENTRIES] = "entries",
         [STORE_CALL_MAINTAIN] = "maintain",
+        [STORE_CALL_REMOVE] = "remove",
         [STORE_CALL_CLOSE] = "close",
     };
     return names[call];
@@ -131,6 +132,21 @@ static enum status fault_maintain(struct store *store, int64_t now_ms, struct er
     FAULT_AROUND(store, STORE_CALL_MAINTAIN, maintain(wrapped, now_ms, err));
 }
 
+static enum status fault_removable(
+    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    *ret_removable = (struct store_removable){0};
+    return wrapped->ops->removable == NULL
+               ? OK
+               : wrapped->ops->removable(wrapped, now_ms, ret_removable, err);
+}
+
+static enum status fault_remove(struct store *store, uint64_t place, struct err *err)
+{
+    FAULT_AROUND(store, STORE_CALL_REMOVE, remove(wrapped, place, err));
+}
+
 /* The wrapped store is closed whatever is said: the caller has nothing left to close. */
 static enum status fault_close(struct store *store, struct err *err)
 {
@@ -158,6 +174,8 @@ static const struct store_ops fault_ops = {
     .head = fault_head,
     .identity = fault_identity,
     .maintain = fault_maintain,
+    .removable = fault_removable,
+    .remove = fault_remove,
     .close = fault_close,
 };
 

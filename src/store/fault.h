@@ -22,6 +22,7 @@ enum store_call {
     STORE_CALL_DUE,
     STORE_CALL_ENTRIES,
     STORE_CALL_MAINTAIN,
+    STORE_CALL_REMOVE,
     STORE_CALL_CLOSE,
 };
 

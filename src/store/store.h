@@ -111,6 +111,14 @@ struct entry_range {
     const struct op_id *operation_id; /* only those of it; NULL for all */
 };
 
+/* The oldest evidence, when all of it is past its retention. */
+struct store_removable {
+    uint64_t place;     /* the store's name for it; 0: there is none */
+    uint64_t seq;       /* of the last entry that goes with it */
+    struct digest hash; /* its hash: what is left is chained to it */
+    int64_t newest_ms;  /* when that entry was decided, at the latest */
+};
+
 struct store_ops {
     const char *name; /* "journal", "mem", … */
 
@@ -144,6 +152,12 @@ struct store_ops {
     /* A bounded piece of housekeeping: forget expired ones, write ahead, save the index, squeeze.
      * Called often; returns at once when there is nothing to do. Same failures as commit. */
     enum status (*maintain)(struct store *store, int64_t now_ms, struct err *err);
+    /* Evidence that may go, and letting it go; both NULL where it is kept for ever. The entry that
+     * says so must be flushed before remove. A crash between the two leaves both: it is removable
+     * again. */
+    enum status (*removable)(struct store *store, int64_t now_ms,
+        struct store_removable *ret_removable, struct err *err);
+    enum status (*remove)(struct store *store, uint64_t place, struct err *err);
     /* Flush, tidy up and free. The store is gone whatever is returned. */
     enum status (*close)(struct store *store, struct err *err);
 };

@@ -146,6 +146,29 @@ static enum status trace_maintain(struct store *store, int64_t now_ms, struct er
     return trace_say(trace, what, status, err);
 }
 
+static enum status trace_removable(
+    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
+{
+    struct trace *trace = trace_of(store);
+    *ret_removable = (struct store_removable){0};
+    if (trace->wrapped->ops->removable == NULL) {
+        return OK;
+    }
+    enum status status = trace->wrapped->ops->removable(trace->wrapped, now_ms, ret_removable, err);
+    char what[64];
+    (void)snprintf(what, sizeof what, "removable at %" PRId64, now_ms);
+    return trace_say(trace, what, status, err);
+}
+
+static enum status trace_remove(struct store *store, uint64_t place, struct err *err)
+{
+    struct trace *trace = trace_of(store);
+    enum status status = trace->wrapped->ops->remove(trace->wrapped, place, err);
+    char what[64];
+    (void)snprintf(what, sizeof what, "remove %" PRIu64, place);
+    return trace_say(trace, what, status, err);
+}
+
 static enum status trace_close(struct store *store, struct err *err)
 {
     struct trace *trace = trace_of(store);
@@ -169,6 +192,8 @@ static const struct store_ops trace_ops = {
     .head = trace_head,
     .identity = trace_identity,
     .maintain = trace_maintain,
+    .removable = trace_removable,
+    .remove = trace_remove,
     .close = trace_close,
 };
 

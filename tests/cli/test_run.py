@@ -151,11 +151,11 @@ def test_scopes_and_principals_are_apart(once, tmp_path):
 
 def test_after_the_window_it_runs_again(once, tmp_path):
     command = ["sh", "-c", "echo ran >> runs"]
-    once.run("a", *command, options=["--ttl", "300ms"])
-    once.run("a", *command, options=["--ttl", "300ms"])
+    once.run("a", *command, options=["--ttl", "3s"])
+    once.run("a", *command, options=["--ttl", "3s"])
     assert len(lines(tmp_path / "runs")) == 1
-    time.sleep(0.5)
-    once.run("a", *command, options=["--ttl", "300ms"])
+    time.sleep(3.2)
+    once.run("a", *command, options=["--ttl", "3s"])
     assert len(lines(tmp_path / "runs")) == 2
 
 
@@ -255,11 +255,11 @@ def test_in_progress_elsewhere_is_75_after_the_wait(once, tmp_path):
 
 
 def test_the_lease_is_renewed_while_the_command_runs(once, tmp_path):
-    command = ["sh", "-c", "touch started; sleep 2; echo out"]
-    options = ["--lease", "600ms"]
+    command = ["sh", "-c", "touch started; sleep 5; echo out"]
+    options = ["--lease", "2s"]
     holder = once.start("run", "-k", "a", *options, "--", *command)
     wait_until((tmp_path / "started").exists)
-    time.sleep(1.2)
+    time.sleep(3)
     done = once.run("a", *command, options=[*options, "--wait", "0s", "--on-unknown", "takeover"])
     assert done.code == 75 and "in progress" in done.message, done
     out, err = holder.communicate(timeout=TIMEOUT_S)

@@ -1,4 +1,5 @@
 """SIGKILL of once itself, what is said then, and how it is settled."""
+import fcntl
 import json
 import os
 import re
@@ -138,6 +139,20 @@ def test_takeover_runs_it_again_under_a_new_fence(once, tmp_path, killed):
     assert runs(tmp_path) == ["ran", "ran"]
 
 
+def stop_outside_the_store(process, lock):
+    """Stop it at a moment when it does not hold the lock to renew its lease."""
+    for _ in range(100):
+        os.kill(process.pid, signal.SIGSTOP)
+        with open(lock) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                os.kill(process.pid, signal.SIGCONT)
+                time.sleep(0.02)
+    raise AssertionError("it never lets go of the store")
+
+
 def test_a_run_that_lost_its_grant_says_so_loudly(once, tmp_path):
     """Stopped past its lease, taken over by another, and then woken."""
     command = ["sh", "-c", "echo ran >> runs; while ! test -e go; do sleep 0.02; done; echo out"]
@@ -146,7 +161,7 @@ def test_a_run_that_lost_its_grant_says_so_loudly(once, tmp_path):
     while not (tmp_path / "runs").exists():
         assert time.monotonic() < until
         time.sleep(0.01)
-    os.kill(slow.pid, signal.SIGSTOP)
+    stop_outside_the_store(slow, tmp_path / "once-data/lock")
     time.sleep(1.0)
     (tmp_path / "go").touch()
     taken = once.run("a", *command, options=[*LEASE, "--on-unknown", "takeover"])

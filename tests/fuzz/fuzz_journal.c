@@ -147,7 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     struct io io = io_system;
     io.fsync = io.fdatasync = no_sync;
-    (void)journal_walk(fuzz_directory(), &io, NULL, walk_visit, NULL, &err);
+    enum status walked = journal_walk(fuzz_directory(), &io, NULL, walk_visit, NULL, &err);
+    (void)walked; /* any answer is right, as long as there is one */
     store_use(&io, true);
     store_use(&io, false);
     static const char *const names[] = {"identity", "segment-0000000000000001", "lock", "reached"};

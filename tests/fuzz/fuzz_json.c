@@ -2,8 +2,8 @@
  * fuzz_json: the reader and the writer on any bytes.
  *
  * What is read can be written; what was written reads as the same value and writes the same bytes;
- * the diff of a value with itself is empty; a key comes out or a reason. Failures name a place inside
- * the text.
+ * the diff of a value with itself is empty; a key comes out or a reason. Failures name a place
+ * inside the text.
  */
 #include <stdint.h>
 

@@ -135,7 +135,8 @@ static void expect_drift(struct sim *sim)
         sim_violate(sim, "P8: a restart believed a jump of the clock");
     }
     sim->drift_max_ms = anew || ahead < allowed ? ahead : allowed;
-    sim->drift_from_ms = sim->true_ms;
+    /* On the same boot the run of the clock goes on from the last commit. */
+    sim->drift_from_ms = anew ? sim->true_ms : sim->boot_from_ms + head.moment.boot_ms - 1;
 }
 
 void process_crash(struct sim *sim, bool power)

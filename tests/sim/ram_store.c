@@ -33,6 +33,7 @@ struct ram_item {
 struct ram_record {
     struct digest hash;
     struct slice encoded; /* empty: gone */
+    struct record record; /* what it says; read once, since a store is asked much more often */
 };
 
 struct ram_store {
@@ -133,19 +134,19 @@ static struct slice encoded(struct ram_disk *disk, const struct record *record)
 
 /* ---- Folding. ---- */
 
-static void count_status(struct ram_store *ram, struct slice bytes, bool more)
+static void count_status(struct ram_store *ram, const struct ram_record *at, bool more)
 {
-    if (bytes.len == 0) {
+    if (at->encoded.len == 0) {
         return;
     }
-    struct record record = decoded(bytes);
     uint64_t by = more ? 1 : UINT64_MAX;
     ram->head.records += by;
-    ram->head.in_progress += record.status == RECORD_IN_PROGRESS ? by : 0;
-    ram->head.unknown += record.status == RECORD_UNKNOWN ? by : 0;
+    ram->head.in_progress += at->record.status == RECORD_IN_PROGRESS ? by : 0;
+    ram->head.unknown += at->record.status == RECORD_UNKNOWN ? by : 0;
 }
 
-static void set_record(struct ram_store *ram, const struct digest *hash, struct slice bytes)
+static struct ram_record *set_record(
+    struct ram_store *ram, const struct digest *hash, struct slice bytes)
 {
     struct ram_record *record = record_of(ram, hash);
     if (record == NULL) {
@@ -153,17 +154,20 @@ static void set_record(struct ram_store *ram, const struct digest *hash, struct 
         record = &ram->records[ram->count++];
         *record = (struct ram_record){.hash = *hash};
     }
-    count_status(ram, record->encoded, false);
+    count_status(ram, record, false);
     record->encoded = bytes;
-    count_status(ram, record->encoded, true);
+    if (bytes.len > 0) {
+        record->record = decoded(bytes);
+    }
+    count_status(ram, record, true);
+    return record;
 }
 
 static void fold_change(struct ram_store *ram, const struct ram_change *change)
 {
     if (change->kind != CHANGE_NONE) {
-        set_record(ram, &change->hash, change->encoded);
-        struct record record = decoded(change->encoded);
-        ram->head.fence = record.fence > ram->head.fence ? record.fence : ram->head.fence;
+        uint64_t fence = set_record(ram, &change->hash, change->encoded)->record.fence;
+        ram->head.fence = fence > ram->head.fence ? fence : ram->head.fence;
     }
     if (change->entry.kind == ENTRY_EVIDENCE) {
         ram->head.seq = change->entry.seq;
@@ -174,7 +178,7 @@ static void fold_change(struct ram_store *ram, const struct ram_change *change)
 static void fold(struct ram_store *ram, const struct ram_item *item)
 {
     if (item->forget) {
-        set_record(ram, &item->changes[0].hash, SLICE_EMPTY);
+        (void)set_record(ram, &item->changes[0].hash, SLICE_EMPTY);
         return;
     }
     for (size_t i = 0; i < item->count; i++) {
@@ -206,8 +210,7 @@ static enum status ram_load(struct store *store, const struct digest *hashes, si
         ret_records[i] = NULL;
         if (at != NULL && at->encoded.len > 0) {
             struct record *record = arena_alloc(arena, sizeof *record);
-            struct record read = decoded(at->encoded);
-            if (record == NULL || record_copy(&read, arena, record) != OK) {
+            if (record == NULL || record_copy(&at->record, arena, record) != OK) {
                 return err_set(err, E_NOMEM, "out of memory");
             }
             ret_records[i] = record;
@@ -223,7 +226,7 @@ static enum status ram_find(struct store *store, const struct op_id *id, struct 
     *ret_record = NULL;
     for (size_t i = 0; i < ram->count; i++) {
         if (ram->records[i].encoded.len > 0) {
-            struct record record = decoded(ram->records[i].encoded);
+            struct record record = ram->records[i].record;
             if (op_id_equal(&record.operation_id, id)) {
                 return ram_load(store, &ram->records[i].hash, 1, arena, ret_record, err);
             }
@@ -265,7 +268,7 @@ static void audit_change(struct ram_store *ram, const struct change *change, uin
         struct ram_record *at = record_of(ram, &change->record->key.hash);
         uint64_t fence = 0;
         if (at != NULL && at->encoded.len > 0) {
-            fence = decoded(at->encoded).fence;
+            fence = at->record.fence;
         }
         if (change->record->fence != fence && change->record->fence <= fence_before) {
             blame(ram->disk, "P4: a fence was given twice");
@@ -281,7 +284,7 @@ static bool is_stale(struct ram_store *ram, const struct change *change)
     struct ram_record *at = record_of(ram, &change->record->key.hash);
     uint64_t version = 0;
     if (at != NULL && at->encoded.len > 0) {
-        version = decoded(at->encoded).version;
+        version = at->record.version;
     }
     return version != change->version_expected;
 }
@@ -300,7 +303,7 @@ static struct ram_change kept_change(struct ram_store *ram, const struct change 
         kept.digests[1] = change->record->outcome.body.digest;
     } else if (change->kind == CHANGE_TOUCH) {
         kept.hash = change->record->key.hash;
-        struct record record = decoded(record_of(ram, &kept.hash)->encoded);
+        struct record record = record_of(ram, &kept.hash)->record;
         record.duplicates++;
         kept.encoded = encoded(disk, &record);
     }
@@ -367,7 +370,7 @@ static enum status ram_scan(struct store *store, const struct scan *scan, struct
     size_t count = 0;
     for (size_t i = 0; i < ram->count && count < scan->limit; i++) {
         if (ram->records[i].encoded.len > 0) {
-            struct record record = decoded(ram->records[i].encoded);
+            struct record record = ram->records[i].record;
             if (scan_wants(scan, &record)) {
                 enum status status =
                     ram_load(store, &ram->records[i].hash, 1, arena, &ret_records[count], err);
@@ -390,7 +393,7 @@ static enum status ram_due(struct store *store, int64_t now_ms, struct op_id *re
     size_t count = 0;
     for (size_t i = 0; i < ram->count && count < limit; i++) {
         if (ram->records[i].encoded.len > 0) {
-            struct record record = decoded(ram->records[i].encoded);
+            struct record record = ram->records[i].record;
             if (record.status == RECORD_IN_PROGRESS && record.lease_expires_ms <= now_ms) {
                 ret_ids[count++] = record.operation_id;
             }
@@ -434,7 +437,7 @@ static enum status ram_maintain(struct store *store, int64_t now_ms, struct err 
     struct ram_store *ram = ram_of(store);
     for (size_t i = 0; i < ram->count; i++) {
         if (ram->records[i].encoded.len > 0) {
-            struct record record = decoded(ram->records[i].encoded);
+            struct record record = ram->records[i].record;
             if (record_window_over(&record, now_ms)) {
                 struct ram_item item = {.forget = true, .count = 1};
                 item.changes = arena_zalloc(&ram->disk->arena, sizeof *item.changes);

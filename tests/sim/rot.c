@@ -8,7 +8,7 @@
 #include "sim.h"
 #include "store/journal/journal.h"
 
-enum { SEGMENT_BYTES = 64 << 10, ROT_ROUNDS = 3, ROT_TRIES = 200 };
+enum { SEGMENT_BYTES = 64 << 10, ROT_ROUNDS = 2, ROT_TRIES = 200 };
 
 /* One bit that changed, and how it was. */
 struct rot {

@@ -290,5 +290,9 @@ enum status witness_write(struct journal *journal, const char *path, struct err 
 enum status squeeze_step(struct journal *journal, struct err *err) MUST_CHECK;
 bool squeeze_work(struct journal *journal);
 void squeeze_abandon(struct journal *journal);
+/* The table's. The oldest segment goes to archive/ of the data directory. */
+enum status journal_removable(struct store *store, int64_t now_ms,
+    struct store_removable *ret_removable, struct err *err) MUST_CHECK;
+enum status journal_remove(struct store *store, uint64_t number, struct err *err) MUST_CHECK;
 
 #endif

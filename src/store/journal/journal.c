@@ -409,6 +409,8 @@ static const struct store_ops journal_ops = {
     .head = journal_head,
     .identity = journal_identity,
     .maintain = journal_maintain,
+    .removable = journal_removable,
+    .remove = journal_remove,
     .close = journal_close,
 };
 

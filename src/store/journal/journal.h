@@ -49,8 +49,8 @@ typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
 /*
  * Every frame of a data directory in order, each checksum checked; goes on behind damage where it
  * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
- * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE: there
- * is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
+ * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE:
+ * there is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
  */
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err) MUST_CHECK;
@@ -82,20 +82,5 @@ struct journal_speed {
 /* Time some flushes of both kinds in a file of its own in that directory; it is removed again. */
 enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
     struct journal_speed *ret_speed, struct err *err) MUST_CHECK;
-
-/* The oldest segment, when everything in it is older than the retention and squeezed. */
-struct journal_removable {
-    uint64_t segment;   /* 0: there is none */
-    uint64_t seq_last;  /* of the last entry that goes with it */
-    struct digest hash; /* its hash: what is left is chained to it */
-    int64_t newest_ms;  /* when the last entry in it was decided, at the latest */
-};
-
-/* Same thread as commit. */
-enum status journal_removable(struct store *store, int64_t now_ms,
-    struct journal_removable *ret_removable, struct err *err) MUST_CHECK;
-/* Take it out of the journal, into archive/ of the data directory. Write the entry that says so,
- * and flush it, before. */
-enum status journal_remove(struct store *store, uint64_t segment, struct err *err) MUST_CHECK;
 
 #endif

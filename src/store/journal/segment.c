@@ -179,6 +179,14 @@ static enum status grow_unavailable(struct journal *journal, int failed, struct 
     return E_UNAVAILABLE;
 }
 
+/* Short of space, less is written ahead from now on: what is needed may fit although a whole step
+ * does not, and no commit tries large writes in vain. */
+static void step_halve(struct journal *journal)
+{
+    uint64_t step = journal->zero_step / 2;
+    journal->zero_step = step < JOURNAL_SEGMENT_MIN ? JOURNAL_SEGMENT_MIN : step;
+}
+
 /*
  * The mutex is given up while writing; growing keeps everybody else from writing zeros to the same
  * place, which by then might hold a batch.
@@ -199,6 +207,11 @@ enum status segment_grow(struct journal *journal, uint64_t until, struct err *er
     int fd = journal->tail.fd;
     (void)pthread_mutex_unlock(&journal->mutex);
     int failed = zeros_write(journal->io, fd, from, target);
+    bool short_of_space = failed == -ENOSPC;
+    if (short_of_space && target > block_up(until)) {
+        target = block_up(until);
+        failed = zeros_write(journal->io, fd, from, target);
+    }
     int flushed = failed == 0 ? journal->io->fdatasync(journal->io->context, fd) : 0;
     (void)pthread_mutex_lock(&journal->mutex);
     journal->growing = false;
@@ -210,16 +223,23 @@ enum status segment_grow(struct journal *journal, uint64_t until, struct err *er
             journal->tail.number);
         return journal_fail(journal, &cause, err);
     }
+    if (short_of_space) {
+        step_halve(journal);
+    }
     if (failed != 0) {
         return grow_unavailable(journal, failed, err);
     }
     journal->tail.zeroed = target;
+    if (short_of_space) {
+        return OK;
+    }
     uint64_t step = journal->zero_step * 2;
     journal->zero_step = step > JOURNAL_ZERO_MAX ? JOURNAL_ZERO_MAX : step;
     return OK;
 }
 
-/* A spare is zeros only. It is written in full before it gets a segment's name. */
+/* A spare is zeros only. It is written in full before it gets a segment's name. The step is the
+ * caller's while it has the mutex, or while it alone is growing. */
 enum status segment_spare(struct journal *journal, struct err *err)
 {
     const struct io *io = journal->io;
@@ -234,6 +254,9 @@ enum status segment_spare(struct journal *journal, struct err *err)
         failed = failed != 0 ? failed : closed;
     }
     if (failed != 0) {
+        if (failed == -ENOSPC) {
+            step_halve(journal);
+        }
         (void)io->unlink(io->context, path.text);
         (void)err_errno(
             err, E_UNAVAILABLE, -failed, "cannot make the next segment '%s'", path.text);

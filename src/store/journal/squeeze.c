@@ -303,33 +303,20 @@ bool squeeze_work(struct journal *journal)
 
 /* Retention -------------------------------------------------------------------------------- */
 
-static enum status journal_expect(
-    struct store *store, struct journal **ret_journal, struct err *err)
-{
-    if (strcmp(store->ops->name, "journal") != 0) {
-        return err_set(err, E_MISUSE, "this store is not a journal");
-    }
-    *ret_journal = journal_of(store);
-    return OK;
-}
-
 enum status journal_removable(
-    struct store *store, int64_t now_ms, struct journal_removable *ret_removable, struct err *err)
+    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
 {
-    struct journal *journal = NULL;
-    enum status status = journal_expect(store, &journal, err);
-    if (status != OK) {
-        return status;
-    }
-    *ret_removable = (struct journal_removable){0};
+    (void)err;
+    struct journal *journal = journal_of(store);
+    *ret_removable = (struct store_removable){0};
     bool busy = journal->squeeze != NULL && journal->squeeze->number == journal->segments[0].number;
     if (journal->segments_count < 2 || !journal->segments[0].squeezed || busy) {
         return OK;
     }
     const struct mark *after = &journal->segments[1].mark;
     if (after->moment.time_ms < now_ms - journal->retain_ms) {
-        *ret_removable = (struct journal_removable){.segment = journal->segments[0].number,
-            .seq_last = after->seq,
+        *ret_removable = (struct store_removable){.place = journal->segments[0].number,
+            .seq = after->seq,
             .hash = after->hash,
             .newest_ms = after->moment.time_ms};
     }
@@ -338,11 +325,7 @@ enum status journal_removable(
 
 enum status journal_remove(struct store *store, uint64_t number, struct err *err)
 {
-    struct journal *journal = NULL;
-    enum status status = journal_expect(store, &journal, err);
-    if (status != OK) {
-        return status;
-    }
+    struct journal *journal = journal_of(store);
     struct segment *segment = &journal->segments[0];
     if (journal->read_only || segment->number != number || !segment->squeezed ||
         journal->segments_count < 2) {

@@ -17,10 +17,10 @@ struct walker {
     journal_visit visit;
     void *context;
     struct identity identity;
-    struct journal_walk now;       /* what the visitor is shown */
-    struct segment_header header;  /* of the segment */
-    struct mark at;                /* before the next batch; batch 0: not known */
-    uint64_t last;                 /* number of the last segment */
+    struct journal_walk now;      /* what the visitor is shown */
+    struct segment_header header; /* of the segment */
+    struct mark at;               /* before the next batch; batch 0: not known */
+    uint64_t last;                /* number of the last segment */
     bool stopped;
     bool out_of_memory;
 };
@@ -110,8 +110,8 @@ static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
         int error;
         const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
         struct batch_header header;
-        if (bytes != NULL && batch_header_decode((const unsigned char *)bytes, cursor->seed, at,
-                                 &header) == NULL) {
+        if (bytes != NULL &&
+            batch_header_decode((const unsigned char *)bytes, cursor->seed, at, &header) == NULL) {
             return at;
         }
     }
@@ -123,8 +123,8 @@ static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_r
     const struct cursor_batch *batch)
 {
     uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, batch->offset + 1);
-    bool torn = result == CURSOR_TORN && walker->now.segment == walker->last &&
-                next == cursor->size;
+    bool torn =
+        result == CURSOR_TORN && walker->now.segment == walker->last && next == cursor->size;
     walker->now.text = batch->wrong;
     walk_tell(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
     if (torn) {
@@ -169,9 +169,8 @@ static const char *walk_header(struct walker *walker, uint64_t number)
         return "this segment belongs elsewhere";
     }
     const struct mark *at = &walker->at;
-    if (at->batch != 0 &&
-        (header->mark.batch != at->batch || header->mark.seq != at->seq ||
-            memcmp(&header->mark.hash, &at->hash, sizeof at->hash) != 0)) {
+    if (at->batch != 0 && (header->mark.batch != at->batch || header->mark.seq != at->seq ||
+                              memcmp(&header->mark.hash, &at->hash, sizeof at->hash) != 0)) {
         return "the segment does not follow the one before it";
     }
     return NULL;
