@@ -1,9 +1,9 @@
 /*
  * crash: what the load that is killed and the harness that kills it agree on.
  *
- * The load writes one struct event with one write(2) for everything it was told and everything it is
- * about to ask for. The descriptor is of a file in the parent's memory, so what was written before
- * a kill is there after it.
+ * The load writes one struct event with one write(2) for everything it was told and everything it
+ * is about to ask for. The descriptor is of a file in the parent's memory, so what was written
+ * before a kill is there after it.
  */
 #ifndef ONCE_TESTS_CRASH_CRASH_H
 #define ONCE_TESTS_CRASH_CRASH_H
@@ -85,7 +85,7 @@ static inline int crash_key_text(char ret_text[24], uint32_t key)
     return snprintf(ret_text, 24, "key-%u", key);
 }
 
-/* The outcome of a grant: other bytes for every key and fence, so that none can stand for another. */
+/* The outcome of a grant: other bytes for every key and fence, so that none stands for another. */
 static inline void crash_outcome(uint32_t key, uint64_t fence, struct buf *out)
 {
     struct prng prng = {((uint64_t)key << 40) ^ fence};

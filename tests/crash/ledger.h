@@ -8,7 +8,7 @@
  * Promises checked, per grant (a key and a fence):
  *   L1  an acknowledged grant is there: its record has that fence, or a later one after a release.
  *   L2  an acknowledged seal is there with the very bytes, and every replay had them (P3).
- *   L3  a later grant of a key exists only after the holder of the earlier one tried to release (P1).
+ *   L3  a later grant of a key exists only after the earlier holder tried to release (P1).
  *   L4  fences are unique, and greater than all that were told before the last kill (P4).
  *   L5  the effect of a key happens at most once.
  *   L6  what was granted and not settled is in progress or unknown, never free (P5).

@@ -4,8 +4,8 @@
  *
  *     load URL LOG_FD SHARED_FD SEED FIRST_KEY ROUND_KEY MILLISECONDS PLANT
  *
- * ROUND_KEY is the first fresh key of this run; keys from FIRST_KEY on are asked for again. After so
- * many milliseconds (0: never) it closes the journal and ends.
+ * ROUND_KEY is the first fresh key of this run; keys from FIRST_KEY on are asked for again. After
+ * so many milliseconds (0: never) it closes the journal and ends.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  *       words; never a wrong answer.
  *   F2  after E_UNKNOWN the engine says nothing else any more (P11).
  *   F3  E_UNAVAILABLE means that nothing happened.
- *   F4  a fresh open on a good disk has everything that was acknowledged, and verify finds it right.
+ *   F4  a fresh open on a good disk has everything that was acknowledged, and it verifies.
  *   F5  nobody is granted what somebody holds or has done.
  * Without a fault nothing fails. ONCE_TEST_LONG makes it every case instead of a sample.
  */
@@ -436,6 +436,7 @@ static bool run_case(enum bad_kind kind, uint64_t at, bool background)
         verify_check();
     }
     world.bad.went = struck;
+    bad_io_release(&world.bad);
     kit_dir_remove(&world.dir);
     arena_release(&world.arena);
     return went;

@@ -45,8 +45,8 @@ static enum status memory_read(struct journal *journal, uint64_t place, struct a
     return nomem ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
 }
 
-/* The rest of a frame could not be read. A file that ends inside it is damage; a file that has it and
- * a disk that does not give it back is not, and may be tried again. */
+/* The rest of a frame could not be read. A file that ends inside it is damage; a file that has it
+ * and a disk that does not give it back is not, and may be tried again. */
 static enum status rest_failed(struct journal *journal, const struct segment *segment, int fd,
     uint64_t offset, size_t size, int failed, struct err *err)
 {

@@ -179,8 +179,8 @@ static enum status grow_unavailable(struct journal *journal, int failed, struct 
     return E_UNAVAILABLE;
 }
 
-/* Short of space, less is written ahead from now on: what is needed may fit although a whole step does
- * not, and no commit tries large writes in vain. */
+/* Short of space, less is written ahead from now on: what is needed may fit although a whole step
+ * does not, and no commit tries large writes in vain. */
 static void step_halve(struct journal *journal)
 {
     uint64_t step = journal->zero_step / 2;
