@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "base/check.h"
+
 /* What a call is, to say which kinds of failure it can have. */
 enum call { CALL_LOOK, CALL_WRITE, CALL_FLUSH, CALL_MAKE, CALL_CHANGE };
 
@@ -41,6 +43,64 @@ static int error_of(const struct bad_io *bad)
     return bad->kind == BAD_SPACE ? -ENOSPC : -EIO;
 }
 
+/* ---- what a failed flush loses ------------------------------------------------------------- */
+
+enum { PIECE_BYTES = 4096, UNFLUSHED_MAX = 1 << 30 };
+
+/* What was in a file before a piece of it was written. */
+struct before_write {
+    int fd; /* -1: flushed since */
+    uint32_t size;
+    uint64_t offset;
+    char bytes[PIECE_BYTES];
+};
+
+static void writes_remember(struct bad_io *bad, int fd, size_t size, uint64_t offset)
+{
+    (void)pthread_mutex_lock(&bad->lock);
+    for (size_t done = 0; done < size; done += PIECE_BYTES) {
+        struct before_write *before = (void *)buf_extend(&bad->unflushed, sizeof *before);
+        ASSERT(before != NULL);
+        uint32_t piece = (uint32_t)(size - done < PIECE_BYTES ? size - done : PIECE_BYTES);
+        *before = (struct before_write){.fd = fd, .size = piece, .offset = offset + done};
+        (void)io_system.pread(NULL, fd, before->bytes, piece, before->offset);
+    }
+    (void)pthread_mutex_unlock(&bad->lock);
+}
+
+/* They are on the disk, or gone: as after a real failed flush, no later one brings them back. */
+static void writes_end(struct bad_io *bad, int fd, bool lost)
+{
+    (void)pthread_mutex_lock(&bad->lock);
+    struct before_write *all = (void *)bad->unflushed.data;
+    bool left = false;
+    for (size_t i = bad->unflushed.len / sizeof *all; i > 0; i--) {
+        struct before_write *before = &all[i - 1];
+        if (before->fd == fd) {
+            before->fd = -1;
+            if (lost) {
+                (void)io_system.pwrite(NULL, fd, before->bytes, before->size, before->offset);
+            }
+        }
+        left = left || before->fd >= 0;
+    }
+    if (!left) {
+        buf_clear(&bad->unflushed);
+    }
+    (void)pthread_mutex_unlock(&bad->lock);
+}
+
+static int flush_with(struct bad_io *bad, int fd, int (*flush)(void *, int))
+{
+    bool struck = strikes(bad, CALL_FLUSH);
+    if (bad->kind == BAD_FLUSH) {
+        writes_end(bad, fd, struck);
+    }
+    return struck ? error_of(bad) : flush(NULL, fd);
+}
+
+/* ---- the calls ----------------------------------------------------------------------------- */
+
 static int bad_open(void *context, const char *path, int flags, mode_t mode)
 {
     struct bad_io *bad = context;
@@ -50,6 +110,10 @@ static int bad_open(void *context, const char *path, int flags, mode_t mode)
 
 static int bad_close(void *context, int fd)
 {
+    struct bad_io *bad = context;
+    if (bad->kind == BAD_FLUSH) {
+        writes_end(bad, fd, false); /* the number may be another file's next */
+    }
     int closed = io_system.close(NULL, fd); /* even one that fails has let go of the descriptor */
     return strikes(context, CALL_LOOK) ? error_of(context) : closed;
 }
@@ -63,6 +127,9 @@ static ssize_t bad_pread(void *context, int fd, void *ret_bytes, size_t size, ui
 static ssize_t bad_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
 {
     struct bad_io *bad = context;
+    if (bad->kind == BAD_FLUSH) {
+        writes_remember(bad, fd, size, offset);
+    }
     if (!strikes(bad, CALL_WRITE)) {
         return io_system.pwrite(NULL, fd, bytes, size, offset);
     }
@@ -78,12 +145,12 @@ static ssize_t bad_pwrite(void *context, int fd, const void *bytes, size_t size,
 
 static int bad_fdatasync(void *context, int fd)
 {
-    return strikes(context, CALL_FLUSH) ? error_of(context) : io_system.fdatasync(NULL, fd);
+    return flush_with(context, fd, io_system.fdatasync);
 }
 
 static int bad_fsync(void *context, int fd)
 {
-    return strikes(context, CALL_FLUSH) ? error_of(context) : io_system.fsync(NULL, fd);
+    return flush_with(context, fd, io_system.fsync);
 }
 
 static int bad_ftruncate(void *context, int fd, uint64_t size)
@@ -138,7 +205,15 @@ void bad_io_init(struct bad_io *bad, enum bad_kind kind, uint64_t at)
                                .lock = bad_lock,
                                .context = bad},
         .kind = kind,
-        .at = at};
+        .at = at,
+        .lock = PTHREAD_MUTEX_INITIALIZER};
+    buf_init(&bad->unflushed, &mem_libc, UNFLUSHED_MAX);
+}
+
+void bad_io_release(struct bad_io *bad)
+{
+    buf_release(&bad->unflushed);
+    (void)pthread_mutex_destroy(&bad->lock);
 }
 
 const char *bad_kind_name(enum bad_kind kind)

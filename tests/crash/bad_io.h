@@ -7,9 +7,11 @@
 #ifndef ONCE_TESTS_CRASH_BAD_IO_H
 #define ONCE_TESTS_CRASH_BAD_IO_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/io.h"
 
 enum bad_kind {
@@ -18,7 +20,7 @@ enum bad_kind {
     BAD_SPACE, /* calls that need space: ENOSPC */
     BAD_SHORT, /* writes: half of it is written, and it says so */
     BAD_TORN,  /* writes: half of it is written, and it says EIO */
-    BAD_FLUSH, /* flushes: EIO, and nobody knows what is on the disk */
+    BAD_FLUSH, /* flushes: EIO, and what was written since the last flush of that file is lost */
     BAD_DEAD,  /* this call and all behind it that would change something: EIO */
     BAD_LIE,   /* writes: nothing is written, and it says that all was; the negative control */
 };
@@ -31,9 +33,12 @@ struct bad_io {
     uint64_t at;            /* which call goes wrong, from 1 on; 0: none */
     _Atomic uint64_t calls; /* of the kind's, so far */
     _Atomic uint64_t went;  /* wrong, so far */
+    pthread_mutex_t lock;   /* of what follows */
+    struct buf unflushed;   /* struct before_write, of all files, oldest first; BAD_FLUSH alone */
 };
 
 void bad_io_init(struct bad_io *bad, enum bad_kind kind, uint64_t at);
+void bad_io_release(struct bad_io *bad);
 const char *bad_kind_name(enum bad_kind kind);
 
 #endif

@@ -436,6 +436,7 @@ static bool run_case(enum bad_kind kind, uint64_t at, bool background)
         verify_check();
     }
     world.bad.went = struck;
+    bad_io_release(&world.bad);
     kit_dir_remove(&world.dir);
     arena_release(&world.arena);
     return went;

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -101,6 +102,7 @@ static void child_start(unsigned round, uint64_t milliseconds, enum plant plant)
     harness.child = fork();
     assert_true(harness.child >= 0);
     if (harness.child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a load without a harness would go on for ever */
         (void)execl(harness.load, "load", harness.url, words[0], words[1], words[2], words[3],
             words[4], words[5], words[6], (char *)NULL);
         _exit(127);
@@ -268,15 +270,31 @@ static void store_look(unsigned round)
     store_verify(harness.tally.kills % REDECIDE_EVERY == 0);
 }
 
-static void store_fresh(uint32_t first_key)
+/* How the journal writes, over the directories in turn: every way must survive. */
+static const char *store_manner(unsigned number)
 {
-    harness.first_key = first_key;
+    static const char *const manners[] = {"", "", "&background=off", "&write=direct"};
+    const char *manner = manners[number % 4];
+    char path[340];
+    (void)snprintf(path, sizeof path, "%s/probe", harness.dir.path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT, 0600);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)unlink(path);
+    return fd < 0 && strstr(manner, "direct") != NULL ? "" : manner;
+}
+
+/* Even ones have lasting keys, odd ones keys that expire. */
+static void store_fresh(unsigned number)
+{
+    harness.first_key = number % 2 == 0 ? 0 : CRASH_SHORT_BASE;
     ledger_restart(harness.ledger);
     harness.dir = kit_dir_make();
     (void)snprintf(harness.store, sizeof harness.store, "%s/data", harness.dir.path);
     /* Small, so that rolling over, saving the index and squeezing happen all the time. */
-    (void)snprintf(
-        harness.url, sizeof harness.url, "journal:%s?segment=64KiB&snapshot=128KiB", harness.store);
+    (void)snprintf(harness.url, sizeof harness.url, "journal:%s?segment=64KiB&snapshot=128KiB%s",
+        harness.store, store_manner(number));
 }
 
 static void faults_none(void)
@@ -313,7 +331,7 @@ static void nothing_acknowledged_is_lost_by_hundreds_of_kills(void **state)
     (void)state;
     unsigned kills = getenv("ONCE_TEST_LONG") != NULL ? KILLS_LONG : KILLS;
     for (unsigned done = 0; done < kills; done += KILLS_ON_ONE) {
-        store_fresh(done / KILLS_ON_ONE % 2 == 0 ? 0 : CRASH_SHORT_BASE);
+        store_fresh(done / KILLS_ON_ONE);
         for (unsigned round = 0; round < KILLS_ON_ONE && harness.ledger->faults == 0; round++) {
             struct plan plan = plan_make();
             round_run(&plan, round, PLANT_NONE);
