@@ -33,6 +33,7 @@ enum {
     LIMIT_BATCH_REQUESTS_MAX = 1024, /* one commit: past this, latency grows and speed does not */
     LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, bodies of one apart */
     LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
+    LIMIT_QUARANTINED_TENANTS_MAX = 64, /* held by name; with one more all are */
     LIMIT_WAITERS_MAX = 1 << 16,        /* duplicates parked until the first execution settles */
 
     /* Durations, in milliseconds. */
@@ -44,6 +45,8 @@ enum {
 
 /* Fences left out past one that was shown from a lost future: more than were granted since. */
 #define LIMIT_QUARANTINE_FENCES UINT64_C(1048576)
+/* How far ahead of ours a lost fence is believed: years of grants, and a fraction of all fences. */
+#define LIMIT_LOST_FENCES_MAX (UINT64_C(1) << 40)
 
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
 #define LIMIT_LEASE_MS_MAX  INT64_C(604800000)    /* a week: the longest batch job we heard of */

@@ -71,7 +71,7 @@ static struct decision grant(const char *rule, struct record record, const struc
     ASSERT(request->policy.lease_ms > 0 && request->policy.window_ms > 0);
     record.status = RECORD_IN_PROGRESS;
     record.fence = moment.fence_next;
-    record.attempt++;
+    record.attempt += record.attempt < UINT32_MAX;
     record.lease_expires_ms = moment.now_ms + request->policy.lease_ms;
     record.window_ms = request->policy.window_ms;
     record.window_expires_ms = 0;

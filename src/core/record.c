@@ -225,7 +225,8 @@ static const char *record_fault(const struct record *record)
         return "only what is sealed has a seal time"; /* R5 */
     }
     if (!record_status_sealed(record->status) &&
-        (record->outcome.body.bytes != 0 || record->outcome.meta.len != 0)) {
+        (record->outcome.body.bytes != 0 || record->outcome.meta.len != 0 ||
+            record->outcome.code != 0 || record->effect_id.len != 0)) {
         return "only what is sealed has an outcome"; /* R5 */
     }
     if (record->window_ms <= 0) {

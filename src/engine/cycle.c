@@ -30,7 +30,8 @@ enum status cycle_init(
     struct store_identity identity;
     store->ops->head(store, &head);
     store->ops->identity(store, &identity);
-    *cycle = (struct cycle){.mem = mem, .store = store, .opened_ms = head.moment.time_ms};
+    *cycle = (struct cycle){
+        .mem = mem, .store = store, .quarantine = {.opened_ms = head.moment.time_ms}};
     chain_init(&cycle->chain, &head, &identity);
     mem_wipe(&identity, sizeof identity);
     arena_init(&cycle->arena, mem, CYCLE_ARENA_BYTES_MAX);
@@ -148,48 +149,6 @@ static enum status found_of(
 
 /* ---- decide -------------------------------------------------------------------------------- */
 
-/*
- * A holder shows a grant that this store never gave: its operation is not here, was made after this
- * store's last commit, and its fence is beyond all of ours and fits the id. That is a caller from a
- * future that was lost when an older copy was put in place.
- */
-static bool from_the_future(
-    struct cycle *cycle, const struct request *request, const struct record *found)
-{
-    struct store_head head;
-    if (found != NULL || request->kind == REQUEST_BEGIN || request->fence == 0) {
-        return false;
-    }
-    cycle->store->ops->head(cycle->store, &head);
-    return request->fence > head.fence &&
-           (request->fence & 0x3ffffff) == op_id_fence(&request->operation_id) &&
-           op_id_time_ms(&request->operation_id) >= cycle->opened_ms;
-}
-
-/* No grants any more, and none of the lost fences is ever given again (P4). */
-static void quarantine(struct cycle *cycle, uint64_t fence)
-{
-    struct store_head head;
-    uint64_t first;
-    cycle->store->ops->head(cycle->store, &head);
-    cycle->quarantined = true;
-    cycle->quarantine_fence = fence;
-    /* A failure leaves the counter low; the quarantine itself keeps grants from happening. */
-    (void)cycle->store->ops->fences(
-        cycle->store, fence - head.fence + LIMIT_QUARANTINE_FENCES, &first, NULL);
-}
-
-/* Say why a call gets no decision. Only this call is affected. */
-static void refuse_quarantined(struct cycle *cycle, struct engine_call *call)
-{
-    (void)err_set(&call->err, E_UNAVAILABLE,
-        "quarantined: a caller holds fence %llu, which this store never gave out",
-        (unsigned long long)cycle->quarantine_fence);
-    err_hint(&call->err,
-        "the store is an older copy than the one that granted it; put the newer one back, or "
-        "settle what was lost by hand and restart to accept the loss");
-}
-
 static enum status compose(struct cycle *cycle, struct engine_call *call,
     const struct record *found, struct decide_moment moment, struct entry *ret_entry)
 {
@@ -280,12 +239,11 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     if (status != OK) {
         return status;
     }
-    if (from_the_future(cycle, &call->request, found)) {
-        quarantine(cycle, call->request.fence);
-    }
-    if (cycle->quarantined &&
-        (call->request.kind == REQUEST_BEGIN || call->request.fence == cycle->quarantine_fence)) {
-        refuse_quarantined(cycle, call);
+    bool lost =
+        found == NULL && quarantine_notice(&cycle->quarantine, cycle->store, &call->request);
+    if (lost || (call->request.kind == REQUEST_BEGIN &&
+                    quarantine_holds(&cycle->quarantine, call->request.key.tenant))) {
+        quarantine_say(&cycle->quarantine, &call->err);
         return OK;
     }
     call->decision = decide(found, &call->request, moment);

@@ -14,6 +14,7 @@
 #define ONCE_ENGINE_CYCLE_H
 
 #include "engine/engine.h"
+#include "engine/quarantine.h"
 #include "evidence/entry.h"
 
 struct cycle_seen;
@@ -21,14 +22,12 @@ struct cycle_seen;
 struct cycle {
     const struct mem *mem;
     struct store *store;
-    struct chain chain;        /* of this process's evidence */
-    struct arena arena;        /* of the batch */
-    struct buf text;           /* one entry while it is composed */
-    struct cycle_seen *seen;   /* keys of the batch and their records so far */
-    uint32_t turn;             /* tells this batch's marks in seen from older ones */
-    int64_t opened_ms;         /* the store's time when it was opened */
-    bool quarantined;          /* a fence from the future was shown */
-    uint64_t quarantine_fence; /* that fence */
+    struct chain chain;           /* of this process's evidence */
+    struct arena arena;           /* of the batch */
+    struct buf text;              /* one entry while it is composed */
+    struct cycle_seen *seen;      /* keys of the batch and their records so far */
+    uint32_t turn;                /* tells this batch's marks in seen from older ones */
+    struct quarantine quarantine; /* who holds what this store never gave */
 };
 
 enum status cycle_init(

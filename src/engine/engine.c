@@ -283,7 +283,7 @@ static void turn(struct engine *engine, struct batch *batch)
     engine->stats.batches += batch->count > 0;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->moment.held;
-    engine->stats.quarantined = engine->cycle.quarantined;
+    engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
     engine->store->ops->head(engine->store, &engine->stats.head);
     pthread_mutex_unlock(&engine->lock);
 }

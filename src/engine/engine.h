@@ -67,8 +67,8 @@ struct engine_stats {
     uint64_t queued;      /* waiting to be collected now */
     uint64_t parked;      /* waiting for somebody's seal now */
     struct store_head head;
-    bool clock_held;  /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
-    bool quarantined; /* somebody showed a fence from the future (see engine_submit) */
+    bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
+    uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */
 };
 
 /* Takes the store over, even on failure. */
@@ -78,9 +78,8 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. A holder that shows a fence which was never
- * granted here means that the store is an older copy: from then on every begin is E_UNAVAILABLE
- * ("quarantined"), because granting could repeat what the lost part remembered. */
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's. A begin of a
+ * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */

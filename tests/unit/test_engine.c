@@ -251,7 +251,7 @@ static void a_jump_of_the_wall_clock_ends_no_lease(void **state)
     assert_true(stats.clock_held);
 }
 
-static void a_holder_from_a_lost_future_stops_all_grants(void **state)
+static void a_holder_from_a_lost_future_stops_the_grants_of_its_tenant(void **state)
 {
     struct fixture *fixture = *state;
     struct engine_call first, again;
@@ -263,6 +263,14 @@ static void a_holder_from_a_lost_future_stops_all_grants(void **state)
     assert_int_equal(engine_do(fixture->engine, &wrong), OK);
     assert_int_equal(wrong.decision.kind, DECISION_STALE_FENCE);
 
+    /* One that nobody can have been given in this world is made up: it uses no fences up. */
+    struct engine_call forged = holder_call(fixture, REQUEST_RELEASE, &first);
+    forged.request.fence = UINT64_MAX - 1;
+    forged.request.operation_id =
+        op_id_make(fixture->fake.wall_ms + 5, &first.request.fingerprint, forged.request.fence);
+    assert_int_equal(engine_do(fixture->engine, &forged), OK);
+    assert_int_equal(forged.decision.kind, DECISION_NOT_FOUND);
+
     struct engine_call lost = holder_call(fixture, REQUEST_RELEASE, &first);
     lost.request.fence = 500000;
     lost.request.operation_id =
@@ -271,6 +279,14 @@ static void a_holder_from_a_lost_future_stops_all_grants(void **state)
     assert_non_null(strstr(lost.err.text, "quarantined"));
     again = begin_call(fixture, "other", "{}");
     assert_int_equal(engine_do(fixture->engine, &again), E_UNAVAILABLE);
+
+    /* Another tenant is not held (P9), and is never given a fence that was lost (P4). */
+    again = begin_call(fixture, "other", "{}");
+    again.request.key.tenant = SLICE_LIT("other");
+    assert_int_equal(record_key_seal(&again.request.key, NULL), OK);
+    assert_int_equal(engine_do(fixture->engine, &again), OK);
+    assert_int_equal(again.decision.kind, DECISION_FIRST_SEEN);
+    assert_true(again.decision.next.fence > 500000);
     assert_int_equal(do_seal(fixture, &first, "x"), DECISION_SEALED);
 }
 
@@ -372,7 +388,7 @@ int main(void)
         ENGINE_TEST(a_wait_ends_when_its_time_is_over),
         ENGINE_TEST(a_lease_that_ran_out_becomes_unknown_by_itself),
         ENGINE_TEST(a_jump_of_the_wall_clock_ends_no_lease),
-        ENGINE_TEST(a_holder_from_a_lost_future_stops_all_grants),
+        ENGINE_TEST(a_holder_from_a_lost_future_stops_the_grants_of_its_tenant),
         ENGINE_TEST(every_answer_has_one_entry),
         ENGINE_TEST(of_many_threads_on_one_key_exactly_one_is_granted),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),

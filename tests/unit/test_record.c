@@ -56,6 +56,7 @@ static void random_times(struct prng *prng, struct record *record)
     }
     if (record_status_sealed(record->status)) {
         record->sealed_ms = random_time(prng);
+        record->effect_id = random_name(prng, 0, LIMIT_EFFECT_ID_BYTES_MAX);
         record->outcome = (struct outcome){.code = (int32_t)prng_next(prng),
             .meta = random_name(prng, 0, LIMIT_OUTCOME_META_BYTES_MAX),
             .body = random_body(prng)};
@@ -72,7 +73,6 @@ static struct record random_record(struct prng *prng)
         .attempt = 1 + (uint32_t)(prng_next(prng) >> (33 + prng_below(prng, 31))),
         .duplicates = (uint32_t)(prng_next(prng) >> (32 + prng_below(prng, 32))),
         .fingerprint_version = (uint8_t)prng_next(prng),
-        .effect_id = random_name(prng, 0, LIMIT_EFFECT_ID_BYTES_MAX),
         .trace = random_name(prng, 0, LIMIT_TRACE_BYTES_MAX),
         .reason = random_name(prng, 0, LIMIT_REASON_BYTES_MAX),
         .request = random_body(prng),

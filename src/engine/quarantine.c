@@ -1,0 +1,62 @@
+#include "engine/quarantine.h"
+
+#include <string.h>
+
+bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant)
+{
+    bool held = quarantine->all;
+    for (size_t i = 0; !held && i < quarantine->count; i++) {
+        held =
+            slice_equal(slice_of(quarantine->tenants[i].name, quarantine->tenants[i].len), tenant);
+    }
+    return held;
+}
+
+/* Its operation was made after this store's last commit, and its fence is beyond all of ours, not
+ * by more than can have been granted since, and fits the id. */
+static bool from_lost_future(
+    const struct quarantine *quarantine, const struct request *request, uint64_t fence_head)
+{
+    return request->fence > fence_head && request->fence - fence_head <= LIMIT_LOST_FENCES_MAX &&
+           (request->fence & 0x3ffffff) == op_id_fence(&request->operation_id) &&
+           op_id_time_ms(&request->operation_id) >= quarantine->opened_ms;
+}
+
+bool quarantine_notice(
+    struct quarantine *quarantine, struct store *store, const struct request *request)
+{
+    struct store_head head;
+    struct slice tenant = request->key.tenant;
+    uint64_t first;
+    if (request->kind == REQUEST_BEGIN || request->fence == 0) {
+        return false;
+    }
+    store->ops->head(store, &head);
+    if (!from_lost_future(quarantine, request, head.fence)) {
+        return false;
+    }
+    quarantine->fence = request->fence;
+    if (!quarantine_holds(quarantine, tenant)) {
+        /* A failure leaves the counter low; the quarantine itself keeps grants from happening. */
+        (void)store->ops->fences(
+            store, request->fence - head.fence + LIMIT_QUARANTINE_FENCES, &first, NULL);
+        if (tenant.len == 0 || tenant.len > LIMIT_TENANT_BYTES_MAX ||
+            quarantine->count == LIMIT_QUARANTINED_TENANTS_MAX) {
+            quarantine->all = true;
+        } else {
+            memcpy(quarantine->tenants[quarantine->count].name, tenant.data, tenant.len);
+            quarantine->tenants[quarantine->count++].len = tenant.len;
+        }
+    }
+    return true;
+}
+
+void quarantine_say(const struct quarantine *quarantine, struct err *err)
+{
+    (void)err_set(err, E_UNAVAILABLE,
+        "quarantined: a caller holds fence %llu, which this store never gave out",
+        (unsigned long long)quarantine->fence);
+    err_hint(err,
+        "the store is an older copy than the one that granted it; put the newer one back, or "
+        "settle what was lost by hand and restart to accept the loss");
+}
