@@ -19,14 +19,19 @@ const char *status_name(enum status status)
     return "unnamed";
 }
 
+static void set_text(struct err *err, enum status status, const char *format, va_list args)
+{
+    err->status = status;
+    err->hint[0] = '\0';
+    (void)vsnprintf(err->text, sizeof err->text, format, args);
+}
+
 enum status err_set(struct err *err, enum status status, const char *format, ...)
 {
     if (err != NULL) {
         va_list args;
         va_start(args, format);
-        err->status = status;
-        err->hint[0] = '\0';
-        (void)vsnprintf(err->text, sizeof err->text, format, args);
+        set_text(err, status, format, args);
         va_end(args);
     }
     return status;
@@ -37,9 +42,7 @@ enum status err_errno(struct err *err, enum status status, int errno_value, cons
     if (err != NULL) {
         va_list args;
         va_start(args, format);
-        err->status = status;
-        err->hint[0] = '\0';
-        (void)vsnprintf(err->text, sizeof err->text, format, args);
+        set_text(err, status, format, args);
         va_end(args);
 
         char reason[128];

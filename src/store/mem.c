@@ -378,17 +378,6 @@ static enum status mem_fences(
     return OK;
 }
 
-static bool scan_wants(const struct scan *scan, const struct record *record)
-{
-    return memcmp(&record->key.hash, &scan->after, sizeof scan->after) > 0 &&
-           (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
-           (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
-           (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
-           (scan->status == 0 || scan->status == record->status) &&
-           (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
-           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
-}
-
 static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
@@ -399,7 +388,7 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
         if (count == scan->limit) {
             break;
         }
-        if (scan_wants(scan, &item->record)) {
+        if (scan_match(scan, &item->record)) {
             enum status status = record_give(item, arena, &ret_records[count], err);
             if (status != OK) {
                 return status;
@@ -435,10 +424,7 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
     for (size_t i = 0; i < self->entries.len / sizeof *kept; i++) {
         const struct entry *entry = &kept[i].entry;
-        if (entry->seq > range->after_seq && entry->time_ms >= range->from_ms &&
-            (range->operation_id == NULL ||
-                op_id_equal(range->operation_id, &entry->operation_id)) &&
-            !visit(context, entry)) {
+        if (entry_in_range(range, entry) && !visit(context, entry)) {
             break;
         }
     }

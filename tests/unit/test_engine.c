@@ -161,6 +161,8 @@ static void another_tenant_finds_nothing(void **state)
 
 struct waiting {
     struct fixture *fixture;
+    struct arena arena;
+    pthread_t thread;
     struct engine_call call;
     enum status status;
 };
@@ -182,44 +184,44 @@ static void await_parked(struct fixture *fixture, uint64_t count)
     assert_int_equal(stats.parked, count);
 }
 
+/* Begin the key and a duplicate of it that waits so long in a thread of its own. */
+static void start_waiting(struct fixture *fixture, struct waiting *waiting, int64_t wait_ms,
+    struct engine_call *ret_first)
+{
+    assert_int_equal(do_begin(fixture, "k", "{}", ret_first), DECISION_FIRST_SEEN);
+    waiting->fixture = fixture;
+    waiting->call = begin_call(fixture, "k", "{}");
+    arena_init(&waiting->arena, &mem_libc, 1 << 20);
+    waiting->call.wait_ms = wait_ms;
+    waiting->call.arena = &waiting->arena;
+    assert_int_equal(pthread_create(&waiting->thread, NULL, wait_main, waiting), 0);
+    await_parked(fixture, 1);
+}
+
 static void a_waiting_duplicate_gets_the_replay_the_moment_it_exists(void **state)
 {
     struct fixture *fixture = *state;
     struct engine_call first;
-    struct arena arena;
-    arena_init(&arena, &mem_libc, 1 << 20);
-    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
-    struct waiting waiting = {.fixture = fixture, .call = begin_call(fixture, "k", "{}")};
-    waiting.call.wait_ms = 60000;
-    waiting.call.arena = &arena;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_main, &waiting), 0);
-    await_parked(fixture, 1);
+    struct waiting waiting;
+    start_waiting(fixture, &waiting, 60000, &first);
     assert_int_equal(do_seal(fixture, &first, "done"), DECISION_SEALED);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_join(waiting.thread, NULL), 0);
     assert_int_equal(waiting.status, OK);
     assert_int_equal(waiting.call.decision.kind, DECISION_DUPLICATE_REPLAYED);
     assert_true(slice_is(waiting.call.outcome, "done"));
-    arena_release(&arena);
+    arena_release(&waiting.arena);
 }
 
 static void a_wait_ends_when_its_time_is_over(void **state)
 {
     struct fixture *fixture = *state;
     struct engine_call first;
-    struct arena arena;
-    arena_init(&arena, &mem_libc, 1 << 20);
-    assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
-    struct waiting waiting = {.fixture = fixture, .call = begin_call(fixture, "k", "{}")};
-    waiting.call.wait_ms = 1000;
-    waiting.call.arena = &arena;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_main, &waiting), 0);
-    await_parked(fixture, 1);
+    struct waiting waiting;
+    start_waiting(fixture, &waiting, 1000, &first);
     fixture_advance(fixture, 1000);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_join(waiting.thread, NULL), 0);
     assert_int_equal(waiting.call.decision.kind, DECISION_IN_PROGRESS);
-    arena_release(&arena);
+    arena_release(&waiting.arena);
 }
 
 static void a_lease_that_ran_out_becomes_unknown_by_itself(void **state)

@@ -254,16 +254,6 @@ enum status journal_body(struct store *store, const struct body_ref *body, struc
     return OK;
 }
 
-static bool scan_wants(const struct scan *scan, const struct record *record)
-{
-    return (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
-           (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
-           (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
-           (scan->status == 0 || scan->status == record->status) &&
-           (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
-           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
-}
-
 /* Keep it for the caller when it is wanted; what was read to find out is given back. */
 static enum status scan_one(struct journal *journal, const struct scan *scan,
     const struct slot *slot, struct arena *scratch, struct arena *arena,
@@ -273,8 +263,7 @@ static enum status scan_one(struct journal *journal, const struct scan *scan,
     *ret_record = NULL;
     arena_clear(scratch);
     enum status status = record_read(journal, slot, scratch, &record, err);
-    if (status != OK || !scan_wants(scan, record) ||
-        memcmp(&record->key.hash, &scan->after, sizeof scan->after) <= 0) {
+    if (status != OK || !scan_match(scan, record)) {
         return status;
     }
     struct record *copy = arena_alloc(arena, sizeof *copy);
@@ -408,13 +397,6 @@ struct entries {
     bool stopped;
 };
 
-static bool range_wants(const struct entry_range *range, const struct entry *entry)
-{
-    /* A note belongs behind the entries it covers: it comes with those behind after_seq. */
-    return entry->seq > range->after_seq && entry->time_ms >= range->from_ms &&
-           (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
-}
-
 static enum status entries_of_batch(
     struct entries *entries, const struct cursor_batch *batch, uint64_t segment, struct err *err)
 {
@@ -429,7 +411,7 @@ static enum status entries_of_batch(
         if (wrong != NULL) {
             return place_corrupt(place_make(segment, frame.offset), wrong, err);
         }
-        if (range_wants(entries->range, &entry)) {
+        if (entry_in_range(entries->range, &entry)) {
             entries->stopped = !entries->visit(entries->context, &entry);
         }
     }
