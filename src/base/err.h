@@ -24,7 +24,7 @@ struct err {
 enum status err_set(struct err *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same with the text of errno appended: "…: no space left on device". */
+/* The same with the system's own words for errno appended: "…: No space left on device". */
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
