@@ -348,6 +348,26 @@ static void a_second_process_is_told_who_has_it(void **state)
     assert_int_equal(kit_close(store), OK);
 }
 
+/* A reader takes what is not whole for the end, but not when more follows: it would show a store
+ * with everything behind the damage missing. */
+static void a_reader_does_not_take_damage_for_the_end(void **state)
+{
+    struct place *place = *state;
+    struct err err = {0};
+    struct store *store = open_url(place->url, NULL);
+    fill(store, 0, 5, &place->arena);
+    assert_int_equal(kit_close(store), OK);
+    char command[700];
+    (void)snprintf(command, sizeof command,
+        "printf X | dd of='%s/segment-0000000000000001' bs=1 seek=8300 conv=notrunc 2>/dev/null",
+        place->data);
+    assert_int_equal(system(command), 0);
+    struct store_options look = {.read_only = true};
+    assert_int_equal(store_open(place->url, &look, &store, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "segment 1 offset 8192"));
+    assert_int_equal(store_open(place->url, NULL, &store, &err), E_CORRUPT);
+}
+
 static void must_exist_does_not_create(void **state)
 {
     struct place *place = *state;
@@ -849,6 +869,7 @@ int main(void)
         ON(a_missing_segment_stops),
         ON(a_corrupt_record_is_an_error_and_never_absent),
         ON(a_second_process_is_told_who_has_it),
+        ON(a_reader_does_not_take_damage_for_the_end),
         ON(must_exist_does_not_create),
         ON(a_saved_index_is_never_needed),
         ON(a_saved_index_does_not_count_twice),

@@ -263,6 +263,29 @@ static enum status tail_check(
     return OK;
 }
 
+/*
+ * A reader beside a writer came to a batch that is not whole. At the end that is the batch in
+ * flight, or nothing. With another batch behind it, it was written whole meanwhile (J5), or it is
+ * damaged and must not pass for the end: everything behind it would be missing without a word.
+ */
+static enum status reader_looks_again(struct recovery *recovery, struct cursor *cursor,
+    struct cursor_batch *batch, enum cursor_result *result, struct err *err)
+{
+    bool behind = false;
+    cursor->window_len = 0; /* what was read before may be old */
+    enum status status = batches_behind(cursor, cursor->offset + 1, &behind, err);
+    if (status != OK || !behind) {
+        return status;
+    }
+    cursor->window_len = 0;
+    *result = cursor_next(cursor, batch);
+    if (*result == CURSOR_BATCH || *result == CURSOR_FAILED) {
+        return OK;
+    }
+    return corrupt_at(recovery, recovery->last.number, cursor->offset,
+        "a batch is damaged and others follow it", err);
+}
+
 static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
     enum cursor_result result, const struct cursor_batch *batch, uint64_t number, struct err *err)
 {
@@ -308,11 +331,17 @@ static enum status segment_fold(
     while (status == OK) {
         struct cursor_batch batch;
         enum cursor_result result = cursor_next(&cursor, &batch);
-        if (result != CURSOR_BATCH) {
+        if (result != CURSOR_BATCH && result != CURSOR_FAILED && journal->read_only &&
+            segment->number == recovery->last.number) {
+            status = reader_looks_again(recovery, &cursor, &batch, &result, err);
+        }
+        if (status == OK && result != CURSOR_BATCH) {
             status = segment_end(recovery, &cursor, result, &batch, segment->number, err);
             break;
         }
-        status = fold_batch(recovery, segment->number, &batch, err);
+        if (status == OK) {
+            status = fold_batch(recovery, segment->number, &batch, err);
+        }
     }
     segment->end = cursor.offset;
     journal->snapshot_since += cursor.offset - begun;
