@@ -25,13 +25,17 @@ struct walker {
     bool out_of_memory;
 };
 
-static void walk_tell(struct walker *walker, enum journal_walk_event event, uint64_t offset)
+/* Not being able to look is no damage: the walk ends when there is no memory for it. */
+static void walk_error(struct walker *walker, int error)
 {
-    /* Not being able to look is no damage. */
-    if (walker->now.text != NULL && strcmp(walker->now.text, "out of memory") == 0) {
+    if (error == -ENOMEM) {
         walker->out_of_memory = true;
         walker->stopped = true;
     }
+}
+
+static void walk_tell(struct walker *walker, enum journal_walk_event event, uint64_t offset)
+{
     walker->now.event = event;
     walker->now.offset = offset;
     if (!walker->stopped) {
@@ -89,6 +93,7 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
         int error;
         const char *bytes = cursor_bytes(cursor, at, size, &error);
         if (bytes == NULL) {
+            walk_error(walker, error);
             walk_damage(walker, at, "it cannot be read");
             return;
         }
@@ -125,6 +130,7 @@ static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_r
     uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, batch->offset + 1);
     bool torn =
         result == CURSOR_TORN && walker->now.segment == walker->last && next == cursor->size;
+    walk_error(walker, batch->error);
     walker->now.text = batch->wrong;
     walk_tell(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
     if (torn) {
@@ -190,6 +196,7 @@ static void walk_segment(struct walker *walker, uint64_t number)
     struct cursor cursor;
     cursor_init(&cursor, walker->io, walker->mem, fd);
     const char *wrong = cursor_start(&cursor, &walker->header);
+    walk_error(walker, cursor.error);
     if (wrong == NULL) {
         walker->now.header = &walker->header;
         wrong = walk_header(walker, number);
