@@ -194,7 +194,7 @@ static enum status journal_create(struct journal *journal, struct err *err)
     }
     if (failed != 0 && failed != -EEXIST && failed != -ENOTEMPTY) {
         return err_errno(
-            err, E_UNAVAILABLE, -failed, "cannot create the store '%s'", journal->options.path);
+            err, E_UNAVAILABLE, -failed, "cannot create store '%s'", journal->options.path);
     }
     return OK;
 }
@@ -241,7 +241,7 @@ static enum status identity_load(struct journal *journal, bool must_exist, struc
         }
     }
     if (failed != 0) {
-        return err_errno(err, E_UNAVAILABLE, -failed, "cannot open the store '%s'", path);
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot open store '%s'", path);
     }
     if (wrong != NULL) {
         return err_set(err, E_CORRUPT, "the identity of '%s': %s", path, wrong);
