@@ -267,6 +267,14 @@ def test_doctor_fails_for_open_permissions_and_says_what_to_do(filled):
 
 def test_doctor_fails_for_a_damaged_store(filled):
     flip_byte_of(filled, b'"type":"execution.started"')
+    done = filled("doctor", "--json")
+    assert done.code == 1
+    assert checks(done)["store"]["verdict"] == "FAIL"
+    for words in LOOKING[:4]:
+        assert filled(*words).code == 65, words  # never an older state as if it were now
+
+
+def test_doctor_fails_without_a_readable_identity(filled):
     (filled.directory / "once-data/identity").write_bytes(b"x")
     done = filled("doctor", "--json")
     assert done.code == 1

@@ -263,6 +263,30 @@ static enum status tail_check(
     return OK;
 }
 
+/*
+ * What a reader does where no whole batch is: somebody may be writing, so that it is not there yet.
+ * But when another batch is behind it, it was stable before that one was begun (J5), and reading it
+ * once more shows it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH when it was.
+ */
+static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,
+    enum cursor_result *ret_result, struct cursor_batch *ret_batch, struct err *err)
+{
+    bool behind = false;
+    enum status status = cursor->offset < cursor->size
+                             ? batches_behind(cursor, cursor->offset + 1, &behind, err)
+                             : OK;
+    if (status != OK || !behind) {
+        return status;
+    }
+    cursor->window_len = 0; /* read it from the file again */
+    *ret_result = cursor_next(cursor, ret_batch);
+    if (*ret_result == CURSOR_BATCH || *ret_result == CURSOR_FAILED) {
+        return OK;
+    }
+    return corrupt_at(recovery, recovery->last.number, cursor->offset,
+        "a batch is damaged and others follow it", err);
+}
+
 static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
     enum cursor_result result, const struct cursor_batch *batch, uint64_t number, struct err *err)
 {
@@ -276,7 +300,7 @@ static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
         return OK;
     }
     if (recovery->journal->read_only) {
-        return OK; /* somebody may be writing: what does not check out is not there yet */
+        return OK; /* reader_goes_on looked */
     }
     if (result == CURSOR_DAMAGE) {
         return corrupt_at(recovery, number, batch->offset, batch->wrong, err);
@@ -308,8 +332,15 @@ static enum status segment_fold(
     while (status == OK) {
         struct cursor_batch batch;
         enum cursor_result result = cursor_next(&cursor, &batch);
-        if (result != CURSOR_BATCH) {
+        if (journal->read_only && segment->number == recovery->last.number &&
+            result != CURSOR_BATCH && result != CURSOR_FAILED) {
+            status = reader_goes_on(recovery, &cursor, &result, &batch, err);
+        }
+        if (status == OK && result != CURSOR_BATCH) {
             status = segment_end(recovery, &cursor, result, &batch, segment->number, err);
+            break;
+        }
+        if (status != OK) {
             break;
         }
         status = fold_batch(recovery, segment->number, &batch, err);
