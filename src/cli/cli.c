@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "canon/json.h"
+#include "store/store.h"
 
 static const struct option_def *must_find(const struct cli *cli, const char *name)
 {
@@ -181,6 +182,14 @@ int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
+/* When nothing better was said about a store that is not there. */
+static void hint_other_store(int result, const char *hint)
+{
+    if (result == ONCE_E_UNAVAILABLE && hint[0] == '\0') {
+        cli_hint("--store URL or ONCE_STORE names another one; the first once run makes one");
+    }
+}
+
 int cli_open_to_look(const struct cli *cli, struct once **ret_once)
 {
     struct once_error error = {0};
@@ -190,9 +199,20 @@ int cli_open_to_look(const struct cli *cli, struct once **ret_once)
         return CLI_OK;
     }
     int code = cli_fail(&error);
-    if (result == ONCE_E_UNAVAILABLE && error.hint[0] == '\0') {
-        cli_hint("--store URL or ONCE_STORE names another one; the first once run makes one");
+    hint_other_store(result, error.hint);
+    return code;
+}
+
+int cli_open_store_to_look(const struct cli *cli, struct store **ret_store)
+{
+    struct err err = {0};
+    struct store_options options = {.read_only = true, .must_exist = true};
+    enum status status = store_open(cli_text(cli, "store"), &options, ret_store, &err);
+    if (status == OK) {
+        return CLI_OK;
     }
+    int code = cli_fail_err(&err);
+    hint_other_store((int)status, err.hint);
     return code;
 }
 

@@ -266,6 +266,9 @@ static const struct example_def why_examples[] = {
 static const char *const tail_text[] = {
     "Prints the last evidence entries, oldest first, one a line. With --json each line is the "
     "entry exactly as it is chained.",
+    "With --checkpoint prints the newest signed checkpoint instead, byte for byte. Kept on "
+    "another machine and given to once verify --checkpoint, it shows whether the journal was cut "
+    "short, put back to an older copy, or written anew.",
     NULL,
 };
 
@@ -281,13 +284,25 @@ static const struct option_def tail_options[] = {
         .kind = OPTION_TEXT,
         .argument = "ID",
         .help = "only those of this operation"},
+    {.name = "checkpoint", .help = "the newest signed checkpoint instead, to be kept elsewhere"},
     OPT_STORE,
     OPT_JSON,
     OPT_END,
 };
 
+static const struct exit_def tail_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    EXIT_CORRUPT_STORE,
+    {69, "the store cannot be used, or has no checkpoint yet"},
+    EXIT_NO_OUTPUT,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
 static const struct example_def tail_examples[] = {
     {"once tail -f", "watch decisions being made"},
+    {"once tail --checkpoint | ssh elsewhere 'cat > note'", "keep a checkpoint on another machine"},
     {NULL, NULL},
 };
 
@@ -623,7 +638,7 @@ const struct command_def commands[] = {
         .operands = "",
         .text = tail_text,
         .options = tail_options,
-        .exits = looking_exits,
+        .exits = tail_exits,
         .examples = tail_examples,
         .run = cmd_tail},
     {.name = "verify",

@@ -8,7 +8,9 @@
  * boot clock to compare with, and the wall clock is believed unless it is behind.
  *
  * Many small steps do not add up to a jump: all of them together stay within a minute plus a
- * thousandth of the time since the engine started, more than any clock discipline slews.
+ * thousandth of the time since the origin, more than any clock discipline slews. The origin is
+ * where moment_init began: the store's last commit when that was in this start of the machine,
+ * so that the time between two processes is allowed for as well, and otherwise the opening.
  */
 #ifndef ONCE_ENGINE_MOMENT_H
 #define ONCE_ENGINE_MOMENT_H
@@ -19,7 +21,7 @@ struct moment {
     const struct clock *clock;
     int64_t time_ms;        /* the latest engine time */
     int64_t boot_ms;        /* the boot clock then */
-    int64_t origin_time_ms; /* where this run of the clock began … */
+    int64_t origin_time_ms; /* the last commit of this boot, or the opening … */
     int64_t origin_boot_ms; /* … on both clocks */
     bool held;              /* the wall clock is ahead of what we believe */
 };

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from conftest import BINARY, ROOT, clean_environment
 
-PAGES = ["docs/run.md", "docs/unknown.md"]
+PAGES = ["README.md", "docs/run.md", "docs/unknown.md", "docs/verify.md", "docs/operate.md"]
 SPACES = re.compile(r"[ \t]+")
 
 

@@ -122,7 +122,7 @@ def test_a_store_that_is_not_there(once):
     for words in LOOKING[:4]:
         done = once(*words)
         assert (done.code, done.out) == (69, b""), (words, done)
-        assert re.match(r"once: cannot open (the )?store './once-data': .*\nhint: ", done.message)
+        assert re.match(r"once: cannot open store './once-data': .*\nhint: ", done.message)
     assert once("verify").code == 2
     assert not (once.directory / "once-data").exists()
 
@@ -183,20 +183,56 @@ def test_verify_that_cannot_check_is_2(filled):
     assert filled("verify", "--checkpoint", "note").code == 2
 
 
-def test_verify_against_a_checkpoint_kept_elsewhere_sees_a_restored_backup(once):
+# ---- checkpoints kept elsewhere
+
+
+def test_tail_prints_the_newest_checkpoint_exactly(once):
     once.run("a", "true")
-    shutil.copytree(once.directory / "once-data", once.directory / "backup")
+    older = once("tail", "--checkpoint").out
     once.run("b", "true")
-    notes = []
-    for path in (once.directory / "once-data").iterdir():
-        data = path.read_bytes() if path.is_file() else b""
-        notes += re.findall(
-            rb"once/[0-9a-f-]{36}\n\d+\n\S+\ntime \S+\n\n\xe2\x80\x94 once/\S+ \S+\n", data)
-    newest = max(notes, key=lambda note: int(note.split(b"\n")[1]))
-    (once.directory / "note").write_bytes(newest)
-    assert once("verify", "--checkpoint", "note").code == 0
-    done = once("verify", "--checkpoint", "note", "--store", "journal:./backup")
+    done = once("tail", "--checkpoint")
+    assert done.code == 0, done
+    chain = json.loads(once("verify", "--json").text)
+    lines = done.text.split("\n")
+    assert lines[0] == f"once/{chain['chain_id']}"
+    assert lines[1] == str(chain["last_seq"]) == str(chain["last_checkpoint_seq"])
+    assert re.fullmatch(f"— {lines[0]} \\S+", lines[5]) and lines[6:] == [""]
+    assert int(older.split(b"\n")[1]) < chain["last_seq"]
+    stored = [path.read_bytes() for path in (once.directory / "once-data").glob("segment-*")]
+    assert any(done.out in data for data in stored)
+    document = json.loads(once("tail", "--checkpoint", "--json").text)
+    assert document == {"seq": chain["last_seq"], "note": done.text}
+
+
+def test_tail_without_a_checkpoint_is_69(once):
+    done = once("tail", "--checkpoint", "--store", "mem:")
+    assert (done.code, done.out) == (69, b"")
+    assert done.message.startswith("once: there is no checkpoint in 'mem:' yet\nhint: ")
+    assert once("tail", "--checkpoint").code == 69  # and no store at all
+    assert not (once.directory / "once-data").exists()
+    assert once("tail", "--checkpoint", "-f").code == 64
+
+
+def test_a_checkpoint_kept_elsewhere_shows_a_journal_put_back(once):
+    once.run("a", "true")
+    shutil.copytree(once.directory / "once-data", once.directory / "older")
+    once.run("b", "true")
+    (once.directory / "note").write_bytes(once("tail", "--checkpoint").out)
+    done = once("verify", "--checkpoint", "note")
+    assert done.code == 0, done
+    assert "the checkpoint kept elsewhere agrees with the journal" in done.text
+
+    shutil.rmtree(once.directory / "once-data")
+    (once.directory / "older").rename(once.directory / "once-data")
+    assert once("verify").code == 0  # by itself an older copy is whole
+    done = once("verify", "--checkpoint", "note")
     assert done.code == 1, done
+    assert "older than the checkpoint" in done.text
+
+    once.run("b", "sh", "-c", "echo another history")
+    done = once("verify", "--checkpoint", "note")
+    assert done.code == 1, done
+    assert "the outside checkpoint has another hash" in done.text
 
 
 # ---- doctor
@@ -231,6 +267,14 @@ def test_doctor_fails_for_open_permissions_and_says_what_to_do(filled):
 
 def test_doctor_fails_for_a_damaged_store(filled):
     flip_byte_of(filled, b'"type":"execution.started"')
+    done = filled("doctor", "--json")
+    assert done.code == 1
+    assert checks(done)["store"]["verdict"] == "FAIL"
+    for words in LOOKING[:4]:
+        assert filled(*words).code == 65, words  # never an older state as if it were now
+
+
+def test_doctor_fails_without_a_readable_identity(filled):
     (filled.directory / "once-data/identity").write_bytes(b"x")
     done = filled("doctor", "--json")
     assert done.code == 1

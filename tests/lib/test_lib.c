@@ -76,6 +76,70 @@ static void a_duplicate_gets_the_first_outcome(void **state)
     free_answers(grant, sealed, replay);
 }
 
+static void assert_same_replay(const struct once_answer *one, const struct once_answer *two)
+{
+    const struct once_operation *a = one->operation;
+    const struct once_operation *b = two->operation;
+    assert_int_equal(one->decision, ONCE_DUPLICATE_REPLAYED);
+    assert_int_equal(two->decision, ONCE_DUPLICATE_REPLAYED);
+    assert_string_equal(a->operation_id, b->operation_id);
+    assert_string_equal(a->effect_id, b->effect_id);
+    assert_int_equal(a->status, b->status);
+    assert_true(a->created_ms == b->created_ms && a->sealed_ms == b->sealed_ms);
+    assert_true(a->window_expires_ms == b->window_expires_ms);
+    assert_int_equal(a->outcome.code, b->outcome.code);
+    assert_int_equal(a->outcome.meta.size, b->outcome.meta.size);
+    assert_memory_equal(a->outcome.meta.data, b->outcome.meta.data, a->outcome.meta.size);
+    assert_int_equal(a->outcome.body.size, b->outcome.body.size);
+    assert_memory_equal(a->outcome.body.data, b->outcome.body.data, a->outcome.body.size);
+    assert_true(b->duplicates > a->duplicates); /* and this is all that moves */
+}
+
+/* IDS-11, OPS-4: and the seal may keep it longer than the begin said (OPS-3). */
+static void every_replay_says_the_same_for_as_long_as_the_seal_said(void **state)
+{
+    (void)state;
+    const int64_t week_ms = INT64_C(604800000);
+    struct once_begin begin = {.key = "k", .payload = {"{}", 2}, .ttl_ms = 20};
+    struct once_answer *grant = begin_with(once, &begin);
+    struct once_seal seal = {.operation_id = grant->operation_id,
+        .fence = grant->fence,
+        .status = ONCE_EXECUTED,
+        .effect_id = "ch_1",
+        .outcome = {.code = 201, .meta = {"m", 1}, .body = {"receipt", 7}},
+        .ttl_ms = week_ms};
+    assert_int_equal(once_seal(once, &seal, NULL, NULL), ONCE_OK);
+    struct once_answer *first = begin_with(once, &begin);
+    sleep_ms(60); /* the begin's own window would be over */
+    struct once_answer *again = begin_with(once, &begin);
+    assert_same_replay(first, again);
+    assert_string_equal(again->operation_id, grant->operation_id);
+    assert_string_equal(again->operation->effect_id, "ch_1");
+    assert_true(again->operation->window_expires_ms == again->operation->sealed_ms + week_ms);
+    free_answers(grant, first, again);
+}
+
+/* IDS-10: a stable answer with the id to ask with. */
+static void a_duplicate_of_what_runs_hears_the_same_each_time(void **state)
+{
+    (void)state;
+    struct once_answer *grant = begin_key(once, "k", "pay");
+    for (int i = 0; i < 3; i++) {
+        struct once_answer *running = begin_key(once, "k", "pay");
+        assert_int_equal(running->decision, ONCE_IN_PROGRESS);
+        assert_string_equal(running->rule, "B3");
+        assert_string_equal(running->operation_id, grant->operation_id);
+        assert_int_equal(running->fence, 0); /* nothing to seal with */
+        assert_int_equal(running->attempt, 1);
+        assert_true(running->retry_after_ms > 0);
+        struct once_operation *asked = get_one(once, running->operation_id);
+        assert_int_equal(asked->status, ONCE_STATUS_IN_PROGRESS);
+        once_operation_free(once, asked);
+        once_answer_free(once, running);
+    }
+    once_answer_free(once, grant);
+}
+
 static void the_same_seal_again_is_repeated_and_another_refused(void **state)
 {
     (void)state;
@@ -527,6 +591,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         ON_STORE(a_first_begin_is_granted),
         ON_STORE(a_duplicate_gets_the_first_outcome),
+        ON_STORE(every_replay_says_the_same_for_as_long_as_the_seal_said),
+        ON_STORE(a_duplicate_of_what_runs_hears_the_same_each_time),
         ON_STORE(the_same_seal_again_is_repeated_and_another_refused),
         ON_STORE(another_fence_changes_nothing),
         ON_STORE(renewing_extends_the_lease),

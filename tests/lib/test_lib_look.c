@@ -179,6 +179,90 @@ static void every_decision_leaves_evidence(void **state)
     assert_int_equal(seen.count, 5);
 }
 
+/* ---- what evidence says -------------------------------------------------------------------- */
+
+enum { ENTRIES_KEPT = 5, ENTRY_TEXT_BYTES = 2048 };
+
+struct kept {
+    size_t count;
+    char text[ENTRIES_KEPT][ENTRY_TEXT_BYTES];
+};
+
+static int keep_entry(void *context, const struct once_entry *entry)
+{
+    struct kept *kept = context;
+    assert_true(kept->count < ENTRIES_KEPT && entry->json.size < ENTRY_TEXT_BYTES);
+    memcpy(kept->text[kept->count], entry->json.data, entry->json.size);
+    kept->text[kept->count++][entry->json.size] = '\0';
+    return 0;
+}
+
+static void assert_says(const char *entry, const char *part)
+{
+    if (strstr(entry, part) == NULL) {
+        fail_msg("%s is not in %s", part, entry);
+    }
+}
+
+/* The 64 digits behind a member's name. */
+static void digits_of(const char *entry, const char *member, char ret_digits[65])
+{
+    const char *at = strstr(entry, member);
+    assert_non_null(at);
+    (void)snprintf(ret_digits, 65, "%.64s", at + strlen(member));
+    assert_int_equal(strspn(ret_digits, "0123456789abcdef"), 64);
+}
+
+/* IDS-14 for each answer to a begin, and IDS-8 for the conflict. */
+static void evidence_says_what_was_decided_and_about_what(void **state)
+{
+    (void)state;
+    struct kept kept = {0};
+    struct once_answer *grant = begin_key(once, "k", "{\"a\":1}");
+    struct once_answer *running = begin_key(once, "k", "{\"a\":1}");
+    struct once_answer *sealed = seal_text(once, grant, "done");
+    free_answers(running, sealed, begin_key(once, "k", "{\"a\":1}"));
+    once_answer_free(once, begin_key(once, "k", "{\"a\":2}"));
+    assert_int_equal(once_evidence(once, NULL, 0, keep_entry, &kept, NULL), ONCE_OK);
+    assert_int_equal(kept.count, ENTRIES_KEPT);
+
+    static const struct {
+        const char *type;
+        const char *dedupe;
+    } wanted[ENTRIES_KEPT] = {
+        {"execution.started", "{\"decision\":\"first_seen\",\"executed\":true,"},
+        {"observation.emitted", "{\"decision\":\"duplicate_replayed\",\"detail\":"
+                                "\"in_progress\",\"executed\":false,"},
+        {"execution.executed", NULL},
+        {"observation.emitted", "{\"decision\":\"duplicate_replayed\",\"executed\":false,"},
+        {"execution.rejected", "{\"decision\":\"conflict_rejected\",\"executed\":false,"},
+    };
+    for (size_t i = 0; i < ENTRIES_KEPT; i++) {
+        char part[256];
+        (void)snprintf(part, sizeof part, "\"type\":\"%s\"}", wanted[i].type);
+        assert_says(kept.text[i], part);
+        assert_says(kept.text[i], "\"idempotency_key\":\"k\"");
+        (void)snprintf(part, sizeof part, "\"operation_id\":\"%s\"", grant->operation_id);
+        assert_says(kept.text[i], part);
+        if (wanted[i].dedupe != NULL) {
+            (void)snprintf(part, sizeof part, "\"dedupe\":%s\"original_operation_id\":\"%s\"",
+                wanted[i].dedupe, grant->operation_id);
+            assert_says(kept.text[i], part);
+        }
+    }
+    /* SHA-256 of "done": what was replayed can be told from the evidence alone. */
+    assert_says(kept.text[3], "\"outcome_ref\":\"sha256:"
+                              "a4c3ed04a95a3da14a9d235c83d868bed7c0f45cf7f3faa751ee8f50598d2211\"");
+    char asked[65], stored[65], received[65];
+    digits_of(kept.text[0], "\"fingerprint\":\"", asked);
+    digits_of(kept.text[4], "\"stored_fingerprint\":\"", stored);
+    digits_of(kept.text[4], "\"received_fingerprint\":\"", received);
+    assert_string_equal(stored, asked);
+    assert_string_not_equal(received, stored);
+    assert_says(kept.text[4], "\"outcome\":{\"reason\":\"idempotency_conflict\",");
+    once_answer_free(once, grant);
+}
+
 /* ---- without blocking ---------------------------------------------------------------------- */
 
 struct done {
@@ -302,6 +386,7 @@ int main(int argc, char **argv)
         ON_STORE(waiting_notices_a_lease_that_ends),
         ON_STORE(operations_are_listed_by_what_they_are),
         ON_STORE(every_decision_leaves_evidence),
+        ON_STORE(evidence_says_what_was_decided_and_about_what),
         ON_STORE(every_call_can_be_submitted),
         ON_STORE(what_is_submitted_was_copied),
     };

@@ -76,6 +76,11 @@ CLEAN = {
 }
 
 
+def promises(count):
+    return "".join(f"| P{number} | what | `tests/unit/test_thing.c:things_add_up` | "
+        "`tests/unit/test_thing.c` |\n" for number in range(1, count + 1))
+
+
 def long_function(lines):
     return "int thing(int value)\n{\n" + "    value++;\n" * (lines - 4) + "    return value;\n}\n"
 
@@ -175,6 +180,14 @@ CASES = {
     "a proof whose test is gone": (
         "docs/conformance.md", CONFORMANCE.replace("things_add_up", "things_go"),
         "docs/conformance.md:3: ABC-1 names 'things_go', which is not in"),
+    "a promise not listed": (
+        "docs/promises.md", promises(13), "docs/promises.md:1: the rows are not P1 to P14"),
+    "a promise without a planted bug": (
+        "docs/promises.md", promises(14).replace("`tests/unit/test_thing.c` |", "none |"),
+        "docs/promises.md:1: P1 has no proof"),
+    "a promise whose test is gone": (
+        "docs/promises.md", promises(14).replace("things_add_up", "things_go"),
+        "docs/promises.md:2: P2 names 'things_go', which is not in"),
 }
 CASES.update({f"unfinished work: {word}": (
     "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})

@@ -366,6 +366,70 @@ static void of_many_threads_on_one_key_exactly_one_is_granted(void **state)
     assert_int_equal(other, RACES * (RACERS - 1));
 }
 
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+    size_t done;
+};
+
+/* Keeps the engine thread until the gate is opened. */
+static enum status wait_at_gate(struct store *store, struct engine_call *call, struct err *err)
+{
+    struct gate *gate = call->context;
+    (void)store;
+    (void)err;
+    (void)pthread_mutex_lock(&gate->lock);
+    while (!gate->open) {
+        (void)pthread_cond_wait(&gate->changed, &gate->lock);
+    }
+    (void)pthread_mutex_unlock(&gate->lock);
+    return OK;
+}
+
+static void count_done(struct engine_call *call)
+{
+    struct gate *gate = call->context;
+    (void)pthread_mutex_lock(&gate->lock);
+    gate->done++;
+    (void)pthread_cond_signal(&gate->changed);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+/* E6: past its bound the queue refuses, and what it took before is answered all the same. */
+static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 2 * LIMIT_BATCH_REQUESTS_MAX;
+    struct engine_call *calls = test_calloc(most, sizeof *calls);
+    struct err err = {0};
+    size_t taken = 0;
+    enum status status = OK;
+    while (status == OK && taken < most) {
+        calls[taken].arena = &fixture->arena;
+        calls[taken].read = wait_at_gate;
+        calls[taken].context = &gate;
+        calls[taken].done = count_done;
+        status = engine_submit(fixture->engine, &calls[taken], &err);
+        taken += status == OK;
+    }
+    (void)pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    (void)pthread_cond_broadcast(&gate.changed);
+    while (gate.done < taken) {
+        (void)pthread_cond_wait(&gate.changed, &gate.lock);
+    }
+    (void)pthread_mutex_unlock(&gate.lock);
+    test_free(calls);
+    /* Only now, because an engine that waits at the gate cannot be torn down. */
+    assert_int_equal(status, E_LIMIT);
+    assert_non_null(strstr(err.text, "queue_requests_max"));
+    assert_true(taken >= LIMIT_QUEUE_REQUESTS_MAX);
+    struct engine_call after;
+    assert_int_equal(do_begin(fixture, "k", "{}", &after), DECISION_FIRST_SEEN);
+}
+
 static void requests_beyond_the_limits_are_refused_by_name(void **state)
 {
     struct fixture *fixture = *state;
@@ -393,6 +457,7 @@ int main(void)
         ENGINE_TEST(a_holder_from_a_lost_future_stops_the_grants_of_its_tenant),
         ENGINE_TEST(every_answer_has_one_entry),
         ENGINE_TEST(of_many_threads_on_one_key_exactly_one_is_granted),
+        ENGINE_TEST(a_full_queue_refuses_by_name_and_answers_what_it_took),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -282,8 +282,11 @@ void snapshot_abandon(struct journal *journal);
 enum status journal_maintain(struct store *store, int64_t now_ms, struct err *err);
 enum status background_start(struct journal *journal, struct err *err) MUST_CHECK;
 void background_stop(struct journal *journal);
-enum status witness_check(
-    const struct journal *journal, const char *path, struct err *err) MUST_CHECK;
+/* What a witness says; untouched when there is none, or it is not one of this chain's. */
+void witness_read(const struct journal *journal, const char *path, struct mark *ret_mark);
+/* E_CORRUPT: the journal that was recovered did not get to the mark. One of all zeros holds. */
+enum status witness_check(const struct journal *journal, const char *path, const struct mark *mark,
+    struct err *err) MUST_CHECK;
 enum status witness_write(struct journal *journal, const char *path, struct err *err) MUST_CHECK;
 
 /* squeeze.c */

@@ -194,7 +194,7 @@ static enum status journal_create(struct journal *journal, struct err *err)
     }
     if (failed != 0 && failed != -EEXIST && failed != -ENOTEMPTY) {
         return err_errno(
-            err, E_UNAVAILABLE, -failed, "cannot create the store '%s'", journal->options.path);
+            err, E_UNAVAILABLE, -failed, "cannot create store '%s'", journal->options.path);
     }
     return OK;
 }
@@ -241,7 +241,7 @@ static enum status identity_load(struct journal *journal, bool must_exist, struc
         }
     }
     if (failed != 0) {
-        return err_errno(err, E_UNAVAILABLE, -failed, "cannot open the store '%s'", path);
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot open store '%s'", path);
     }
     if (wrong != NULL) {
         return err_set(err, E_CORRUPT, "the identity of '%s': %s", path, wrong);
@@ -463,18 +463,22 @@ static enum status journal_start(
             leftovers_remove(journal);
         }
     }
+    struct path reached = journal_path(journal, "reached");
+    struct mark marks[2] = {{0}, {0}};
     if (status == OK) {
+        /* Before the batches: a reader must not be held to what was written meanwhile. */
+        witness_read(journal, reached.text, &marks[0]);
+        witness_read(journal, journal->options.witness, &marks[1]);
         status = journal_recover(journal, err);
         if (status != OK) {
             err_prefix(err, "store '%s'", journal->options.path);
         }
     }
-    if (status == OK && !journal->read_only) {
-        struct path reached = journal_path(journal, "reached");
-        status = witness_check(journal, reached.text, err);
+    if (status == OK) {
+        status = witness_check(journal, reached.text, &marks[0], err);
     }
-    if (status == OK && journal->options.witness[0] != '\0') {
-        status = witness_check(journal, journal->options.witness, err);
+    if (status == OK) {
+        status = witness_check(journal, journal->options.witness, &marks[1], err);
     }
     if (status == OK) {
         CHECK_SLOW(journal);

@@ -167,24 +167,22 @@ enum status witness_write(struct journal *journal, const char *path, struct err 
     return file_replace(journal, path, slice_of(bytes, sizeof bytes), err);
 }
 
-/* false: there is none, or it is not one of this chain's. */
-static bool witness_read(const struct journal *journal, const char *path, struct mark *ret_mark)
+void witness_read(const struct journal *journal, const char *path, struct mark *ret_mark)
 {
     const struct io *io = journal->io;
     unsigned char bytes[WITNESS_BYTES];
-    int fd = io->open(io->context, path, O_RDONLY, 0);
+    int fd = path[0] == '\0' ? -1 : io->open(io->context, path, O_RDONLY, 0);
     if (fd < 0) {
-        return false;
+        return;
     }
     int failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
     (void)io->close(io->context, fd);
     if (failed != 0 || memcmp(bytes, witness_magic, sizeof witness_magic) != 0 ||
         memcmp(bytes + 8, journal->identity.keys.chain_id, 16) != 0 ||
         le32_get(bytes + WITNESS_BYTES - 4) != crc32c(0, bytes, WITNESS_BYTES - 4)) {
-        return false;
+        return;
     }
     mark_decode(bytes + 24, ret_mark);
-    return true;
 }
 
 struct witness_search {
@@ -203,15 +201,12 @@ static bool witness_visit(void *context, const struct entry *entry)
     return false;
 }
 
-enum status witness_check(const struct journal *journal, const char *path, struct err *err)
+enum status witness_check(
+    const struct journal *journal, const char *path, const struct mark *mark, struct err *err)
 {
-    struct mark mark;
-    if (!witness_read(journal, path, &mark)) {
-        return OK;
-    }
-    struct witness_search search = {.mark = &mark};
-    if (mark.batch <= journal->next.batch && mark.seq > journal->segments[0].mark.seq) {
-        struct entry_range range = {.after_seq = mark.seq - 1};
+    struct witness_search search = {.mark = mark};
+    if (mark->batch <= journal->next.batch && mark->seq > journal->segments[0].mark.seq) {
+        struct entry_range range = {.after_seq = mark->seq - 1};
         /* Recovery is done: this only reads. */
         struct journal *reader = (struct journal *)(uintptr_t)journal;
         enum status status = journal_entries(&reader->store, &range, witness_visit, &search, err);
@@ -219,13 +214,13 @@ enum status witness_check(const struct journal *journal, const char *path, struc
             return status;
         }
     }
-    if (mark.batch > journal->next.batch || mark.seq > journal->next.seq || search.differs) {
+    if (mark->batch > journal->next.batch || mark->seq > journal->next.seq || search.differs) {
         (void)err_set(err, E_CORRUPT,
             "'%s' (at batch %" PRIu64 ", entry %" PRIu64
             ") is older than its witness '%s' (at batch %" PRIu64 ", entry %" PRIu64
             "): restored from a backup?",
-            journal->options.path, journal->next.batch - 1, journal->next.seq, path, mark.batch - 1,
-            mark.seq);
+            journal->options.path, journal->next.batch - 1, journal->next.seq, path,
+            mark->batch - 1, mark->seq);
         err_hint(err,
             "operations granted after the backup are not in it and could run twice; settle them, "
             "then remove the witness to go on");

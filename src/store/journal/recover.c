@@ -264,22 +264,23 @@ static enum status tail_check(
 }
 
 /*
- * A reader beside a writer came to a batch that is not whole. At the end that is the batch in
- * flight, or nothing. With another batch behind it, it was written whole meanwhile (J5), or it is
- * damaged and must not pass for the end: everything behind it would be missing without a word.
+ * What a reader does where no whole batch is: somebody may be writing, so that it is not there yet.
+ * But when another batch is behind it, it was stable before that one was begun (J5), and reading it
+ * once more shows it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH when it was.
  */
-static enum status reader_looks_again(struct recovery *recovery, struct cursor *cursor,
-    struct cursor_batch *batch, enum cursor_result *result, struct err *err)
+static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,
+    enum cursor_result *ret_result, struct cursor_batch *ret_batch, struct err *err)
 {
     bool behind = false;
-    cursor->window_len = 0; /* what was read before may be old */
-    enum status status = batches_behind(cursor, cursor->offset + 1, &behind, err);
+    enum status status = cursor->offset < cursor->size
+                             ? batches_behind(cursor, cursor->offset + 1, &behind, err)
+                             : OK;
     if (status != OK || !behind) {
         return status;
     }
-    cursor->window_len = 0;
-    *result = cursor_next(cursor, batch);
-    if (*result == CURSOR_BATCH || *result == CURSOR_FAILED) {
+    cursor->window_len = 0; /* read it from the file again */
+    *ret_result = cursor_next(cursor, ret_batch);
+    if (*ret_result == CURSOR_BATCH || *ret_result == CURSOR_FAILED) {
         return OK;
     }
     return corrupt_at(recovery, recovery->last.number, cursor->offset,
@@ -299,7 +300,7 @@ static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
         return OK;
     }
     if (recovery->journal->read_only) {
-        return OK; /* somebody may be writing: what does not check out is not there yet */
+        return OK; /* reader_goes_on looked */
     }
     if (result == CURSOR_DAMAGE) {
         return corrupt_at(recovery, number, batch->offset, batch->wrong, err);
@@ -331,17 +332,18 @@ static enum status segment_fold(
     while (status == OK) {
         struct cursor_batch batch;
         enum cursor_result result = cursor_next(&cursor, &batch);
-        if (result != CURSOR_BATCH && result != CURSOR_FAILED && journal->read_only &&
-            segment->number == recovery->last.number) {
-            status = reader_looks_again(recovery, &cursor, &batch, &result, err);
+        if (journal->read_only && segment->number == recovery->last.number &&
+            result != CURSOR_BATCH && result != CURSOR_FAILED) {
+            status = reader_goes_on(recovery, &cursor, &result, &batch, err);
         }
         if (status == OK && result != CURSOR_BATCH) {
             status = segment_end(recovery, &cursor, result, &batch, segment->number, err);
             break;
         }
-        if (status == OK) {
-            status = fold_batch(recovery, segment->number, &batch, err);
+        if (status != OK) {
+            break;
         }
+        status = fold_batch(recovery, segment->number, &batch, err);
     }
     segment->end = cursor.offset;
     journal->snapshot_since += cursor.offset - begun;

@@ -224,7 +224,7 @@ static enum status walk_identity(struct walker *walker, struct err *err)
     (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, walker->path);
     int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
     if (fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open the store '%s'", walker->path);
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open store '%s'", walker->path);
     }
     int failed = io_read_full(walker->io, fd, bytes, sizeof bytes, 0);
     (void)walker->io->close(walker->io->context, fd);
