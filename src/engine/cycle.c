@@ -288,7 +288,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         refuse_quarantined(cycle, call);
         return OK;
     }
-    call->decision = decide(found, &call->request, moment);
+    decide_into(found, &call->request, moment, &call->decision);
     if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
         call->parked = true;
         return OK;
