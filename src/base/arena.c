@@ -6,8 +6,9 @@
 #include "base/check.h"
 
 enum {
-    ARENA_ALIGN = 16,          /* enough for every scalar type */
-    ARENA_CHUNK_BYTES = 16384, /* one chunk serves a usual request */
+    ARENA_ALIGN = 16,                /* enough for every scalar type */
+    ARENA_CHUNK_BYTES = 16384,       /* one chunk serves a usual request */
+    ARENA_CHUNK_BYTES_MAX = 1 << 20, /* chunks of a busy arena double up to this */
 };
 
 struct arena_chunk {
@@ -64,7 +65,11 @@ static void *arena_grow(struct arena *arena, size_t size)
     if (size > room) {
         return NULL;
     }
-    size_t want = size > ARENA_CHUNK_BYTES ? size : ARENA_CHUNK_BYTES;
+    /* As much as there is already: the newest chunk is the one that arena_clear keeps, so an arena
+     * that is used again and again soon lives in one piece and asks for no memory. */
+    size_t want = arena->held > ARENA_CHUNK_BYTES ? arena->held : ARENA_CHUNK_BYTES;
+    want = want > ARENA_CHUNK_BYTES_MAX ? ARENA_CHUNK_BYTES_MAX : want;
+    want = size > want ? size : want;
     if (want > room) {
         want = room;
     }

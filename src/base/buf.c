@@ -97,19 +97,20 @@ void buf_printf(struct buf *buf, const char *format, ...)
 
 void buf_u64(struct buf *buf, uint64_t value)
 {
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
     char digits[20];
     size_t at = sizeof digits;
-    while (value >= 100) { /* two at a time: dividing is what takes the time */
-        unsigned pair = (unsigned)(value % 100);
+    while (value >= 10) { /* two at a time: dividing is what takes the time */
+        at -= 2;
+        memcpy(digits + at, pairs + 2 * (value % 100), 2);
         value /= 100;
-        digits[--at] = (char)('0' + pair % 10);
-        digits[--at] = (char)('0' + pair / 10);
     }
-    if (value >= 10) {
-        digits[--at] = (char)('0' + value % 10);
-        value /= 10;
+    if (value > 0 || at == sizeof digits) {
+        digits[--at] = (char)('0' + value);
     }
-    digits[--at] = (char)('0' + value);
     buf_append(buf, digits + at, sizeof digits - at);
 }
 
@@ -141,7 +142,7 @@ void buf_le64(struct buf *buf, uint64_t value)
     buf_append(buf, bytes, sizeof bytes);
 }
 
-void buf_varint(struct buf *buf, uint64_t value)
+void buf_varint_slow(struct buf *buf, uint64_t value)
 {
     unsigned char bytes[10];
     size_t len = 0;

@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 
@@ -263,10 +264,22 @@ static size_t utf8_shape(unsigned char first, unsigned char *ret_low, unsigned c
     return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
+/* Whether eight bytes are all ASCII: most names are nothing else. */
+static bool ascii8(const char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return (word & UINT64_C(0x8080808080808080)) == 0;
+}
+
 bool text_utf8(struct slice text)
 {
     size_t at = 0;
     while (at < text.len) {
+        if (text.len - at >= 8 && ascii8(text.data + at)) {
+            at += 8;
+            continue;
+        }
         unsigned char first = (unsigned char)text.data[at];
         if (first < 0x80) {
             at++;

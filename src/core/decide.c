@@ -10,43 +10,62 @@ const struct policy policy_default = {
     .on_unknown = ON_UNKNOWN_HOLD,
 };
 
-/* A decision that leaves the record as it is. */
-static struct decision leave(enum decision_kind kind, const char *rule, const struct record *found)
+/* All of these fill in a decision where it is to stay, because a record is half a kilobyte and
+ * handing it on by value copied it four times. First comes the record as it was (keep), then what
+ * changes, then how the decision is called (leave, touch, put, repeat). */
+
+/* The record as it was found, to start from. */
+static struct record *keep(struct decision *decision, const struct record *found)
 {
-    struct decision decision = {.kind = kind, .change = CHANGE_NONE, .rule = rule};
+    decision->next = *found;
+    return &decision->next;
+}
+
+/* A decision that leaves the record as it is. */
+static void leave(struct decision *decision, enum decision_kind kind, const char *rule,
+    const struct record *found)
+{
+    decision->kind = kind;
+    decision->change = CHANGE_NONE;
+    decision->repeated = false;
+    decision->rule = rule;
     if (found != NULL) {
-        decision.next = *found;
+        (void)keep(decision, found);
+    } else {
+        decision->next = (struct record){0};
     }
-    return decision;
 }
 
 /* A decision that counts one more duplicate. */
-static struct decision touch(enum decision_kind kind, const char *rule, const struct record *found)
+static void touch(struct decision *decision, enum decision_kind kind, const char *rule,
+    const struct record *found)
 {
-    struct decision decision = leave(kind, rule, found);
-    decision.change = CHANGE_TOUCH;
-    if (decision.next.duplicates < UINT32_MAX) {
-        decision.next.duplicates++;
+    leave(decision, kind, rule, found);
+    decision->change = CHANGE_TOUCH;
+    if (decision->next.duplicates < UINT32_MAX) {
+        decision->next.duplicates++;
     }
-    return decision;
 }
 
-/* A decision that makes the record `next`. The only way a record ever changes. */
-static struct decision put(
-    enum decision_kind kind, const char *rule, struct record next, struct decide_moment moment)
+/* A decision that makes the record what decision->next is by now. The only way a record ever
+ * changes. */
+static void put(struct decision *decision, enum decision_kind kind, const char *rule,
+    struct decide_moment moment)
 {
-    struct decision decision = {.kind = kind, .change = CHANGE_PUT, .rule = rule, .next = next};
-    decision.next.version++;
-    decision.next.updated_ms = moment.now_ms;
-    record_check(&decision.next);
-    return decision;
+    decision->kind = kind;
+    decision->change = CHANGE_PUT;
+    decision->repeated = false;
+    decision->rule = rule;
+    decision->next.version++;
+    decision->next.updated_ms = moment.now_ms;
+    record_check(&decision->next);
 }
 
-static struct decision repeat(enum decision_kind kind, const char *rule, const struct record *found)
+static void repeat(struct decision *decision, enum decision_kind kind, const char *rule,
+    const struct record *found)
 {
-    struct decision decision = leave(kind, rule, found);
-    decision.repeated = true;
-    return decision;
+    leave(decision, kind, rule, found);
+    decision->repeated = true;
 }
 
 static bool lease_over(const struct record *record, int64_t now_ms)
@@ -54,38 +73,45 @@ static bool lease_over(const struct record *record, int64_t now_ms)
     return record->status == RECORD_IN_PROGRESS && now_ms >= record->lease_expires_ms;
 }
 
-static struct record become_unknown(struct record record, struct slice reason)
+static void become_unknown(struct record *record, struct slice reason)
 {
-    record.status = RECORD_UNKNOWN;
-    record.lease_expires_ms = 0;
-    record.reason = reason;
-    return record;
+    record->status = RECORD_UNKNOWN;
+    record->lease_expires_ms = 0;
+    record->reason = reason;
 }
 
 /* Give the right to execute. The fence is new every time (P4); what an earlier attempt left behind
  * goes, so that nothing of it can be replayed. */
-static struct decision grant(const char *rule, struct record record, const struct request *request,
+static void grant(struct decision *decision, const char *rule, const struct request *request,
     struct decide_moment moment)
 {
-    ASSERT(moment.fence_next > record.fence); /* P4 */
+    struct record *record = &decision->next;
+    ASSERT(moment.fence_next > record->fence); /* P4 */
     ASSERT(request->policy.lease_ms > 0 && request->policy.window_ms > 0);
-    record.status = RECORD_IN_PROGRESS;
-    record.fence = moment.fence_next;
-    record.attempt += record.attempt < UINT32_MAX;
-    record.lease_expires_ms = moment.now_ms + request->policy.lease_ms;
-    record.window_ms = request->policy.window_ms;
-    record.window_expires_ms = 0;
-    record.sealed_ms = 0;
-    record.effect_id = SLICE_EMPTY;
-    record.outcome = (struct outcome){0};
-    record.reason = SLICE_EMPTY;
-    return put(DECISION_FIRST_SEEN, rule, record, moment);
+    record->status = RECORD_IN_PROGRESS;
+    record->fence = moment.fence_next;
+    record->attempt += record->attempt < UINT32_MAX;
+    record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
+    record->window_ms = request->policy.window_ms;
+    record->window_expires_ms = 0;
+    record->sealed_ms = 0;
+    record->effect_id = SLICE_EMPTY;
+    record->outcome = (struct outcome){0};
+    record->reason = SLICE_EMPTY;
+    put(decision, DECISION_FIRST_SEEN, rule, moment);
 }
 
-static struct decision grant_new(
-    const struct record *expired, const struct request *request, struct decide_moment moment)
+static void grant_again(struct decision *decision, const char *rule, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
-    struct record record = {
+    (void)keep(decision, found);
+    grant(decision, rule, request, moment);
+}
+
+static void grant_new(struct decision *decision, const struct record *expired,
+    const struct request *request, struct decide_moment moment)
+{
+    decision->next = (struct record){
         .key = request->key,
         .kind = RECORD_OPERATION,
         /* The version goes on from the expired record, so that a compare-and-set against it sees
@@ -99,50 +125,61 @@ static struct decision grant_new(
         .source = request->source,
         .trace = request->trace,
     };
-    return grant("B1", record, request, moment);
+    grant(decision, "B1", request, moment);
 }
 
-static struct decision begin_unknown(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+static void begin_unknown(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
     switch (request->policy.on_unknown) {
-    case ON_UNKNOWN_TAKEOVER: return grant("B4", *found, request, moment);
+    case ON_UNKNOWN_TAKEOVER: grant_again(decision, "B4", found, request, moment); return;
     case ON_UNKNOWN_HOLD:
     case ON_UNKNOWN_RECONCILE: break;
     }
     if (found->status == RECORD_UNKNOWN) {
-        return touch(DECISION_HELD_UNKNOWN, "B5", found);
+        touch(decision, DECISION_HELD_UNKNOWN, "B5", found);
+        return;
     }
-    struct record next = become_unknown(*found, SLICE_LIT("lease_expired"));
-    next.duplicates += next.duplicates < UINT32_MAX;
-    return put(DECISION_HELD_UNKNOWN, "B5", next, moment);
+    struct record *next = keep(decision, found);
+    become_unknown(next, SLICE_LIT("lease_expired"));
+    next->duplicates += next->duplicates < UINT32_MAX;
+    put(decision, DECISION_HELD_UNKNOWN, "B5", moment);
 }
 
-static struct decision begin(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+static void begin(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
     if (found == NULL || record_window_over(found, moment.now_ms)) {
-        return grant_new(found, request, moment);
+        grant_new(decision, found, request, moment);
+        return;
     }
     /* P7: before in_progress and before replay, so that a wrong payload learns nothing. */
     if (found->fingerprint_version != request->fingerprint_version ||
         !digest_equal(&found->fingerprint, &request->fingerprint)) {
-        return touch(DECISION_CONFLICT_REJECTED, "B2", found);
+        touch(decision, DECISION_CONFLICT_REJECTED, "B2", found);
+        return;
     }
     bool again = false;
     switch (found->status) {
     case RECORD_IN_PROGRESS:
-        return lease_over(found, moment.now_ms) ? begin_unknown(found, request, moment)
-                                                : touch(DECISION_IN_PROGRESS, "B3", found);
-    case RECORD_UNKNOWN: return begin_unknown(found, request, moment);
-    case RECORD_RELEASED: return grant("B6", *found, request, moment);
+        if (lease_over(found, moment.now_ms)) {
+            begin_unknown(decision, found, request, moment);
+        } else {
+            touch(decision, DECISION_IN_PROGRESS, "B3", found);
+        }
+        return;
+    case RECORD_UNKNOWN: begin_unknown(decision, found, request, moment); return;
+    case RECORD_RELEASED: grant_again(decision, "B6", found, request, moment); return;
     case RECORD_FAILED: again = request->policy.retry_failed; break;
     case RECORD_REJECTED: again = request->policy.retry_rejected; break;
     case RECORD_EXECUTED:
     case RECORD_COMPENSATED: break;
     }
-    return again ? grant("B7", *found, request, moment)
-                 : touch(DECISION_DUPLICATE_REPLAYED, "B8", found);
+    if (again) {
+        grant_again(decision, "B7", found, request, moment);
+    } else {
+        touch(decision, DECISION_DUPLICATE_REPLAYED, "B8", found);
+    }
 }
 
 static bool same_outcome(const struct record *found, const struct request *request)
@@ -154,139 +191,182 @@ static bool same_outcome(const struct record *found, const struct request *reque
            digest_equal(&a->body.digest, &b->body.digest);
 }
 
-static struct record settle(
-    struct record record, const struct request *request, struct decide_moment moment)
+static void settle(
+    struct record *record, const struct request *request, struct decide_moment moment)
 {
-    record.status = request->status;
-    record.lease_expires_ms = 0;
-    record.sealed_ms = moment.now_ms;
+    record->status = request->status;
+    record->lease_expires_ms = 0;
+    record->sealed_ms = moment.now_ms;
     if (request->policy.window_ms > 0) {
-        record.window_ms = request->policy.window_ms;
+        record->window_ms = request->policy.window_ms;
     }
     /* The window counts from the seal, so that a long execution does not eat it (P8). */
-    record.window_expires_ms = moment.now_ms + record.window_ms;
-    record.effect_id = request->effect_id;
-    record.outcome = request->outcome;
-    record.reason = request->reason;
-    return record;
+    record->window_expires_ms = moment.now_ms + record->window_ms;
+    record->effect_id = request->effect_id;
+    record->outcome = request->outcome;
+    record->reason = request->reason;
 }
 
-static struct record release(
-    struct record record, const struct request *request, struct decide_moment moment)
+static void release(
+    struct record *record, const struct request *request, struct decide_moment moment)
 {
-    record.status = RECORD_RELEASED;
-    record.lease_expires_ms = 0;
-    record.window_expires_ms = moment.now_ms + record.window_ms;
-    record.reason = request->reason;
-    return record;
+    record->status = RECORD_RELEASED;
+    record->lease_expires_ms = 0;
+    record->window_expires_ms = moment.now_ms + record->window_ms;
+    record->reason = request->reason;
 }
 
-static struct decision renew(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+static void renew(struct record *record, const struct request *request, struct decide_moment moment)
 {
     ASSERT(request->policy.lease_ms > 0);
-    struct record next = *found;
-    next.status = RECORD_IN_PROGRESS;
-    next.lease_expires_ms = moment.now_ms + request->policy.lease_ms;
-    next.reason = SLICE_EMPTY;
-    return put(DECISION_RENEWED, "H5", next, moment);
+    record->status = RECORD_IN_PROGRESS;
+    record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
+    record->reason = SLICE_EMPTY;
 }
 
 /* The holder has the current fence, and the record is in progress or unknown. */
-static struct decision holder_acts(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+static void holder_acts(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
+    struct record *next = keep(decision, found);
     switch (request->kind) {
-    case REQUEST_SEAL: return put(DECISION_SEALED, "H5", settle(*found, request, moment), moment);
+    case REQUEST_SEAL:
+        settle(next, request, moment);
+        put(decision, DECISION_SEALED, "H5", moment);
+        return;
     case REQUEST_RELEASE:
-        return put(DECISION_RELEASED, "H5", release(*found, request, moment), moment);
-    case REQUEST_RENEW: return renew(found, request, moment);
+        release(next, request, moment);
+        put(decision, DECISION_RELEASED, "H5", moment);
+        return;
+    case REQUEST_RENEW:
+        renew(next, request, moment);
+        put(decision, DECISION_RENEWED, "H5", moment);
+        return;
     case REQUEST_UNKNOWN:
         if (found->status == RECORD_UNKNOWN) {
-            return repeat(DECISION_UNKNOWN, "H5", found);
+            repeat(decision, DECISION_UNKNOWN, "H5", found);
+            return;
         }
-        return put(DECISION_UNKNOWN, "H5", become_unknown(*found, request->reason), moment);
+        become_unknown(next, request->reason);
+        put(decision, DECISION_UNKNOWN, "H5", moment);
+        return;
     case REQUEST_BEGIN:
     case REQUEST_RESOLVE:
     case REQUEST_LEASE_OVER: break;
     }
     ASSERT(!"a holder's call");
-    return leave(DECISION_NOTHING, "H5", found);
 }
 
-static struct decision holder(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+static void holder(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
     if (found->fence != request->fence) {
-        return leave(DECISION_STALE_FENCE, "H2", found); /* P4 */
-    }
-    if (record_status_sealed(found->status)) {
+        leave(decision, DECISION_STALE_FENCE, "H2", found); /* P4 */
+    } else if (record_status_sealed(found->status)) {
         if (request->kind == REQUEST_SEAL && same_outcome(found, request)) {
-            return repeat(DECISION_SEALED, "H3", found); /* P3 */
+            repeat(decision, DECISION_SEALED, "H3", found); /* P3 */
+        } else {
+            leave(decision, DECISION_ALREADY_SEALED, "H3", found);
         }
-        return leave(DECISION_ALREADY_SEALED, "H3", found);
+    } else if (found->status == RECORD_RELEASED) {
+        if (request->kind == REQUEST_RELEASE) {
+            repeat(decision, DECISION_RELEASED, "H4", found);
+        } else {
+            leave(decision, DECISION_STALE_FENCE, "H4", found);
+        }
+    } else {
+        holder_acts(decision, found, request, moment);
     }
-    if (found->status == RECORD_RELEASED) {
-        return request->kind == REQUEST_RELEASE ? repeat(DECISION_RELEASED, "H4", found)
-                                                : leave(DECISION_STALE_FENCE, "H4", found);
-    }
-    return holder_acts(found, request, moment);
 }
 
-static struct decision resolve(
-    const struct record *found, const struct request *request, struct decide_moment moment)
+/* Settled already: the same again is repeated, anything else comes too late. */
+static void resolve_again(
+    struct decision *decision, const char *rule, const struct record *found, bool same)
+{
+    if (same) {
+        repeat(decision, DECISION_RESOLVED, rule, found);
+    } else {
+        leave(decision, DECISION_ALREADY_SEALED, rule, found);
+    }
+}
+
+static void resolve(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
 {
     /* Whoever looked it up knows about the attempt of that fence, and about no later one (P4). */
     if (request->fence != 0 && request->fence != found->fence) {
-        return leave(DECISION_STALE_FENCE, "N6", found);
+        leave(decision, DECISION_STALE_FENCE, "N6", found);
+        return;
     }
     if (record_status_sealed(found->status)) {
-        return same_outcome(found, request) ? repeat(DECISION_RESOLVED, "N2", found)
-                                            : leave(DECISION_ALREADY_SEALED, "N2", found);
+        resolve_again(decision, "N2", found, same_outcome(found, request));
+        return;
     }
     if (found->status == RECORD_RELEASED) {
-        return request->status == RECORD_RELEASED ? repeat(DECISION_RESOLVED, "N3", found)
-                                                  : leave(DECISION_ALREADY_SEALED, "N3", found);
+        resolve_again(decision, "N3", found, request->status == RECORD_RELEASED);
+        return;
     }
     if (found->status == RECORD_IN_PROGRESS && !lease_over(found, moment.now_ms)) {
-        return leave(DECISION_STILL_RUNNING, "N4", found);
+        leave(decision, DECISION_STILL_RUNNING, "N4", found);
+        return;
     }
-    struct record next = request->status == RECORD_RELEASED ? release(*found, request, moment)
-                                                            : settle(*found, request, moment);
-    return put(DECISION_RESOLVED, "N5", next, moment);
+    struct record *next = keep(decision, found);
+    if (request->status == RECORD_RELEASED) {
+        release(next, request, moment);
+    } else {
+        settle(next, request, moment);
+    }
+    put(decision, DECISION_RESOLVED, "N5", moment);
 }
 
-static struct decision janitor(const struct record *found, struct decide_moment moment)
+static void janitor(
+    struct decision *decision, const struct record *found, struct decide_moment moment)
 {
     if (!lease_over(found, moment.now_ms)) {
-        return leave(DECISION_NOTHING, "J3", found);
+        leave(decision, DECISION_NOTHING, "J3", found);
+        return;
     }
-    struct record next = become_unknown(*found, SLICE_LIT("lease_expired"));
-    return put(DECISION_UNKNOWN, "J2", next, moment);
+    become_unknown(keep(decision, found), SLICE_LIT("lease_expired"));
+    put(decision, DECISION_UNKNOWN, "J2", moment);
+}
+
+/* There is no operation of that name: to the janitor that means nothing to do. */
+static void absent(struct decision *decision, const struct request *request)
+{
+    if (request->kind == REQUEST_LEASE_OVER) {
+        leave(decision, DECISION_NOTHING, "J1", NULL);
+    } else {
+        leave(decision, DECISION_NOT_FOUND, request->kind == REQUEST_RESOLVE ? "N1" : "H1", NULL);
+    }
+}
+
+void decide_into(const struct record *found, const struct request *request,
+    struct decide_moment moment, struct decision *ret_decision)
+{
+    ASSERT(found != &ret_decision->next);
+    if (found != NULL) {
+        record_check(found);
+    }
+    if (request->kind == REQUEST_BEGIN) {
+        begin(ret_decision, found, request, moment);
+    } else if (found == NULL || !op_id_equal(&found->operation_id, &request->operation_id) ||
+               record_window_over(found, moment.now_ms)) {
+        absent(ret_decision, request);
+    } else if (request->kind == REQUEST_RESOLVE) {
+        resolve(ret_decision, found, request, moment);
+    } else if (request->kind == REQUEST_LEASE_OVER) {
+        janitor(ret_decision, found, moment);
+    } else {
+        holder(ret_decision, found, request, moment);
+    }
 }
 
 struct decision decide(
     const struct record *found, const struct request *request, struct decide_moment moment)
 {
-    if (found != NULL) {
-        record_check(found);
-    }
-    if (request->kind == REQUEST_BEGIN) {
-        return begin(found, request, moment);
-    }
-    if (found == NULL || !op_id_equal(&found->operation_id, &request->operation_id) ||
-        record_window_over(found, moment.now_ms)) {
-        const char *rule = request->kind == REQUEST_RESOLVE      ? "N1"
-                           : request->kind == REQUEST_LEASE_OVER ? "J1"
-                                                                 : "H1";
-        return leave(request->kind == REQUEST_LEASE_OVER ? DECISION_NOTHING : DECISION_NOT_FOUND,
-            rule, NULL);
-    }
-    if (request->kind == REQUEST_RESOLVE) {
-        return resolve(found, request, moment);
-    }
-    return request->kind == REQUEST_LEASE_OVER ? janitor(found, moment)
-                                               : holder(found, request, moment);
+    struct decision decision;
+    decide_into(found, request, moment, &decision);
+    return decision;
 }
 
 static enum status check_text(

@@ -134,6 +134,10 @@ extern const struct policy policy_default;
 /* found is NULL when there is no record. It must be the record that the request names. */
 struct decision decide(
     const struct record *found, const struct request *request, struct decide_moment moment);
+/* The same where the decision is to stay: half a kilobyte is not copied. Every member is set. found
+ * must not be inside of it. */
+void decide_into(const struct record *found, const struct request *request,
+    struct decide_moment moment, struct decision *ret_decision);
 
 /* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
  * passes can be decided, stored and told in evidence. */

@@ -346,6 +346,10 @@ static unsigned char take_byte(struct reader *reader)
 
 static uint64_t take_varint(struct reader *reader)
 {
+    /* Most of them are one byte. */
+    if (reader->at < reader->end && (*reader->at & 0x80) == 0 && !reader->failed) {
+        return (unsigned char)*reader->at++;
+    }
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
         unsigned char byte = take_byte(reader);

@@ -246,7 +246,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         quarantine_say(&cycle->quarantine, &call->err);
         return OK;
     }
-    call->decision = decide(found, &call->request, moment);
+    decide_into(found, &call->request, moment, &call->decision);
     if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
         call->parked = true;
         return OK;

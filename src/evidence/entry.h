@@ -16,6 +16,7 @@
 #ifndef ONCE_EVIDENCE_ENTRY_H
 #define ONCE_EVIDENCE_ENTRY_H
 
+#include "base/text.h"
 #include "core/decide.h"
 #include "store/store.h"
 
@@ -23,6 +24,8 @@ struct chain {
     uint64_t seq;       /* of the last entry; 0 for none */
     struct digest hash; /* of the last entry; zero for none */
     char chain_id[37];  /* a UUID as text */
+    int64_t time_ms;    /* of the last entry, and the same as text: a batch has one time */
+    char time[TEXT_TIME_BYTES];
 };
 
 /* Continue where a store stands. */

@@ -311,6 +311,8 @@ static void a_corrupt_record_is_an_error_and_never_absent(void **state)
     struct place *place = *state;
     struct store *store = open_url(place->url, NULL);
     fill(store, 0, 3, &place->arena);
+    assert_int_equal(kit_close(store), OK); /* what it just wrote it would read from memory */
+    store = open_url(place->url, NULL);
     char path[512];
     file_of(place, "segment-0000000000000001", path);
     unsigned char byte = 0x55;
@@ -325,6 +327,39 @@ static void a_corrupt_record_is_an_error_and_never_absent(void **state)
         store->ops->find(store, &record.operation_id, &place->arena, &found, &err), E_CORRUPT);
     assert_non_null(kit_load(store, 1, &place->arena));
     (void)kit_close(store);
+}
+
+static ssize_t counted_pread(void *context, int fd, void *bytes, size_t size, uint64_t offset)
+{
+    unsigned *reads = context;
+    (*reads)++;
+    return io_system.pread(NULL, fd, bytes, size, offset);
+}
+
+static void a_seal_soon_after_its_begin_reads_no_file(void **state)
+{
+    struct place *place = *state;
+    unsigned reads = 0;
+    struct io io = power_io_fast;
+    io.pread = counted_pread; /* the others do not look at their context */
+    io.context = &reads;
+    struct store *store = open_url(place->url, &io);
+    fill(store, 0, 200, &place->arena);
+    reads = 0;
+    const struct record *late = kit_load(store, 199, &place->arena);
+    assert_non_null(late);
+    assert_non_null(kit_load(store, 150, &place->arena));
+    struct err err = {0};
+    struct slice body = SLICE_EMPTY;
+    assert_int_equal(store->ops->body(store, &late->request, &place->arena, &body, &err), OK);
+    assert_int_equal(body.len, 700);
+    assert_int_equal(reads, 0);
+    /* Memory is bounded: what is older comes from the file, and is the same. */
+    for (unsigned i = 0; i < 200; i++) {
+        assert_non_null(kit_load(store, i, &place->arena));
+    }
+    assert_in_range(reads, 130, 150);
+    assert_int_equal(kit_close(store), OK);
 }
 
 static void a_second_process_is_told_who_has_it(void **state)
@@ -887,6 +922,7 @@ int main(void)
         ON(a_vanished_last_batch_is_noticed),
         ON(a_missing_segment_stops),
         ON(a_corrupt_record_is_an_error_and_never_absent),
+        ON(a_seal_soon_after_its_begin_reads_no_file),
         ON(a_second_process_is_told_who_has_it),
         ON(a_reader_is_not_shown_what_was_before_the_damage),
         ON(must_exist_does_not_create),

@@ -175,6 +175,25 @@ static void the_checksum_agrees_with_the_standard(void **state)
     assert_int_equal(crc32c(crc32c(0, bytes, 13), bytes + 13, 19), 0x46dd794e);
 }
 
+/* Long ones are summed in lanes; byte by byte there are none. */
+static void the_checksum_of_a_long_text_is_that_of_its_bytes(void **state)
+{
+    (void)state;
+    unsigned char bytes[1400];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(i * i * 31 + i / 7);
+    }
+    for (size_t size = 0; size < sizeof bytes; size += 37) {
+        for (size_t from = 0; from < 9 && from <= size; from++) {
+            uint32_t one_by_one = 0x1234567;
+            for (size_t i = from; i < size; i++) {
+                one_by_one = crc32c(one_by_one, bytes + i, 1);
+            }
+            assert_int_equal(crc32c(0x1234567, bytes + from, size - from), one_by_one);
+        }
+    }
+}
+
 static void errors_carry_context_and_a_hint(void **state)
 {
     (void)state;
@@ -200,6 +219,7 @@ int main(void)
         TEST(times_go_there_and_back),
         TEST(hex_is_read_whole_or_refused),
         TEST(the_checksum_agrees_with_the_standard),
+        TEST(the_checksum_of_a_long_text_is_that_of_its_bytes),
         TEST(errors_carry_context_and_a_hint),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -14,34 +14,6 @@ enum { SEGMENT_FLAG_SQUEEZED = 1 };
 static_assert(sizeof(struct digest) == 32, "digests are on disk");
 static_assert(sizeof(struct op_id) == 16, "operation ids are on disk");
 
-void le32_put(void *to, uint32_t value)
-{
-    unsigned char *at = to;
-    for (unsigned i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-void le64_put(void *to, uint64_t value)
-{
-    unsigned char *at = to;
-    for (unsigned i = 0; i < 8; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-uint32_t le32_get(const void *from)
-{
-    const unsigned char *at = from;
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-uint64_t le64_get(const void *from)
-{
-    const unsigned char *at = from;
-    return (uint64_t)le32_get(at) | (uint64_t)le32_get(at + 4) << 32;
-}
-
 bool bytes_zero(const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

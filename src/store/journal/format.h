@@ -22,7 +22,9 @@
 #ifndef ONCE_STORE_JOURNAL_FORMAT_H
 #define ONCE_STORE_JOURNAL_FORMAT_H
 
+#include <endian.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "store/store.h"
 
@@ -69,10 +71,32 @@ static inline uint64_t block_up(uint64_t bytes)
 }
 
 /* Little-endian numbers anywhere in memory. */
-void le32_put(void *to, uint32_t value);
-void le64_put(void *to, uint64_t value);
-uint32_t le32_get(const void *from);
-uint64_t le64_get(const void *from);
+static inline void le32_put(void *to, uint32_t value)
+{
+    value = htole32(value);
+    memcpy(to, &value, sizeof value);
+}
+
+static inline void le64_put(void *to, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(to, &value, sizeof value);
+}
+
+static inline uint32_t le32_get(const void *from)
+{
+    uint32_t value;
+    memcpy(&value, from, sizeof value);
+    return le32toh(value);
+}
+
+static inline uint64_t le64_get(const void *from)
+{
+    uint64_t value;
+    memcpy(&value, from, sizeof value);
+    return le64toh(value);
+}
+
 bool bytes_zero(const void *bytes, size_t size);
 
 /* What a store that was folded up to some batch knows; the state at the start of that batch. */

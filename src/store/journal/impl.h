@@ -9,7 +9,8 @@
  *   open       in memory only. Crash: gone; nobody was told anything.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
  *              (J3). Recovery takes it when it is whole and cuts it otherwise; nobody was told.
- *   stable     acknowledged. It is never written again (J1).
+ *   stable     acknowledged. It is never written again (J1). The last few stay in memory, so that a
+ *              seal that comes soon after its begin reads no file.
  *   failed     a write or flush went wrong: the store answers nothing but E_UNKNOWN (P11).
  *
  * Life of a segment:
@@ -41,10 +42,12 @@
 #include "store/journal/journal.h"
 
 enum {
-    JOURNAL_PATH_MAX = 4096 - 64,      /* of the directory: our file names go behind it */
-    JOURNAL_BUFFER_BYTES = 8 << 20,    /* a batch is flushed when it has grown to this */
-    JOURNAL_ZERO_FIRST = 1 << 20,      /* zeros at creation: a small store is made quickly */
-    JOURNAL_ZERO_MAX = 16 << 20,       /* zeros written ahead at most */
+    JOURNAL_PATH_MAX = 4096 - 64,   /* of the directory: our file names go behind it */
+    JOURNAL_BUFFER_BYTES = 8 << 20, /* a batch is flushed when it has grown to this */
+    JOURNAL_BUFFERS = 64,           /* batches in memory: one open, one in flight, the rest kept */
+    JOURNAL_RECENT_BYTES = 8 << 20, /* of kept batches: a seal mostly comes soon after its begin */
+    JOURNAL_ZERO_FIRST = 1 << 20,   /* zeros at creation: a small store is made quickly */
+    JOURNAL_ZERO_MAX = 16 << 20,    /* zeros written ahead at most */
     JOURNAL_SEGMENT_BYTES = 64 << 20,  /* of a new segment */
     JOURNAL_SEGMENT_MIN = 64 << 10,    /* smaller ones are all header */
     JOURNAL_SNAPSHOT_BYTES = 64 << 20, /* of journal between two saved indexes */
@@ -111,17 +114,20 @@ struct journal {
     size_t segments_cap;
     unsigned files_open; /* of segments[].fd */
     struct buf undo;     /* struct undo of the commit being made */
-    struct buf scratch;  /* one record, encoded */
     unsigned sweep_part; /* where the next look for expired ones begins */
     unsigned due_part;   /* where the next look for leases begins */
 
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* flight, growing or failed changed */
-    pthread_cond_t work;    /* there may be something for the background thread */
-    struct buffer buffers[2];
-    struct buffer *active; /* commits go here */
-    struct buffer *flight; /* being written; NULL: none */
-    bool growing;          /* somebody writes zeros ahead */
+    pthread_cond_t changed;                 /* flight, growing or failed changed */
+    pthread_cond_t work;                    /* there may be something for the background thread */
+    struct buffer buffers[JOURNAL_BUFFERS]; /* a ring: kept, in flight, active, empty */
+    struct buffer *active;                  /* commits go here */
+    struct buffer *flight;                  /* being written; NULL: none */
+    unsigned recent_first;                  /* in buffers: the oldest batch that is kept */
+    unsigned recent_count;                  /* batches that are kept, from there on */
+    size_t recent_bytes;                    /* memory they take */
+    _Atomic uint64_t recent_place;          /* everything before this place is in the files only */
+    bool growing;                           /* somebody writes zeros ahead */
     struct tail tail;
     struct mark next;        /* before the next batch */
     struct mark stable_mark; /* of the batch behind the last stable one */
@@ -240,9 +246,10 @@ enum status flush_locked(struct journal *journal, struct err *err) MUST_CHECK;
 enum status journal_fail(struct journal *journal, const struct err *cause, struct err *err);
 enum status journal_failed(struct journal *journal, struct err *err);
 void buffer_release(struct buffer *buffer, const struct mem *mem);
-/* Change the index and the counts that go with it. old is all zero for none. */
+/* Change the index and the counts that go with it. found is where index_find finds the key, NULL
+ * for nowhere. E_NOMEM: nothing changed. */
 enum status slot_set(
-    struct journal *journal, const struct slot *slot, struct slot *ret_old) MUST_CHECK;
+    struct journal *journal, struct slot *found, const struct slot *slot) MUST_CHECK;
 void slot_drop(struct journal *journal, struct slot *slot);
 
 /* read.c: load, find, body, scan, due, entries. */
@@ -252,6 +259,9 @@ enum status journal_find(struct store *store, const struct op_id *id, struct are
     const struct record **ret_record, struct err *err);
 enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
     struct slice *ret_bytes, struct err *err);
+/* The same from the file of a closed segment. With the mutex, which is why memory is left alone. */
+enum status body_read_closed(struct journal *journal, const struct body_ref *body,
+    struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
 enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err);
 enum status journal_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,

@@ -1,5 +1,6 @@
 #include "store/journal/index.h"
 
+#include <endian.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -29,11 +30,9 @@ void index_release(struct index *index)
 
 static uint64_t be64_get(const unsigned char *bytes)
 {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) {
-        value = value << 8 | bytes[i];
-    }
-    return value;
+    uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return be64toh(value);
 }
 
 /* Rounded up, so that nothing is ever due early (P8). */
@@ -99,6 +98,15 @@ struct slot *index_find(struct index *index, const struct digest *hash)
     uint32_t at = part_search(part, high, be64_get(hash->bytes + 8));
     struct slot *slot = at < part->end ? &part->slots[at] : NULL;
     return slot != NULL && slot->place != 0 && slot_is(slot, hash) ? slot : NULL;
+}
+
+void index_prefetch(const struct index *index, const struct digest *hash)
+{
+    uint64_t high = be64_get(hash->bytes);
+    const struct part *part = &index->parts[high >> (64 - INDEX_PART_BITS)];
+    if (part->count > 0) {
+        __builtin_prefetch(&part->slots[home_of(high, part->homes)]);
+    }
 }
 
 /* Lay the slots of from out over homes. With to NULL, only say where they would end. */
@@ -181,6 +189,14 @@ enum status index_put(struct index *index, const struct slot *slot)
     *found = *slot;
     part_note_due(part, slot);
     return OK;
+}
+
+void index_replace(struct index *index, struct slot *found, const struct slot *slot)
+{
+    ASSERT(found->place != 0 && slot->place != 0);
+    ASSERT(found->key_high == slot->key_high && found->key_low == slot->key_low);
+    *found = *slot;
+    part_note_due(&index->parts[slot_part(slot)], slot);
 }
 
 void index_remove(struct index *index, struct slot *slot)

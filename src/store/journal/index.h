@@ -67,8 +67,13 @@ unsigned slot_part(const struct slot *slot);
 
 /* NULL when there is none. Valid until the next put or remove. */
 struct slot *index_find(struct index *index, const struct digest *hash);
+/* Ask for the memory that index_find will look at: in a large index every search misses the cache,
+ * and a batch of them can wait for all at once. */
+void index_prefetch(const struct index *index, const struct digest *hash);
 /* Insert or replace. E_NOMEM: nothing changed. */
 enum status index_put(struct index *index, const struct slot *slot) MUST_CHECK;
+/* Replace one that was found, by one of the same key. */
+void index_replace(struct index *index, struct slot *found, const struct slot *slot);
 void index_remove(struct index *index, struct slot *slot);
 /* Make room for count slots in an empty partition, then append them in their order. */
 enum status index_part_reserve(struct index *index, unsigned part, uint32_t count) MUST_CHECK;

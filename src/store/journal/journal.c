@@ -302,6 +302,23 @@ static enum status lock_take(struct journal *journal, int64_t wait_ms, struct er
     return OK;
 }
 
+/* The kept batches are stable, in order, and no larger than they may be. With the mutex. */
+static void recent_check(const struct journal *journal)
+{
+    size_t bytes = 0;
+    uint64_t place = 0;
+    for (unsigned i = 0; i < journal->recent_count; i++) {
+        const struct buffer *kept =
+            &journal->buffers[(journal->recent_first + i) % JOURNAL_BUFFERS];
+        ASSERT(kept != journal->active && kept != journal->flight);
+        ASSERT(kept->len > 0 && kept->mark.place >= place);
+        place = kept->mark.place + kept->len;
+        bytes += kept->cap;
+    }
+    ASSERT(bytes == journal->recent_bytes && bytes <= JOURNAL_RECENT_BYTES);
+    ASSERT(place <= atomic_load(&journal->stable) || atomic_load(&journal->failed));
+}
+
 /* What holds between any two calls: the counts agree with the index, and places are in order. */
 static void journal_check(struct journal *journal)
 {
@@ -323,6 +340,7 @@ static void journal_check(struct journal *journal)
     ASSERT(place_offset(journal->next.place) % JOURNAL_BLOCK_BYTES == 0 ||
            journal->segments[journal->segments_count - 1].squeezed); /* J1 */
     ASSERT(journal->active->len == 0 || journal->active->mark.place == journal->next.place);
+    recent_check(journal);
     (void)pthread_mutex_unlock(&journal->mutex);
 }
 
@@ -350,9 +368,9 @@ static void journal_free(struct journal *journal)
     tail_close(journal);
     index_release(&journal->index);
     buf_release(&journal->undo);
-    buf_release(&journal->scratch);
-    buffer_release(&journal->buffers[0], journal->mem);
-    buffer_release(&journal->buffers[1], journal->mem);
+    for (size_t i = 0; i < JOURNAL_BUFFERS; i++) {
+        buffer_release(&journal->buffers[i], journal->mem);
+    }
     if (journal->lock_fd >= 0) {
         (void)journal->io->close(journal->io->context, journal->lock_fd); /* lets go of the lock */
     }
@@ -436,7 +454,6 @@ static struct journal *journal_new(
     journal->active = &journal->buffers[0];
     index_init(&journal->index, mem);
     buf_init(&journal->undo, mem, SIZE_MAX / 2);
-    buf_init(&journal->scratch, mem, SIZE_MAX / 2);
     (void)pthread_mutex_init(&journal->mutex, NULL);
     (void)pthread_cond_init(&journal->changed, NULL);
     (void)pthread_cond_init(&journal->work, NULL);

@@ -39,9 +39,14 @@ static enum status memory_read(struct journal *journal, uint64_t place, struct a
 {
     bool nomem = false;
     (void)pthread_mutex_lock(&journal->mutex);
-    *ret_found = buffer_frame(journal->active, place, arena, ret_bytes, &nomem) ||
+    bool found = buffer_frame(journal->active, place, arena, ret_bytes, &nomem) ||
                  buffer_frame(journal->flight, place, arena, ret_bytes, &nomem);
+    for (unsigned i = journal->recent_count; i > 0 && !found; i--) { /* the newest first */
+        unsigned at = (journal->recent_first + i - 1) % JOURNAL_BUFFERS;
+        found = buffer_frame(&journal->buffers[at], place, arena, ret_bytes, &nomem);
+    }
     (void)pthread_mutex_unlock(&journal->mutex);
+    *ret_found = found;
     return nomem ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
 }
 
@@ -118,9 +123,15 @@ static enum status frame_wrong(struct journal *journal, struct segment *segment,
     return place_corrupt(place, wrong, err);
 }
 
+/* Where a frame may be looked for. */
+enum read_from {
+    READ_ANYWHERE, /* in memory, then in the file */
+    READ_FILE,     /* for whoever holds the mutex and asks for what is in a closed segment */
+};
+
 /* The checked frame at a place, copied into the arena. */
-static enum status frame_read(struct journal *journal, uint64_t place, struct arena *arena,
-    struct frame *ret_frame, struct err *err)
+static enum status frame_read(struct journal *journal, uint64_t place, enum read_from from,
+    struct arena *arena, struct frame *ret_frame, struct err *err)
 {
     struct segment *segment = segment_get(journal, place_segment(place));
     if (segment == NULL) {
@@ -129,7 +140,8 @@ static enum status frame_read(struct journal *journal, uint64_t place, struct ar
     struct slice bytes = SLICE_EMPTY;
     bool found = false;
     enum status status = OK;
-    if (place >= atomic_load_explicit(&journal->stable, memory_order_acquire)) {
+    if (from == READ_ANYWHERE &&
+        place >= atomic_load_explicit(&journal->recent_place, memory_order_acquire)) {
         status = memory_read(journal, place, arena, &bytes, &found, err);
     }
     if (status == OK && !found) {
@@ -146,7 +158,7 @@ enum status record_read(struct journal *journal, const struct slot *slot, struct
     const struct record **ret_record, struct err *err)
 {
     struct frame frame;
-    enum status status = frame_read(journal, slot->place, arena, &frame, err);
+    enum status status = frame_read(journal, slot->place, READ_ANYWHERE, arena, &frame, err);
     if (status != OK) {
         return status;
     }
@@ -177,6 +189,9 @@ enum status journal_load(struct store *store, const struct digest *hashes, size_
 {
     struct journal *journal = journal_of(store);
     enum status status = journal_failed(journal, err);
+    for (size_t i = 0; i < count; i++) {
+        index_prefetch(&journal->index, &hashes[i]);
+    }
     for (size_t i = 0; i < count && status == OK; i++) {
         const struct slot *slot = index_find(&journal->index, &hashes[i]);
         ret_records[i] = NULL;
@@ -218,10 +233,9 @@ enum status journal_find(struct store *store, const struct op_id *id, struct are
     return OK;
 }
 
-enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
-    struct slice *ret_bytes, struct err *err)
+static enum status body_read(struct journal *journal, const struct body_ref *body,
+    enum read_from from, struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
-    struct journal *journal = journal_of(store);
     enum status status = journal_failed(journal, err);
     if (status != OK) {
         return status;
@@ -234,7 +248,7 @@ enum status journal_body(struct store *store, const struct body_ref *body, struc
         return OK;
     }
     struct frame frame;
-    status = frame_read(journal, body->place, arena, &frame, err);
+    status = frame_read(journal, body->place, from, arena, &frame, err);
     if (status != OK) {
         return status;
     }
@@ -252,6 +266,19 @@ enum status journal_body(struct store *store, const struct body_ref *body, struc
     }
     *ret_bytes = bytes;
     return OK;
+}
+
+enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
+    struct slice *ret_bytes, struct err *err)
+{
+    return body_read(journal_of(store), body, READ_ANYWHERE, arena, ret_bytes, err);
+}
+
+enum status body_read_closed(struct journal *journal, const struct body_ref *body,
+    struct arena *arena, struct slice *ret_bytes, struct err *err)
+{
+    ASSERT(place_segment(body->place) < journal->tail.number);
+    return body_read(journal, body, READ_FILE, arena, ret_bytes, err);
 }
 
 /* Keep it for the caller when it is wanted; what was read to find out is given back. */

@@ -450,6 +450,7 @@ static void recovery_finish(struct recovery *recovery)
     journal->next = recovery->at;
     journal->stable_mark = recovery->at;
     atomic_store(&journal->stable, recovery->at.place);
+    atomic_store(&journal->recent_place, recovery->at.place);
     journal->head.seq = recovery->at.seq;
     journal->head.hash = recovery->at.hash;
     journal->head.fence = recovery->at.fence;

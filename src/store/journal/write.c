@@ -97,18 +97,45 @@ static int tail_write(const struct journal *journal, const struct buffer *buffer
     return failed != 0 ? failed : io->fdatasync(io->context, journal->tail.fd);
 }
 
-/* The flight landed: commits may be read from the file, and the buffer is free. */
+static struct buffer *buffer_behind(struct journal *journal, const struct buffer *buffer)
+{
+    return &journal->buffers[(buffer - journal->buffers + 1) % JOURNAL_BUFFERS];
+}
+
+/* Forget the oldest batch that is kept. Its memory goes to the batch behind the active one, which
+ * will need as much: giving it back and asking again would fault every page in anew. */
+static void recent_drop(struct journal *journal)
+{
+    ASSERT(journal->recent_count > 0);
+    struct buffer *oldest = &journal->buffers[journal->recent_first];
+    struct buffer *heir = buffer_behind(journal, journal->active);
+    journal->recent_bytes -= oldest->cap;
+    journal->recent_first = (journal->recent_first + 1) % JOURNAL_BUFFERS;
+    journal->recent_count--;
+    if (heir->memory == NULL && oldest->cap <= JOURNAL_BUFFER_BYTES * 2) {
+        *heir = (struct buffer){.memory = oldest->memory, .data = oldest->data, .cap = oldest->cap};
+        *oldest = (struct buffer){0};
+    } else {
+        buffer_release(oldest, journal->mem);
+    }
+}
+
+/* The flight landed: its commits may be read from the file now. It is kept, and older ones go. */
 static void flight_done(struct journal *journal, size_t length)
 {
     struct buffer *flight = journal->flight;
-    if (flight->cap > JOURNAL_BUFFER_BYTES * 2) {
-        flight->len = 0;
-        buffer_release(flight, journal->mem);
-    }
-    flight->len = 0;
-    flight->frames = 0;
     journal->flight = NULL;
     journal->snapshot_since += length;
+    journal->recent_count++;
+    journal->recent_bytes += flight->cap;
+    while (journal->recent_bytes > JOURNAL_RECENT_BYTES ||
+           journal->recent_count > JOURNAL_BUFFERS - 3) { /* flight, active, and one behind it */
+        recent_drop(journal);
+    }
+    const struct buffer *oldest = &journal->buffers[journal->recent_first];
+    atomic_store_explicit(&journal->recent_place,
+        journal->recent_count > 0 ? oldest->mark.place : atomic_load(&journal->stable),
+        memory_order_release);
 }
 
 enum status flush_locked(struct journal *journal, struct err *err)
@@ -125,7 +152,7 @@ enum status flush_locked(struct journal *journal, struct err *err)
     size_t length = (size_t)block_up(buffer->len);
     ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* J3 */
     journal->flight = buffer;
-    journal->active = buffer == &journal->buffers[0] ? &journal->buffers[1] : &journal->buffers[0];
+    journal->active = buffer_behind(journal, buffer);
     ASSERT(journal->active->len == 0);
     struct mark after = buffer->after;
     after.place = buffer->mark.place + length;
@@ -271,23 +298,51 @@ static void batch_open(struct journal *journal)
     }
 }
 
+/* Where the next frame's payload goes. */
+static char *frame_payload(const struct journal *journal)
+{
+    return journal->active->data + journal->active->len + FRAME_HEADER_BYTES;
+}
+
+/* Append the frame whose payload is there already. Returns its place. */
+static uint64_t frame_close(struct journal *journal, enum frame_kind kind, size_t size)
+{
+    struct buffer *active = journal->active;
+    ASSERT(active->len + FRAME_HEADER_BYTES + size <= active->cap); /* room_make */
+    uint64_t place = active->mark.place + active->len;
+    frame_header_encode(
+        active->data + active->len, kind, (uint32_t)size, journal->tail.seed, place_offset(place));
+    active->len += FRAME_HEADER_BYTES + size;
+    active->frames++;
+    return place;
+}
+
 /* Append a frame whose payload is in two parts. Returns its place. */
 static uint64_t frame_append(
     struct journal *journal, enum frame_kind kind, struct slice first, struct slice second)
 {
-    struct buffer *active = journal->active;
     size_t size = first.len + second.len;
-    ASSERT(active->len + FRAME_HEADER_BYTES + size <= active->cap); /* room_make */
-    char *frame = active->data + active->len;
-    memcpy(frame + FRAME_HEADER_BYTES, first.data, first.len);
+    ASSERT(journal->active->len + FRAME_HEADER_BYTES + size <= journal->active->cap);
+    char *payload = frame_payload(journal);
+    memcpy(payload, first.data, first.len);
     if (second.len > 0) {
-        memcpy(frame + FRAME_HEADER_BYTES + first.len, second.data, second.len);
+        memcpy(payload + first.len, second.data, second.len);
     }
-    uint64_t place = active->mark.place + active->len;
-    frame_header_encode(frame, kind, (uint32_t)size, journal->tail.seed, place_offset(place));
-    active->len += FRAME_HEADER_BYTES + size;
-    active->frames++;
-    return place;
+    return frame_close(journal, kind, size);
+}
+
+/* Append a record's frame. It is encoded where it stays: room_make has reckoned with more than it
+ * takes, and a buffer that is full by its own limit never grows. */
+static uint64_t frame_record(
+    struct journal *journal, enum frame_kind kind, const struct record *record)
+{
+    struct buffer *active = journal->active;
+    ASSERT(active->len + FRAME_HEADER_BYTES < active->cap);
+    size_t room = active->cap - active->len - FRAME_HEADER_BYTES;
+    struct buf payload = {.data = frame_payload(journal), .cap = room, .max = room};
+    record_encode(record, &payload);
+    ASSERT(buf_status(&payload) == OK);
+    return frame_close(journal, kind, payload.len);
 }
 
 static void counts_add(struct store_head *head, const struct slot *slot, int one)
@@ -307,26 +362,18 @@ static void live_add(struct journal *journal, const struct slot *slot, int one)
     counts_add(&journal->head, slot, one);
 }
 
-enum status slot_set(struct journal *journal, const struct slot *slot, struct slot *ret_old)
+enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot)
 {
-    struct digest hash = {{0}};
-    for (int i = 0; i < 8; i++) {
-        hash.bytes[i] = (unsigned char)(slot->key_high >> (56 - 8 * i));
-        hash.bytes[8 + i] = (unsigned char)(slot->key_low >> (56 - 8 * i));
-    }
-    const struct slot *found = index_find(&journal->index, &hash);
-    struct slot old = found == NULL ? (struct slot){0} : *found;
-    enum status status = index_put(&journal->index, slot);
-    if (status != OK) {
-        return status;
-    }
-    if (old.place != 0) {
-        live_add(journal, &old, -1);
+    if (found == NULL) {
+        enum status status = index_put(&journal->index, slot);
+        if (status != OK) {
+            return status;
+        }
+    } else {
+        live_add(journal, found, -1);
+        index_replace(&journal->index, found, slot);
     }
     live_add(journal, slot, 1);
-    if (ret_old != NULL) {
-        *ret_old = old;
-    }
     return OK;
 }
 
@@ -364,7 +411,7 @@ static enum status body_move(
     struct arena arena;
     arena_init(&arena, journal->mem, BATCH_BYTES_MAX);
     struct slice bytes = SLICE_EMPTY;
-    enum status status = journal_body(&journal->store, body, &arena, &bytes, err);
+    enum status status = body_read_closed(journal, body, &arena, &bytes, err);
     if (status == OK) {
         struct slice digest = slice_of(body->digest.bytes, sizeof body->digest.bytes);
         body->place = frame_append(journal, kind, digest, bytes);
@@ -403,14 +450,7 @@ static enum status record_put(struct journal *journal, const struct change *chan
     if (status != OK) {
         return status;
     }
-    buf_clear(&journal->scratch);
-    record_encode(&record, &journal->scratch);
-    status = buf_status(&journal->scratch);
-    if (status != OK) {
-        return err_set(err, status, "out of memory for a record");
-    }
-    uint64_t place = frame_append(journal, kind, buf_view(&journal->scratch), SLICE_EMPTY);
-    *ret_slot = slot_of(&record, place);
+    *ret_slot = slot_of(&record, frame_record(journal, kind, &record));
     return OK;
 }
 
@@ -447,7 +487,7 @@ static enum status change_record(
             journal, FRAME_TOUCH, slice_of(hash->bytes, sizeof hash->bytes), SLICE_EMPTY);
     }
     if (status == OK) {
-        status = slot_set(journal, &next, NULL);
+        status = slot_set(journal, slot, &next);
         if (status != OK) {
             (void)err_set(err, status, "out of memory for the index");
         }
@@ -577,7 +617,7 @@ static enum status move_locked(
     batch_open(journal);
     status = record_put(journal, &change, FRAME_MOVED, &next, err);
     if (status == OK) {
-        status = slot_set(journal, &next, NULL);
+        status = slot_set(journal, index_find(&journal->index, &record->key.hash), &next);
     }
     if (status != OK) {
         *journal->active = before;
