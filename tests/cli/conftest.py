@@ -18,6 +18,12 @@ def clean_environment():
     return kept
 
 
+def attended():
+    """Signals as a terminal's shell leaves them: a job in the background inherits two ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 class Once:
     """The program in a directory of its own."""
 
@@ -32,6 +38,7 @@ class Once:
         how.setdefault("stderr", subprocess.PIPE)
         how.setdefault("cwd", self.directory)
         how["env"] = {**self.env, **how.pop("env", {})}
+        how.setdefault("preexec_fn", attended)
         # A session of its own, so that nothing a failed test started outlives it.
         process = subprocess.Popen([BINARY, *[os.fspath(word) for word in words]],
             start_new_session=True, **how)
