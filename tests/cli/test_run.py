@@ -296,7 +296,10 @@ while time.monotonic() < until:
 @pytest.mark.parametrize("group, expected", [("same", ["INT"]), ("apart", [])])
 def test_what_the_terminal_sends_to_the_group_is_not_sent_again(once, tmp_path, group, expected):
     """A command apart from the group gets nothing from the terminal, so nothing from us either."""
-    pid, terminal = pty.fork()
+    try:
+        pid, terminal = pty.fork()
+    except OSError:
+        pytest.skip("there are no pseudo-terminals here")
     if pid == 0:
         os.chdir(tmp_path)
         os.execve(BINARY, [BINARY, "run", "-k", "a", "--", "/usr/bin/python3", "-c",

@@ -508,7 +508,9 @@ static void batch_copy(struct buf *copy, const struct buffer *buffer)
         le32_put(header, (uint32_t)buffer->len);
         le32_put(header + 4, (uint32_t)place_offset(buffer->mark.place));
         buf_append(copy, header, sizeof header);
-        buf_append(copy, buffer->data, buffer->len);
+        /* Not the batch's own header: the flushing thread may be writing it just now. */
+        (void)buf_extend(copy, BATCH_HEADER_BYTES);
+        buf_append(copy, buffer->data + BATCH_HEADER_BYTES, buffer->len - BATCH_HEADER_BYTES);
     }
 }
 
