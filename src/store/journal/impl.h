@@ -180,7 +180,13 @@ int segment_zero(const struct io *io, int fd, uint64_t from, uint64_t until);
 /* Make zeros reach at least until, in growing steps. Called and returns with the mutex. */
 enum status segment_grow(struct journal *journal, uint64_t until, struct err *err) MUST_CHECK;
 /* Make the file that the next segment begins as. Needs no mutex. */
-enum status segment_spare(struct journal *journal, struct err *err) MUST_CHECK;
+enum status segment_spare(struct journal *journal, uint64_t bytes, struct err *err) MUST_CHECK;
+/*
+ * How many zeros the spare should begin with; 0: it is not time for one. With the mutex. In a busy
+ * journal it is zeroed whole and early: zeros that are written ahead in the segment in use are
+ * dirty pages of the very file that each batch flushes, and every flush waits for them.
+ */
+uint64_t spare_wanted(const struct journal *journal);
 /* Begin the next segment, which has room for a batch of so many bytes. With the mutex. */
 enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct err *err) MUST_CHECK;
 /* Open the current segment for writing. */

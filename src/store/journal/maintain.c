@@ -80,13 +80,13 @@ static bool ahead_work(struct journal *journal)
     if (!journal->growing && journal->tail.zeroed < wanted) {
         worked = segment_grow(journal, journal->tail.zeroed + 1, &err) == OK;
     }
-    bool spare = !journal->spare_ready && !journal->growing && end > journal->tail.size / 2;
-    if (spare) {
+    uint64_t spare = journal->growing ? 0 : spare_wanted(journal);
+    if (spare > 0) {
         journal->growing = true; /* keeps a roll from making it too */
     }
     (void)pthread_mutex_unlock(&journal->mutex);
-    if (spare) {
-        bool made = segment_spare(journal, &err) == OK;
+    if (spare > 0) {
+        bool made = segment_spare(journal, spare, &err) == OK;
         (void)pthread_mutex_lock(&journal->mutex);
         journal->spare_ready = made;
         journal->growing = false;

@@ -238,9 +238,20 @@ enum status segment_grow(struct journal *journal, uint64_t until, struct err *er
     return OK;
 }
 
-/* A spare is zeros only. It is written in full before it gets a segment's name. The step is the
- * caller's while it has the mutex, or while it alone is growing. */
-enum status segment_spare(struct journal *journal, struct err *err)
+uint64_t spare_wanted(const struct journal *journal)
+{
+    uint64_t end = place_offset(journal->next.place) + journal->active->len;
+    bool whole =
+        journal->zero_step == JOURNAL_ZERO_MAX &&
+        journal->tail.zeroed / JOURNAL_BLOCK_BYTES == journal->tail.size / JOURNAL_BLOCK_BYTES;
+    if (journal->spare_ready || (!whole && end <= journal->tail.size / 2)) {
+        return 0;
+    }
+    return whole ? journal->options.segment_bytes : journal->zero_step;
+}
+
+/* A spare is zeros only. It is written in full before it gets a segment's name. */
+enum status segment_spare(struct journal *journal, uint64_t bytes, struct err *err)
 {
     const struct io *io = journal->io;
     struct path path = journal_path(journal, "spare");
@@ -248,8 +259,7 @@ enum status segment_spare(struct journal *journal, struct err *err)
     int failed = fd < 0 ? fd : 0;
     if (failed == 0) {
         uint64_t size = journal->options.segment_bytes;
-        uint64_t step = journal->zero_step;
-        failed = segment_zero(io, fd, 0, block_up(step > size ? size : step));
+        failed = segment_zero(io, fd, 0, block_up(bytes > size ? size : bytes));
         int closed = io->close(io->context, fd);
         failed = failed != 0 ? failed : closed;
     }
@@ -312,7 +322,7 @@ enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct e
     }
     enum status status = OK;
     if (!journal->spare_ready) {
-        status = segment_spare(journal, err);
+        status = segment_spare(journal, journal->zero_step, err);
         if (status != OK) {
             return status;
         }

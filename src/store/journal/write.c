@@ -533,8 +533,7 @@ static void ahead_signal(struct journal *journal)
     uint64_t end = place_offset(journal->next.place) + journal->active->len;
     uint64_t ahead = end + journal->zero_step / 2;
     bool zeros = ahead > journal->tail.zeroed && journal->tail.zeroed < journal->tail.size;
-    bool spare = !journal->spare_ready && end > journal->tail.size / 2;
-    if (journal->thread_runs && (zeros || spare)) {
+    if (journal->thread_runs && (zeros || spare_wanted(journal) > 0)) {
         (void)pthread_cond_signal(&journal->work);
     }
 }
