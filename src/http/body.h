@@ -19,23 +19,23 @@
 #include "http/head.h"
 
 enum http_body_state {
-    HTTP_STATE_END,         /* complete; nothing more is taken */
-    HTTP_STATE_DATA,        /* remaining bytes of a chunk, of the length, or until the end */
-    HTTP_STATE_SIZE,        /* the digits of a chunk size */
-    HTTP_STATE_EXT_NAME,    /* a chunk extension's name, which is a token */
-    HTTP_STATE_EXT_VALUE,   /* the first byte of its value */
-    HTTP_STATE_EXT_TOKEN,   /* a value that is a token */
-    HTTP_STATE_EXT_QUOTED,  /* inside a quoted value */
-    HTTP_STATE_EXT_ESCAPED, /* behind a backslash there */
-    HTTP_STATE_EXT_CLOSED,  /* behind the closing quote */
-    HTTP_STATE_SIZE_LF,     /* the line feed of a size line */
-    HTTP_STATE_DATA_CR,     /* the carriage return behind a chunk's data */
-    HTTP_STATE_DATA_LF,     /* and its line feed */
-    HTTP_STATE_LINE,        /* the beginning of a trailer line, or of the last one */
-    HTTP_STATE_NAME,        /* a trailer's name */
-    HTTP_STATE_VALUE,       /* its value */
-    HTTP_STATE_VALUE_LF,    /* its line feed */
-    HTTP_STATE_END_LF,      /* the very last line feed */
+    HTTP_STATE_END,        /* complete; nothing more is taken */
+    HTTP_STATE_DATA,       /* remaining bytes of a chunk, of the length, or until the end */
+    HTTP_STATE_SIZE,       /* the digits of a chunk size */
+    HTTP_STATE_EXT_START,  /* behind the semicolon of a chunk extension */
+    HTTP_STATE_EXT_NAME,   /* its name, which is a token */
+    HTTP_STATE_EXT_VALUE,  /* the first byte of its value */
+    HTTP_STATE_EXT_TOKEN,  /* a value that is a token */
+    HTTP_STATE_EXT_QUOTED, /* inside a quoted value */
+    HTTP_STATE_EXT_CLOSED, /* behind the closing quote */
+    HTTP_STATE_SIZE_LF,    /* the line feed of a size line */
+    HTTP_STATE_DATA_CR,    /* the carriage return behind a chunk's data */
+    HTTP_STATE_DATA_LF,    /* and its line feed */
+    HTTP_STATE_LINE,       /* the beginning of a trailer line, or of the last one */
+    HTTP_STATE_NAME,       /* a trailer's name */
+    HTTP_STATE_VALUE,      /* its value */
+    HTTP_STATE_VALUE_LF,   /* its line feed */
+    HTTP_STATE_END_LF,     /* the very last line feed */
 };
 
 struct http_body {

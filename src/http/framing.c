@@ -181,6 +181,11 @@ static enum http_verdict read_framing(
         if (!http_same_name(value, SLICE_LIT("chunked"))) {
             return refuse_encoding(value, refusal);
         }
+        if (value.data[value.len] != '\r') {
+            /* Allowed, but http-parser takes it for another coding, and others may as well. */
+            return http_refuse(
+                refusal, 400, "there is whitespace behind Transfer-Encoding's value");
+        }
         head->framing = HTTP_BODY_CHUNKED;
     }
     if (gathered->length != NULL) {
