@@ -108,6 +108,13 @@ static void note(const struct http_field **place, const struct http_field *field
     *place = field;
 }
 
+/* "Transfer-Encoding2": http-parser takes any such name for the shorter one. */
+static bool is_near_encoding(struct slice name)
+{
+    struct slice encoding = SLICE_LIT("transfer-encoding");
+    return name.len > encoding.len && http_same_name(slice_of(name.data, encoding.len), encoding);
+}
+
 static enum http_verdict gather(
     const struct http_head *head, struct gathered *gathered, struct http_refusal *refusal)
 {
@@ -122,6 +129,8 @@ static enum http_verdict gather(
             note(&gathered->length, field, &gathered->is_repeated);
         } else if (http_same_name(name, SLICE_LIT("transfer-encoding"))) {
             note(&gathered->encoding, field, &gathered->is_repeated);
+        } else if (is_near_encoding(name)) {
+            return http_refuse(refusal, 400, "a field name begins as Transfer-Encoding does");
         } else if (http_same_name(name, SLICE_LIT("connection"))) {
             enum http_verdict verdict =
                 read_connection(http_text(head, field->value), gathered, refusal);
@@ -135,6 +144,15 @@ static enum http_verdict gather(
             refusal, 400, "Host, Content-Length, Transfer-Encoding or Expect came more than once");
     }
     return HTTP_DONE;
+}
+
+/*
+ * Whitespace behind a value is allowed, but behind these two http-parser takes a tab, or any, for a
+ * part of it, and others may as well. The byte behind the value is still in the head: its CR.
+ */
+static bool is_padded(const struct http_head *head, const struct http_field *field)
+{
+    return field != NULL && head->base[field->value.at + field->value.len] != '\r';
 }
 
 static bool read_length(struct slice text, uint64_t *ret_length)
@@ -173,6 +191,10 @@ static enum http_verdict read_framing(
     if (gathered->length != NULL && gathered->encoding != NULL) {
         return http_refuse(refusal, 400, "both Content-Length and Transfer-Encoding are given");
     }
+    if (is_padded(head, gathered->length) || is_padded(head, gathered->encoding)) {
+        return http_refuse(refusal, 400,
+            "there is whitespace behind the value of Content-Length or Transfer-Encoding");
+    }
     if (gathered->encoding != NULL) {
         struct slice value = http_text(head, gathered->encoding->value);
         if (head->minor == 0) {
@@ -180,11 +202,6 @@ static enum http_verdict read_framing(
         }
         if (!http_same_name(value, SLICE_LIT("chunked"))) {
             return refuse_encoding(value, refusal);
-        }
-        if (value.data[value.len] != '\r') {
-            /* Allowed, but http-parser takes it for another coding, and others may as well. */
-            return http_refuse(
-                refusal, 400, "there is whitespace behind Transfer-Encoding's value");
         }
         head->framing = HTTP_BODY_CHUNKED;
     }

@@ -41,7 +41,9 @@ static void ours_put(struct peer *ours, const struct drive *drive)
         buf_char(&ours->fields, '\n');
     }
     buf_slice(&ours->body, buf_view(&drive->body));
-    ours->keep_alive = head->keep_alive;
+    /* The peers obey Proxy-Connection, which RFC 9112 appendix C.2.2 says to leave alone. */
+    bool is_odd = http_find(head, SLICE_LIT("proxy-connection"), 0) < head->field_count;
+    ours->keep_alive = head->keep_alive && !is_odd;
 }
 
 static void differ(const char *name, const char *what, const struct peer *a, const struct peer *b)
