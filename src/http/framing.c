@@ -39,19 +39,19 @@ static const struct {
     {{"traceparent", 11}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
     {{"tracestate", 10}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
     {{"trailer", 7}, HTTP_NOT_IN_TRAILER},
-    {{"transfer-encoding", 17}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
     {{"upgrade", 7}, HTTP_NOT_IN_TRAILER},
     {{"vary", 4}, HTTP_NOT_IN_TRAILER},
     {{"www-authenticate", 16}, HTTP_NOT_IN_TRAILER},
 };
 
-/* Whole families: a gateway adds fields of these names, and conditions hang on the others. */
+/* Whole families: conditions, what a gateway adds, and all that http-parser takes for framing. */
 static const struct {
     struct slice prefix;
     int marks;
 } family_marks[] = {
     {{"if-", 3}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
     {{"once-", 5}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
+    {{"transfer-encoding", 17}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
     {{"x-forwarded-", 12}, HTTP_NOT_IN_TRAILER | HTTP_NOT_BY_CONNECTION},
 };
 

@@ -41,8 +41,10 @@ static void ours_put(struct peer *ours, const struct drive *drive)
         buf_char(&ours->fields, '\n');
     }
     buf_slice(&ours->body, buf_view(&drive->body));
-    /* The peers obey Proxy-Connection, which RFC 9112 appendix C.2.2 says to leave alone. */
-    bool is_odd = http_find(head, SLICE_LIT("proxy-connection"), 0) < head->field_count;
+    /* The peers obey Proxy-Connection, which RFC 9112 appendix C.2.2 says to leave alone, and do not
+     * find keep-alive in every list, which matters only to HTTP/1.0. */
+    bool is_odd =
+        head->minor == 0 || http_find(head, SLICE_LIT("proxy-connection"), 0) < head->field_count;
     ours->keep_alive = head->keep_alive && !is_odd;
 }
 
@@ -55,7 +57,8 @@ static void differ(const char *name, const char *what, const struct peer *a, con
     ASSERT(!"the peers agree");
 }
 
-static void compare(const char *name, const struct peer *ours, const struct peer *peer)
+static void compare(
+    const char *name, struct slice bytes, const struct peer *ours, const struct peer *peer)
 {
     const char *what = NULL;
     if (peer->error != NULL) {
@@ -72,6 +75,7 @@ static void compare(const char *name, const struct peer *ours, const struct peer
         what = "closes a connection that we keep";
     }
     if (what != NULL) {
+        (void)fprintf(stderr, "%.*s\n---\n", SLICE_ARGS(bytes));
         differ(name, what, ours, peer);
     }
 }
@@ -89,11 +93,11 @@ void http_peers_check(const struct drive *drive, const struct drive_input *input
     ours_put(&ours, drive);
     peer_init(&theirs);
     peer_http_parser(&theirs, &same);
-    compare("http-parser", &ours, &theirs);
+    compare("http-parser", same.bytes, &ours, &theirs);
     peer_release(&theirs);
     peer_init(&theirs);
     peer_llhttp(&theirs, &same);
-    compare("llhttp", &ours, &theirs);
+    compare("llhttp", same.bytes, &ours, &theirs);
     peer_release(&theirs);
     peer_release(&ours);
 }
