@@ -55,8 +55,8 @@ struct http_body {
 };
 
 /*
- * Begin the body of a head that is done. HTTP_MORE, or HTTP_REFUSED with 413 when its length is past
- * limits->body_bytes_max, which is known before any byte of it has to be read.
+ * Begin the body of a head that is done. HTTP_MORE, or HTTP_REFUSED with 413 when its length is
+ * past limits->body_bytes_max, which is known before any byte of it has to be read.
  */
 enum http_verdict http_body_init(struct http_body *body, const struct http_head *head,
     const struct http_limits *limits, struct http_refusal *ret_refusal) MUST_CHECK;
@@ -72,7 +72,7 @@ enum http_verdict http_body_init(struct http_body *body, const struct http_head 
 enum http_verdict http_body_next(struct http_body *body, struct slice bytes, size_t *ret_used,
     struct slice *ret_data, struct http_refusal *ret_refusal) MUST_CHECK;
 
-/* The other side closed: HTTP_DONE if the body was over or ends that way, otherwise HTTP_REFUSED. */
+/* The other side closed: HTTP_DONE if the body was over or ends that way, else HTTP_REFUSED. */
 enum http_verdict http_body_close(
     struct http_body *body, struct http_refusal *ret_refusal) MUST_CHECK;
 

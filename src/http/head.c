@@ -118,7 +118,7 @@ static struct http_span span_of(const struct http_head *head, const char *data, 
     return (struct http_span){.at = (uint32_t)(data - head->base), .len = (uint32_t)len};
 }
 
-/* "HTTP/1.0" or "HTTP/1.1"; another digit is a version that exists somewhere, anything else none. */
+/* "HTTP/1.0" or "HTTP/1.1"; other digits are a version that may exist, anything else is none. */
 static enum http_verdict read_version(
     struct slice text, struct http_head *head, struct http_refusal *refusal)
 {
@@ -259,8 +259,8 @@ static enum http_verdict check_start(struct slice bytes, const struct http_limit
 
 /*
  * Cut lines off as they become complete. Only the first head_bytes_max bytes are looked at, and a
- * line is judged only when it is whole or can no longer become good, so that the verdict is the same
- * for every split.
+ * line is judged only when it is whole or can no longer become good, so that the verdict is the
+ * same for every split.
  */
 static enum http_verdict read_lines(struct slice bytes, const struct http_limits *limits,
     struct http_head *head, struct http_refusal *refusal)

@@ -7,8 +7,8 @@
  * Does not:  allocate, read bodies (http/body.h), decode or normalise paths, judge whether a route
  *            or a method is allowed, or remember anything of the message before.
  * Ownership: everything found is kept as places in the caller's buffer. The buffer may move between
- *            calls, as long as it still begins with the same bytes; after HTTP_DONE whoever moves it
- *            sets head->base.
+ *            calls, as long as it still begins with the same bytes; after HTTP_DONE whoever moves
+ *            it sets head->base.
  * Threads:   none; two heads share nothing.
  */
 #ifndef ONCE_HTTP_HEAD_H

@@ -2,10 +2,11 @@
  * fuzz_http: how the bytes of a fuzz input become messages, for both targets.
  *
  * The low bits of the first byte: 1, responses; 2, to HEAD; 4, the connection ends behind them; 8,
- * small limits. The second byte is where the bytes are cut. The rest is messages, one behind another.
+ * small limits. The second byte is where the bytes are cut. The rest is messages, one behind
+ * another.
  */
-#ifndef ONCE_TESTS_FUZZ_HTTP_H
-#define ONCE_TESTS_FUZZ_HTTP_H
+#ifndef ONCE_TESTS_FUZZ_FUZZ_HTTP_H
+#define ONCE_TESTS_FUZZ_FUZZ_HTTP_H
 
 #include "http_drive.h"
 

@@ -41,8 +41,8 @@ static void ours_put(struct peer *ours, const struct drive *drive)
         buf_char(&ours->fields, '\n');
     }
     buf_slice(&ours->body, buf_view(&drive->body));
-    /* The peers obey Proxy-Connection, which RFC 9112 appendix C.2.2 says to leave alone, and do not
-     * find keep-alive in every list, which matters only to HTTP/1.0. */
+    /* The peers obey Proxy-Connection, which RFC 9112 appendix C.2.2 says to leave alone, and do
+     * not find keep-alive in every list, which matters only to HTTP/1.0. */
     bool is_odd =
         head->minor == 0 || http_find(head, SLICE_LIT("proxy-connection"), 0) < head->field_count;
     ours->keep_alive = head->keep_alive && !is_odd;

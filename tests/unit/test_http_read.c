@@ -191,6 +191,24 @@ static void responses_are_read_the_same_however_they_are_split(void **state)
     buf_release(&file);
 }
 
+static void bytes_of_an_unfinished_line_are_looked_at_once(void **state)
+{
+    (void)state;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    struct http_refusal refusal;
+    struct http_head head;
+    struct buf bytes;
+    buf_init(&bytes, &mem_libc, 1 << 20);
+    buf_str(&bytes, "GET / HTTP/1.1\r\nX: ");
+    http_head_init(&head);
+    while (bytes.len < limits.head_bytes_max - 1) {
+        buf_char(&bytes, 'y');
+        assert_int_equal(http_request_head(buf_view(&bytes), &limits, &head, &refusal), HTTP_MORE);
+        assert_int_equal(head.scanned, bytes.len); /* where the next call goes on */
+    }
+    buf_release(&bytes);
+}
+
 static void read_whole(const char *bytes, struct http_head *head)
 {
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
@@ -323,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(requests_are_read_the_same_however_they_are_split),
         TEST(responses_are_read_the_same_however_they_are_split),
+        TEST(bytes_of_an_unfinished_line_are_looked_at_once),
         TEST(a_target_is_split_into_path_and_query),
         TEST(fields_are_found_by_any_case_and_doubles_are_noticed),
         TEST(lists_are_walked_without_their_empty_elements),
