@@ -7,54 +7,18 @@
  * index is never needed, or it says that the journal ends before the index does; and what it then
  * holds can be looked at.
  */
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "fuzz/fuzz_dir.h"
 #include "store/journal/index.h"
 #include "store/journal/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { FUZZ_BYTES_MAX = 256 << 10, HEADER_BYTES = 4096, PART_BYTES = 32, SLOT_BYTES = 40 };
-
-static int no_sync(void *context, int fd)
-{
-    (void)context;
-    (void)fd;
-    return 0;
-}
-
-static const char *fuzz_directory(void)
-{
-    static char path[64];
-    if (path[0] == '\0') {
-        (void)snprintf(path, sizeof path, "/tmp/once-fuzz-index-%ld", (long)getpid());
-        ASSERT(mkdir(path, 0700) == 0);
-    }
-    return path;
-}
-
-static void file_put(const char *name, const void *bytes, size_t size)
-{
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", fuzz_directory(), name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ASSERT(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
-    (void)close(fd);
-}
-
-static void file_drop(const char *name)
-{
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", fuzz_directory(), name);
-    (void)unlink(path);
-}
 
 static size_t index_make(char *file, const uint8_t *data, size_t size, const struct mark *mark)
 {

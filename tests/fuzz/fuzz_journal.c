@@ -6,52 +6,16 @@
  * the checksums is reached too. Whatever the bytes are: no crash, and what opens can be read and
  * closed.
  */
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/check.h"
+#include "fuzz/fuzz_dir.h"
 #include "store/journal/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { FUZZ_BYTES_MAX = 256 << 10, FILE_BYTES = 512 << 10 };
-
-static int no_sync(void *context, int fd)
-{
-    (void)context;
-    (void)fd;
-    return 0;
-}
-
-static const char *fuzz_directory(void)
-{
-    static char path[64];
-    if (path[0] == '\0') {
-        (void)snprintf(path, sizeof path, "/tmp/once-fuzz-journal-%ld", (long)getpid());
-        ASSERT(mkdir(path, 0700) == 0);
-    }
-    return path;
-}
-
-static void file_put(const char *name, const void *bytes, size_t size)
-{
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", fuzz_directory(), name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ASSERT(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
-    (void)close(fd);
-}
-
-static void file_drop(const char *name)
-{
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", fuzz_directory(), name);
-    (void)unlink(path);
-}
 
 /* Make the checksums right, from the lengths that are there. */
 static void checksums_fix(char *file, size_t size, uint32_t seed)
