@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text.h"
-#include "canon/jcs.h"
 #include "cli/cli.h"
 
 void out_text(const char *format, ...)
@@ -61,108 +59,6 @@ const char *out_tint(enum tint tint)
 const char *out_plain(void)
 {
     return out_colour() ? "\033[0m" : "";
-}
-
-static void put_base64(struct buf *out, struct slice bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    buf_char(out, '"');
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t left = bytes.len - i;
-        uint32_t group = (uint32_t)(unsigned char)bytes.data[i] << 16;
-        group |= left > 1 ? (uint32_t)(unsigned char)bytes.data[i + 1] << 8 : 0;
-        group |= left > 2 ? (uint32_t)(unsigned char)bytes.data[i + 2] : 0;
-        buf_char(out, digits[group >> 18 & 63]);
-        buf_char(out, digits[group >> 12 & 63]);
-        buf_char(out, left > 1 ? digits[group >> 6 & 63] : '=');
-        buf_char(out, left > 2 ? digits[group & 63] : '=');
-    }
-    buf_char(out, '"');
-}
-
-static void put_name(struct jsonw *json, const char *name, const char *suffix)
-{
-    if (json->comma) {
-        buf_char(json->out, ',');
-    }
-    json->comma = true;
-    if (name != NULL) {
-        buf_printf(json->out, "\"%s%s\":", name, suffix);
-    }
-}
-
-void jsonw_open(struct jsonw *json, const char *name, char bracket)
-{
-    put_name(json, name, "");
-    buf_char(json->out, bracket);
-    json->comma = false;
-}
-
-void jsonw_close(struct jsonw *json, char bracket)
-{
-    buf_char(json->out, bracket);
-    json->comma = true;
-}
-
-void jsonw_bytes(struct jsonw *json, const char *name, struct slice bytes)
-{
-    if (text_utf8(bytes)) {
-        put_name(json, name, "");
-        jcs_put_string(json->out, bytes);
-        return;
-    }
-    put_name(json, name, "_base64");
-    put_base64(json->out, bytes);
-}
-
-void jsonw_str(struct jsonw *json, const char *name, const char *text)
-{
-    jsonw_bytes(json, name, slice_str(text));
-}
-
-void jsonw_str_some(struct jsonw *json, const char *name, const char *text)
-{
-    if (text != NULL && text[0] != '\0') {
-        jsonw_str(json, name, text);
-    }
-}
-
-void jsonw_u64(struct jsonw *json, const char *name, uint64_t value)
-{
-    put_name(json, name, "");
-    buf_u64(json->out, value);
-}
-
-void jsonw_i64(struct jsonw *json, const char *name, int64_t value)
-{
-    put_name(json, name, "");
-    buf_i64(json->out, value);
-}
-
-void jsonw_real(struct jsonw *json, const char *name, double value)
-{
-    put_name(json, name, "");
-    buf_printf(json->out, "%.3f", value);
-}
-
-void jsonw_bool(struct jsonw *json, const char *name, bool value)
-{
-    put_name(json, name, "");
-    buf_str(json->out, value ? "true" : "false");
-}
-
-void jsonw_time(struct jsonw *json, const char *name, int64_t ms)
-{
-    char text[TEXT_TIME_BYTES];
-    if (ms != 0) {
-        jsonw_str(json, name, text_put_time(text, ms));
-    }
-}
-
-void jsonw_raw(struct jsonw *json, const char *name, struct slice value)
-{
-    put_name(json, name, "");
-    buf_slice(json->out, value);
 }
 
 int jsonw_print(struct jsonw *json)

@@ -11,14 +11,8 @@
 #ifndef ONCE_LIB_CALL_H
 #define ONCE_LIB_CALL_H
 
+#include "canon/payload.h"
 #include "lib/handle.h"
-
-/* How a fingerprint was computed. Values are on disk: never renumber. */
-enum fingerprint_version {
-    FINGERPRINT_CANONICAL = 1, /* SHA-256 of the canonical JSON */
-    FINGERPRINT_RAW = 2,       /* SHA-256 of the bytes: no JSON, or JSON that would be lossy */
-    FINGERPRINT_OWN = 3,       /* the caller's own 32 bytes */
-};
 
 struct lib_call {
     struct engine_call engine; /* first, so that the engine's pointer is ours */

@@ -1,50 +1,26 @@
+#include "canon/payload.h"
+
 #include <string.h>
 
-#include "canon/jcs.h"
+#include "canon/trace.h"
 #include "lib/call.h"
 
-/*
- * What is asked, as a fingerprint. JSON is compared by value: its canonical form is hashed. Where
- * the canonical form would change a number (9007199254740993), or the payload is no I-JSON, the
- * bytes themselves are hashed, so that two different payloads never look the same (P13).
- */
-
 enum {
-    TREE_BYTES_PER_BYTE = 64, /* a tree never takes more: a value of 24 bytes has two of text */
-    TREE_BYTES_EXTRA = 65536, /* for tiny texts, as an arena grows in chunks */
-    FORM_BYTES_PER_BYTE = 8,  /* 1e20 becomes 21 digits */
-    FORM_BYTES_EXTRA = 64,
+    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,   /* as given: blanks and escapes shrink */
+    TREE_BYTES_MAX = 64 * TRACE_TEXT_BYTES_MAX + 65536, /* more than such a text can need */
 };
 
-/* E_INVALID: it has no canonical form, or a lossy one. */
-static enum status canonicalise(
-    const struct mem *mem, struct slice text, struct buf *out, struct err *err)
-{
-    struct arena tree;
-    arena_init(&tree, mem, text.len * TREE_BYTES_PER_BYTE + TREE_BYTES_EXTRA);
-    const struct json_value *value;
-    struct jcs_report report = {0};
-    enum status status = json_read(text, &tree, &value, err);
-    if (status == OK) {
-        status = jcs_write(value, out, &report, err);
-    }
-    if (status == OK && report.lossy_count > 0) {
-        status = E_INVALID;
-    }
-    arena_release(&tree);
-    return status;
-}
-
 /* Keep the first body, so that a conflict can be explained. Its digest is the plain fingerprint. */
-static enum status keep_body(
-    struct lib_call *call, struct slice body, bool borrowed, const struct digest *digest)
+static enum status keep_body(struct lib_call *call, const struct payload *payload)
 {
+    struct slice body = payload->form;
     if (body.len == 0 || body.len > LIMIT_REQUEST_KEPT_BYTES_MAX) {
         return OK;
     }
     call->engine.request.request =
-        (struct body_ref){.digest = *digest, .bytes = body.len, .retained = true};
+        (struct body_ref){.digest = payload->digest, .bytes = body.len, .retained = true};
     call->engine.request_body = body;
+    bool borrowed = payload->version == FINGERPRINT_RAW;
     return borrowed && !call->copies ? OK
                                      : arena_copy(&call->inputs, body, &call->engine.request_body);
 }
@@ -56,22 +32,15 @@ static void take_digest(
     call->engine.request.fingerprint_version = (uint8_t)version;
 }
 
-static enum status take_bytes(struct lib_call *call, struct slice payload, struct err *err)
+static enum status take_bytes(struct lib_call *call, struct slice text)
 {
     struct buf form;
-    struct digest plain;
-    buf_init(&form, &call->once->mem, payload.len * FORM_BYTES_PER_BYTE + FORM_BYTES_EXTRA);
-    enum status status = payload.len == 0 || payload.len > LIMIT_JSON_BYTES_MAX
-                             ? E_INVALID
-                             : canonicalise(&call->once->mem, payload, &form, err);
+    struct payload payload;
+    buf_init(&form, &call->once->mem, payload_form_bytes_max(text.len));
+    enum status status = payload_fingerprint(text, NULL, &form, &payload);
     if (status == OK) {
-        digest_sha256(form.data, form.len, &plain);
-        take_digest(call, &plain, FINGERPRINT_CANONICAL);
-        status = keep_body(call, buf_view(&form), false, &plain);
-    } else if (status == E_INVALID || status == E_LIMIT) {
-        digest_sha256(payload.data, payload.len, &plain);
-        take_digest(call, &plain, FINGERPRINT_RAW);
-        status = keep_body(call, payload, true, &plain);
+        take_digest(call, &payload.digest, payload.version);
+        status = keep_body(call, &payload);
     }
     buf_release(&form);
     return status;
@@ -92,5 +61,40 @@ enum status call_take_payload(
     if (begin->payload.data == NULL && begin->payload.size > 0) {
         return err_set(err, E_INVALID, "payload has a size and no data");
     }
-    return take_bytes(call, slice_of(begin->payload.data, begin->payload.size), err);
+    return take_bytes(call, slice_of(begin->payload.data, begin->payload.size));
+}
+
+/* ---- trace --------------------------------------------------------------------------------- */
+
+static enum status read_trace(
+    struct slice trace, struct arena *tree, const struct json_value **ret, struct err *err)
+{
+    if (trace.len > TRACE_TEXT_BYTES_MAX) {
+        return err_set(err, E_INVALID, "trace and request_id are more than trace_bytes_max (%d)",
+            LIMIT_TRACE_BYTES_MAX);
+    }
+    enum status status = trace.len == 0 ? OK : json_read(trace, tree, ret, err);
+    if (status == E_INVALID) {
+        err_prefix(err, "trace");
+    }
+    return status;
+}
+
+enum status call_take_trace(
+    struct lib_call *call, const char *trace, const char *request_id, struct err *err)
+{
+    struct trace_member id = {SLICE_LIT("request_id"), slice_str(request_id)};
+    struct arena tree;
+    struct buf out;
+    const struct json_value *object = NULL;
+    arena_init(&tree, &call->once->mem, TREE_BYTES_MAX);
+    buf_init(&out, &call->once->mem, LIMIT_TRACE_BYTES_MAX);
+    enum status status = read_trace(slice_str(trace), &tree, &object, err);
+    status = status == OK ? trace_write(object, &id, 1, &out, err) : status;
+    if (status == OK && out.len > 0) {
+        status = arena_copy(&call->inputs, buf_view(&out), &call->engine.request.trace);
+    }
+    buf_release(&out);
+    arena_release(&tree);
+    return status;
 }

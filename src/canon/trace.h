@@ -1,0 +1,27 @@
+/*
+ * trace: the ids of one request for the evidence, as one canonical JSON object.
+ *
+ * Promises:  canonical and within trace_bytes_max, which everything below the doors relies on.
+ */
+#ifndef ONCE_CANON_TRACE_H
+#define ONCE_CANON_TRACE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "canon/json.h"
+
+/* A member that the door itself knows; it wins over one of that name inside the trace. */
+struct trace_member {
+    struct slice name;
+    struct slice value; /* UTF-8; empty: not given */
+};
+
+/*
+ * Append the object made of the trace's members and those given, which are in canonical order.
+ * Nothing is appended when there is no member at all. trace is an object or NULL. E_INVALID names
+ * what is wrong; E_NOMEM. out's maximum should be no less than LIMIT_TRACE_BYTES_MAX.
+ */
+enum status trace_write(const struct json_value *trace, const struct trace_member *members,
+    size_t count, struct buf *out, struct err *err) MUST_CHECK;
+
+#endif
