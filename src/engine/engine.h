@@ -28,6 +28,25 @@ struct engine_call;
 /* Look at the store between two batches, on the engine thread. May allocate in call->arena. */
 typedef enum status (*engine_read)(struct store *store, struct engine_call *call, struct err *err);
 
+/* A fact for the evidence that no decision stands behind. */
+enum note_kind {
+    NOTE_ACCESS_READ,    /* somebody read evidence (GRD-4): "access.read" */
+    NOTE_CONFIG_CHANGED, /* policy or tokens were loaded anew: "config.changed" */
+    NOTE_DUPLICATES,     /* duplicates of one key that were refused at the door for their rate, in
+                            one entry: "observation.emitted" with their count */
+};
+
+struct note {
+    enum note_kind kind;
+    struct slice tenant;       /* whose evidence it belongs to */
+    struct record_key key;     /* duplicates: of which key */
+    struct op_id operation_id; /* access: of which operation was read; zero: of more than one */
+    struct slice actor;        /* who; may be empty */
+    struct slice trace;        /* canonical JSON; may be empty */
+    struct slice reason;       /* what was read or changed, in a few words; may be empty */
+    uint64_t count;            /* duplicates refused; entries read */
+};
+
 /* One request in flight. */
 struct engine_call {
     /* Set by the caller. */
@@ -36,6 +55,7 @@ struct engine_call {
     struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
     engine_read read;          /* instead of a request: look */
+    const struct note *note;   /* instead of a request: leave this in the evidence */
     void *context;             /* the caller's */
     struct arena *arena;       /* where the answer's bytes live; not shared between calls */
     void (*done)(struct engine_call *call); /* must not block */
@@ -48,6 +68,8 @@ struct engine_call {
 
     /* The engine's own. */
     struct engine_call *next;
+    uint32_t group_left;   /* calls behind this one that must be in the same commit */
+    bool read_again;       /* set by read: look again behind those that wait by now */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
     void *waiter;          /* engine_do's */
@@ -59,13 +81,19 @@ struct engine_options {
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
 };
 
+enum { ENGINE_BUCKETS = 16 }; /* of a histogram; powers of two */
+
 struct engine_stats {
     uint64_t calls;   /* answered */
     uint64_t batches; /* committed */
     uint64_t flushes;
-    uint64_t flush_nanos; /* spent in them */
-    uint64_t queued;      /* waiting to be collected now */
-    uint64_t parked;      /* waiting for somebody's seal now */
+    uint64_t flush_nanos;                 /* spent in them */
+    uint64_t queued;                      /* waiting to be collected now */
+    uint64_t parked;                      /* waiting for somebody's seal now */
+    uint64_t batch_sizes[ENGINE_BUCKETS]; /* batches of at most 1, 2, 4, … calls; the last: more */
+    uint64_t
+        flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
+    int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
     struct store_head head;
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */
@@ -82,6 +110,10 @@ enum status engine_free(struct engine *engine, struct err *err);
  * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
+/* The same for several that go into one commit, in this order, or none of them: at most
+ * LIMIT_GROUP_REQUESTS_MAX. None of them may wait. Each gets its own decision and its own done. */
+enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
+    struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */
 enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHECK;
 

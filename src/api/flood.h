@@ -1,0 +1,47 @@
+/*
+ * flood: limits how often duplicates of one key are answered, per tenant and key.
+ *
+ * A token bucket for each key that has duplicates, in a table of fixed size. Only duplicates take
+ * tokens: the door tells flood_count after the engine called an arrival a duplicate, and asks
+ * flood_refuse before the next one of that key is let in. What was refused is counted per key and
+ * handed out by flood_drain, about once a second, to become one entry of evidence each.
+ *
+ * Promises:  bounded memory; when the table is full the key that was quiet the longest is forgotten
+ *            (its refused count goes out with the next drain). One tenant's flood cannot push out
+ *            more than its share of another's. A forgotten bucket lets duplicates in: it never
+ *            refuses a key that is not flooded.
+ * Threads:   any.
+ */
+#ifndef ONCE_API_FLOOD_H
+#define ONCE_API_FLOOD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "core/record.h"
+
+struct flood;
+
+enum { FLOOD_KEYS_MAX = 1 << 16 }; /* flooded keys at a time */
+
+struct flood *flood_new(const struct mem *mem) MUST_CHECK;
+void flood_free(struct flood *flood);
+
+struct flood_rate {
+    double per_second; /* 0: no limit */
+    double burst;
+};
+
+/* True: refuse, and ask again after *ret_after_ms. It is counted. */
+bool flood_refuse(struct flood *flood, const struct record_key *key, struct flood_rate rate,
+    uint64_t now_nanos, int64_t *ret_after_ms);
+/* An arrival of this key was a duplicate. */
+void flood_count(
+    struct flood *flood, const struct record_key *key, struct flood_rate rate, uint64_t now_nanos);
+
+/* One key's refused duplicates since the last time. The slices live until the callback returns. */
+typedef void (*flood_visit)(void *context, const struct record_key *key, uint64_t refused);
+void flood_drain(struct flood *flood, flood_visit visit, void *context);
+
+#endif
