@@ -158,16 +158,34 @@ static size_t call_bytes(const struct engine_call *call)
     return call->request_body.len + call->outcome_body.len;
 }
 
-/* Move calls from a queue into the batch while it has room. One call always fits. */
+/* What goes into one commit from the head of a queue: one call, or all of a group. */
+static size_t head_measure(const struct queue *queue, size_t *ret_bytes)
+{
+    size_t count = 1 + (size_t)queue->first->group_left;
+    const struct engine_call *call = queue->first;
+    *ret_bytes = 0;
+    for (size_t i = 0; i < count; i++, call = call->next) {
+        ASSERT(call != NULL && call->group_left == count - 1 - i);
+        *ret_bytes += call_bytes(call);
+    }
+    return count;
+}
+
+/* Move calls from a queue into the batch while it has room. One call always fits, and so does one
+ * group, whatever its bodies: it is never taken apart. */
 static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes)
 {
-    while (queue->first != NULL && batch->count < LIMIT_BATCH_REQUESTS_MAX) {
-        size_t more = call_bytes(queue->first);
-        if (batch->count > 0 && *bytes + more > LIMIT_BATCH_BYTES_MAX) {
+    while (queue->first != NULL) {
+        size_t more = 0;
+        size_t count = head_measure(queue, &more);
+        if (batch->count + count > LIMIT_BATCH_REQUESTS_MAX ||
+            (batch->count > 0 && *bytes + more > LIMIT_BATCH_BYTES_MAX)) {
             return;
         }
         *bytes += more;
-        batch->calls[batch->count++] = queue_pop(queue);
+        while (count-- > 0) {
+            batch->calls[batch->count++] = queue_pop(queue);
+        }
     }
 }
 
@@ -305,39 +323,83 @@ static void *engine_main(void *context)
 
 /* ---- the interface ------------------------------------------------------------------------- */
 
-enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
+static enum status call_check(const struct engine_call *call, struct err *err)
 {
     ASSERT(call->done != NULL && call->arena != NULL);
-    if (call->read == NULL) {
-        enum status status = request_check(&call->request, err);
-        if (status != OK) {
-            return status;
-        }
-    }
-    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
-    call->wait_until_ms = 0;
-    call->parked = false;
+    return call->read != NULL ? OK : request_check(&call->request, err);
+}
 
-    enum status status = OK;
-    pthread_mutex_lock(&engine->lock);
+/* Why nothing can be accepted now; OK when so many more can. With the lock. */
+static enum status refuse(const struct engine *engine, size_t count, struct err *err)
+{
     if (engine->failure.status != OK) {
-        status = engine->failure.status;
         if (err != NULL) {
             *err = engine->failure;
         }
-    } else if (engine->stopping) {
-        status = err_set(err, E_UNAVAILABLE, "the engine is shutting down");
-    } else if (engine->queue.count >= LIMIT_QUEUE_REQUESTS_MAX) {
-        status = err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
+        return engine->failure.status;
+    }
+    if (engine->stopping) {
+        return err_set(err, E_UNAVAILABLE, "the engine is shutting down");
+    }
+    if (engine->queue.count + count > LIMIT_QUEUE_REQUESTS_MAX) {
+        return err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
             LIMIT_QUEUE_REQUESTS_MAX);
-    } else {
-        queue_push(&engine->queue, call);
-        if (engine->sleeping) {
-            pthread_cond_signal(&engine->work);
-        }
+    }
+    return OK;
+}
+
+/* All of them into the queue, one behind the other, or none. */
+static enum status enqueue(
+    struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct engine_call *call = calls[i];
+        call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
+        call->wait_until_ms = 0;
+        call->parked = false;
+        call->group_left = (uint32_t)(count - 1 - i);
+    }
+    pthread_mutex_lock(&engine->lock);
+    enum status status = refuse(engine, count, err);
+    for (size_t i = 0; i < count && status == OK; i++) {
+        queue_push(&engine->queue, calls[i]);
+    }
+    if (status == OK && engine->sleeping) {
+        pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
+}
+
+enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
+{
+    enum status status = call_check(call, err);
+    return status == OK ? enqueue(engine, &call, 1, err) : status;
+}
+
+enum status engine_submit_all(
+    struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
+{
+    if (count == 0 || count > LIMIT_GROUP_REQUESTS_MAX) {
+        return err_set(err, E_INVALID,
+            "a group of %zu requests, outside of 1 to "
+            "group_requests_max (%d)",
+            count, LIMIT_GROUP_REQUESTS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        enum status status = call_check(calls[i], err);
+        if (status == OK && calls[i]->wait_ms != 0) {
+            /* It would be decided in a later commit than the others. */
+            status = err_set(err, E_INVALID, "wait is not possible in a group");
+        }
+        if (status != OK) {
+            if (err != NULL) {
+                err_prefix(err, "request %zu of the group", i);
+            }
+            return status;
+        }
+    }
+    return enqueue(engine, calls, count, err);
 }
 
 struct waiter {

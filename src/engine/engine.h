@@ -110,8 +110,9 @@ enum status engine_free(struct engine *engine, struct err *err);
  * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
-/* The same for several that go into one commit, in this order, or none of them: at most
- * LIMIT_GROUP_REQUESTS_MAX. None of them may wait. Each gets its own decision and its own done. */
+/* The same for several that are accepted or refused together, decided in this order and go into one
+ * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
+ * decision and its own done. */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */
