@@ -441,6 +441,17 @@ void engine_fingerprint(
         plain->bytes, sizeof plain->bytes, ret_keyed);
 }
 
+bool engine_failure(struct engine *engine, struct err *ret_err)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool failed = engine->failure.status != OK;
+    if (failed && ret_err != NULL) {
+        *ret_err = engine->failure;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return failed;
+}
+
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
 {
     pthread_mutex_lock(&engine->lock);

@@ -123,6 +123,10 @@ enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHEC
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
 
+/* Whether the engine stopped for good (E5), and why: whoever runs it should end the process, because
+ * only opening the store again reads the truth. Any thread. */
+bool engine_failure(struct engine *engine, struct err *ret_err);
+
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);
 
