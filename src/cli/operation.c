@@ -181,6 +181,7 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
         .request_id = cli_member(trace, SLICE_LIT("request_id")),
         .fence = cli_member(decided, SLICE_LIT("fence")),
         .attempt = cli_member(decided, SLICE_LIT("attempt")),
+        .count = cli_member(root, SLICE_LIT("count")),
     };
     return true;
 }

@@ -82,10 +82,25 @@ static void next_turn(struct cycle *cycle)
     }
 }
 
+/* It asks for a decision on a begin: not a read, nor a note. */
+static bool begins(const struct engine_call *call)
+{
+    return call->read == NULL && call->note == NULL && call->request.kind == REQUEST_BEGIN;
+}
+
 /* ---- load ---------------------------------------------------------------------------------- */
 
-/* One load for all begins of the batch. */
-static enum status load_begins(
+/* The key whose record the call is about; NULL: it does not say, or has none. */
+static const struct digest *key_of(const struct engine_call *call)
+{
+    if (call->note != NULL) {
+        return call->note->kind == NOTE_DUPLICATES ? &call->note->key.hash : NULL;
+    }
+    return begins(call) ? &call->request.key.hash : NULL;
+}
+
+/* One load for all keys of the batch. */
+static enum status load_keys(
     struct cycle *cycle, struct engine_call *const *calls, size_t count, struct err *err)
 {
     struct digest *hashes = arena_alloc(&cycle->arena, count * sizeof *hashes);
@@ -96,14 +111,13 @@ static enum status load_begins(
     }
     size_t wanted = 0;
     for (size_t i = 0; i < count; i++) {
-        if (calls[i]->read == NULL && calls[i]->request.kind == REQUEST_BEGIN) {
-            bool fresh;
-            struct cycle_seen *seen = seen_of(cycle, &calls[i]->request.key.hash, &fresh);
-            if (fresh) {
-                hashes[wanted] = calls[i]->request.key.hash;
-                marks[wanted] = seen;
-                wanted++;
-            }
+        const struct digest *hash = key_of(calls[i]);
+        bool fresh = false;
+        struct cycle_seen *seen = hash == NULL ? NULL : seen_of(cycle, hash, &fresh);
+        if (fresh) {
+            hashes[wanted] = *hash;
+            marks[wanted] = seen;
+            wanted++;
         }
     }
     enum status status = wanted == 0 ? OK
@@ -122,7 +136,7 @@ static enum status found_of(
     bool fresh;
     if (call->request.kind == REQUEST_BEGIN) {
         *ret_found = seen_of(cycle, &call->request.key.hash, &fresh)->record;
-        ASSERT(!fresh); /* load_begins marked it */
+        ASSERT(!fresh); /* load_keys marked it */
         return OK;
     }
     const struct record *record = NULL;
@@ -283,6 +297,59 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
     return OK;
 }
 
+/* ---- notes --------------------------------------------------------------------------------- */
+
+/* The record that a note is about. What is of another tenant is left out of it (P9), so the id that
+ * was asked for is not repeated either: *ret_note is what may be told. */
+static enum status note_about(struct cycle *cycle, const struct note *note, int64_t now_ms,
+    struct note *ret_note, const struct record **ret_found, struct err *err)
+{
+    static const struct op_id none = {{0}};
+    const struct record *found = NULL;
+    enum status status = OK;
+    bool fresh;
+    *ret_note = *note;
+    if (note->kind == NOTE_DUPLICATES) {
+        found = seen_of(cycle, &note->key.hash, &fresh)->record;
+        ASSERT(!fresh); /* load_keys marked it */
+        found = found != NULL && record_window_over(found, now_ms) ? NULL : found;
+    } else if (!op_id_equal(&note->operation_id, &none)) {
+        status =
+            cycle->store->ops->find(cycle->store, &note->operation_id, &cycle->arena, &found, err);
+    }
+    if (status == OK && found != NULL && !slice_equal(found->key.tenant, note->tenant)) {
+        found = NULL;
+        ret_note->operation_id = none;
+    }
+    *ret_found = found;
+    return status;
+}
+
+static enum status tell_note(struct cycle *cycle, struct engine_call *call, int64_t now_ms,
+    struct entry *ret_entry, struct err *err)
+{
+    struct note note;
+    const struct record *found = NULL;
+    struct chain before = cycle->chain;
+    call->decision = (struct decision){.kind = DECISION_NOTHING, .change = CHANGE_NONE};
+    enum status status = note_about(cycle, call->note, now_ms, &note, &found, err);
+    if (status != OK) {
+        return status;
+    }
+    struct entry entry;
+    buf_clear(&cycle->text);
+    status = note_compose(&cycle->chain, &note, found, now_ms, &cycle->text, &entry);
+    if (status == OK) {
+        status = arena_copy(&cycle->arena, entry.bytes, &entry.bytes);
+    }
+    if (status != OK) {
+        cycle->chain = before;
+        return err_set(&call->err, status, "out of memory for evidence"), OK;
+    }
+    *ret_entry = entry;
+    return OK;
+}
+
 /* ---- the batch ----------------------------------------------------------------------------- */
 
 static void clear_answer(struct engine_call *call)
@@ -295,11 +362,11 @@ static void clear_answer(struct engine_call *call)
 
 static size_t count_begins(struct engine_call *const *calls, size_t count)
 {
-    size_t begins = 0;
+    size_t found = 0;
     for (size_t i = 0; i < count; i++) {
-        begins += calls[i]->read == NULL && calls[i]->request.kind == REQUEST_BEGIN;
+        found += begins(calls[i]);
     }
-    return begins;
+    return found;
 }
 
 /* Decide all calls in order; *ret_count changes are to be committed. */
@@ -307,9 +374,9 @@ static enum status decide_all(struct cycle *cycle, struct engine_call *const *ca
     int64_t now_ms, struct change *changes, size_t *ret_count, struct err *err)
 {
     uint64_t fence_next = 0;
-    size_t begins = count_begins(calls, count);
+    size_t grants = count_begins(calls, count);
     enum status status =
-        begins == 0 ? OK : cycle->store->ops->fences(cycle->store, begins, &fence_next, err);
+        grants == 0 ? OK : cycle->store->ops->fences(cycle->store, grants, &fence_next, err);
     size_t used = 0;
     for (size_t i = 0; status == OK && i < count; i++) {
         struct engine_call *call = calls[i];
@@ -323,9 +390,10 @@ static enum status decide_all(struct cycle *cycle, struct engine_call *const *ca
         }
         struct decide_moment moment = {.now_ms = now_ms, .fence_next = fence_next};
         changes[used] = (struct change){.kind = CHANGE_NONE};
-        status = decide_call(cycle, call, moment, &changes[used], err);
+        status = call->note != NULL ? tell_note(cycle, call, now_ms, &changes[used].entry, err)
+                                    : decide_call(cycle, call, moment, &changes[used], err);
         used += changes[used].entry.bytes.len > 0;
-        fence_next += call->request.kind == REQUEST_BEGIN;
+        fence_next += begins(call);
     }
     *ret_count = used;
     return status;
@@ -341,7 +409,7 @@ static enum status run_once(struct cycle *cycle, struct engine_call *const *call
     }
     struct chain before = cycle->chain;
     size_t used = 0;
-    enum status status = load_begins(cycle, calls, count, err);
+    enum status status = load_keys(cycle, calls, count, err);
     if (status == OK) {
         status = decide_all(cycle, calls, count, moment->time_ms, changes, &used, err);
     }

@@ -326,6 +326,9 @@ static void *engine_main(void *context)
 static enum status call_check(const struct engine_call *call, struct err *err)
 {
     ASSERT(call->done != NULL && call->arena != NULL);
+    if (call->note != NULL) {
+        return note_check(call->note, err);
+    }
     return call->read != NULL ? OK : request_check(&call->request, err);
 }
 

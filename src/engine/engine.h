@@ -20,6 +20,7 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "base/clock.h"
+#include "evidence/note.h"
 #include "store/store.h"
 
 struct engine;
@@ -27,25 +28,6 @@ struct engine_call;
 
 /* Look at the store between two batches, on the engine thread. May allocate in call->arena. */
 typedef enum status (*engine_read)(struct store *store, struct engine_call *call, struct err *err);
-
-/* A fact for the evidence that no decision stands behind. */
-enum note_kind {
-    NOTE_ACCESS_READ,    /* somebody read evidence (GRD-4): "access.read" */
-    NOTE_CONFIG_CHANGED, /* policy or tokens were loaded anew: "config.changed" */
-    NOTE_DUPLICATES,     /* duplicates of one key that were refused at the door for their rate, in
-                            one entry: "observation.emitted" with their count */
-};
-
-struct note {
-    enum note_kind kind;
-    struct slice tenant;       /* whose evidence it belongs to */
-    struct record_key key;     /* duplicates: of which key */
-    struct op_id operation_id; /* access: of which operation was read; zero: of more than one */
-    struct slice actor;        /* who; may be empty */
-    struct slice trace;        /* canonical JSON; may be empty */
-    struct slice reason;       /* what was read or changed, in a few words; may be empty */
-    uint64_t count;            /* duplicates refused; entries read */
-};
 
 /* One request in flight. */
 struct engine_call {
@@ -55,7 +37,7 @@ struct engine_call {
     struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
     engine_read read;          /* instead of a request: look */
-    const struct note *note;   /* instead of a request: leave this in the evidence */
+    const struct note *note;   /* instead of a request: leave this in the evidence (note.h) */
     void *context;             /* the caller's */
     struct arena *arena;       /* where the answer's bytes live; not shared between calls */
     void (*done)(struct engine_call *call); /* must not block */
@@ -106,7 +88,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's. A begin of a
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's. A begin of a
  * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "canon/jcs.h"
+#include "evidence/note.h"
 
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity)
@@ -243,9 +245,8 @@ static void put_source(struct buf *out, const struct source *source)
     buf_char(out, '}');
 }
 
-static void put_outcome(struct buf *out, const struct entry_facts *facts, const char *state)
+static void put_outcome(struct buf *out, struct slice reason, const char *state)
 {
-    struct slice reason = entry_reason(facts);
     buf_str(out, ",\"outcome\":{");
     if (reason.len > 0) {
         put_text(out, "\"reason\":", reason);
@@ -305,7 +306,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     put_str(out, ",\"lifecycle_state\":", state);
     put_word(out, ",\"occurred_at\":", chain_time(chain, facts->moment.now_ms));
     put_word(out, ",\"operation_id\":", operation_id);
-    put_outcome(out, facts, state);
+    put_outcome(out, entry_reason(facts), state);
     put_text_if(out, ",\"principal\":", key->principal);
     put_text(out, ",\"scope\":", key->scope);
     put_u64(out, ",\"seq\":", chain->seq + 1);
@@ -365,6 +366,105 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     put_str(out, ",\"operation_id\":", op_id_put(operation_id, &ret_entry->operation_id));
     put_u64(out, ",\"seq\":", chain->seq + 1);
     put_str(out, ",\"type\":", "evidence.archived");
+    buf_char(out, '}');
+    return append(chain, out, from, ret_entry);
+}
+
+/* ---- notes -------------------------------------------------------------------------------- */
+
+enum status note_check(const struct note *note, struct err *err)
+{
+    const struct {
+        const char *name;
+        struct slice text;
+        size_t bytes_max;
+    } texts[] = {
+        {"tenant", note->tenant, LIMIT_TENANT_BYTES_MAX},
+        {"actor", note->actor, LIMIT_PRINCIPAL_BYTES_MAX},
+        {"trace", note->trace, LIMIT_TRACE_BYTES_MAX},
+        {"reason", note->reason, LIMIT_REASON_BYTES_MAX},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].text.len > texts[i].bytes_max || !text_utf8(texts[i].text)) {
+            return err_set(
+                err, E_INVALID, "%s of the note is too long or not valid UTF-8", texts[i].name);
+        }
+    }
+    if (note->tenant.len == 0 && note->kind != NOTE_CONFIG_CHANGED) {
+        return err_set(err, E_INVALID, "the note has no tenant");
+    }
+    if (note->kind != NOTE_DUPLICATES) {
+        return OK;
+    }
+    struct record_key key = note->key;
+    enum status status = record_key_seal(&key, err);
+    if (status == OK && !slice_equal(key.tenant, note->tenant)) {
+        status = err_set(err, E_INVALID, "the note is about another tenant's key"); /* P9 */
+    }
+    if (status == OK && (note->count == 0 || !digest_equal(&key.hash, &note->key.hash))) {
+        status = err_set(err, E_INVALID, "the note has no count, or its key is not sealed");
+    }
+    return status;
+}
+
+static const char *note_type(enum note_kind kind)
+{
+    switch (kind) {
+    case NOTE_ACCESS_READ: return "access.read";
+    case NOTE_CONFIG_CHANGED: return "config.changed";
+    case NOTE_DUPLICATES: break;
+    }
+    return "observation.emitted";
+}
+
+enum status note_compose(struct chain *chain, const struct note *note, const struct record *found,
+    int64_t now_ms, struct buf *out, struct entry *ret_entry)
+{
+    bool duplicates = note->kind == NOTE_DUPLICATES;
+    ASSERT(found == NULL || slice_equal(found->key.tenant, note->tenant)); /* P9 */
+    const char *state = !duplicates     ? "noted"
+                        : found == NULL ? "absent"
+                                        : record_status_name(found->status);
+    size_t from = out->len;
+    char id_text[OP_ID_TEXT_BYTES];
+    *ret_entry = (struct entry){
+        .operation_id = found != NULL ? found->operation_id : note->operation_id,
+        .time_ms = now_ms,
+    };
+    struct slice operation_id =
+        slice_of(op_id_put(id_text, &ret_entry->operation_id), OP_ID_TEXT_BYTES - 1);
+    buf_char(out, '{');
+    if (note->actor.len > 0) {
+        put_text(out, "\"actor\":", note->actor);
+        buf_char(out, ',');
+    }
+    put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
+    if (note->count > 0) {
+        put_u64(out, ",\"count\":", note->count);
+    }
+    if (duplicates) {
+        put_str(out, ",\"dedupe\":{\"decision\":", "duplicate_replayed");
+        buf_str(out, ",\"executed\":false");
+        put_word(out, ",\"original_operation_id\":", operation_id);
+        buf_char(out, '}');
+    }
+    put_entry_id(chain, out);
+    put_text_if(out, ",\"idempotency_key\":", duplicates ? note->key.key : SLICE_EMPTY);
+    put_str(out, ",\"lifecycle_state\":", state);
+    put_word(out, ",\"occurred_at\":", chain_time(chain, now_ms));
+    put_word(out, ",\"operation_id\":", operation_id);
+    put_outcome(out, note->reason, state);
+    put_text_if(out, ",\"principal\":", duplicates ? note->key.principal : SLICE_EMPTY);
+    if (duplicates) {
+        put_text(out, ",\"scope\":", note->key.scope);
+    }
+    put_u64(out, ",\"seq\":", chain->seq + 1);
+    put_text(out, ",\"tenant_id\":", note->tenant);
+    if (note->trace.len > 0) {
+        buf_str(out, ",\"trace\":");
+        buf_slice(out, note->trace); /* canonical JSON already */
+    }
+    put_str(out, ",\"type\":", note_type(note->kind));
     buf_char(out, '}');
     return append(chain, out, from, ret_entry);
 }

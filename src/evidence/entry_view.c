@@ -311,6 +311,19 @@ static void read_archived(struct members *top, struct entry_view *view)
     }
 }
 
+/* What says nothing of a decision is one of the notes that are known to have none. */
+static void check_note(struct members *top, const struct entry_view *view)
+{
+    bool duplicates = slice_is(view->type, "observation.emitted");
+    if (!view->decides && duplicates && (view->count == 0 || !view->keyed || !view->dedupe)) {
+        fail(top, "count"); /* coalesced duplicates say how many, and of which key */
+    }
+    if (!view->decides && !duplicates && !view->archives && !slice_is(view->type, "access.read") &&
+        !slice_is(view->type, "config.changed")) {
+        fail(top, "decided");
+    }
+}
+
 static enum status read_members(
     const struct json_value *object, struct arena *arena, struct entry_view *view, struct err *err)
 {
@@ -320,6 +333,7 @@ static enum status read_members(
     view->type = text_of(&top, "type");
     view->lifecycle_state = text_of(&top, "lifecycle_state");
     view->effect_id = text_if(&top, "effect_id");
+    view->count = u64_of(&top, "count", true);
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
     }
@@ -339,6 +353,7 @@ static enum status read_members(
         read_dedupe(&top, view);
         read_conflict(&top, view);
         read_archived(&top, view);
+        check_note(&top, view);
         check_echoes(&top, view);
     }
     if (top.wrong != NULL) {

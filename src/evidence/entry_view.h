@@ -24,6 +24,7 @@ struct entry_view {
     bool archives;                /* type evidence.archived: everything up to … */
     uint64_t archived_seq;        /* … this entry left the journal, … */
     struct digest archived_hash;  /* … whose hash is this */
+    uint64_t count;               /* of a note: duplicates refused, entries read; 0: it says none */
     bool decides;                 /* it is about a decision: what follows is filled in */
     struct request request;       /* as decide was told; outcome.meta is the digest of meta */
     struct decide_moment moment;  /* as decide was told; fence_next 0 unless a begin */
