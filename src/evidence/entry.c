@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/jcs.h"
+#include "core/source.h"
 #include "evidence/note.h"
 
 void chain_init(
@@ -42,7 +43,8 @@ const char *entry_type(const struct request *request, const struct decision *dec
 {
     switch (decision->kind) {
     case DECISION_FIRST_SEEN: return "execution.started";
-    case DECISION_CONFLICT_REJECTED: return "execution.rejected";
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_STALE_VERSION: return "execution.rejected";
     case DECISION_SEALED:
         return decision->repeated ? "observation.emitted" : settled_type(request->status);
     case DECISION_RELEASED:
@@ -144,6 +146,17 @@ static void put_outcome_facts(struct buf *out, const struct outcome *outcome)
     buf_str(out, outcome->body.retained ? ",\"retained\":true}" : ",\"retained\":false}");
 }
 
+static void put_source(struct buf *out, const struct source *source)
+{
+    if (source->type.len + source->id.len + source->version.len == 0) {
+        return;
+    }
+    put_text(out, ",\"source\":{\"id\":", source->id);
+    put_text(out, ",\"type\":", source->type);
+    put_text_if(out, ",\"version\":", source->version);
+    buf_char(out, '}');
+}
+
 /* What decide was told and which rule it applied: enough to decide again. */
 static void put_decided(struct buf *out, const struct entry_facts *facts)
 {
@@ -179,6 +192,10 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
         buf_str(out, ",\"retry_rejected\":true");
     }
     put_str(out, ",\"rule\":", facts->decision->rule);
+    put_text_if(out, ",\"sealed_version\":", facts->moment.version_sealed);
+    if (begin && source_ordered(&request->source)) {
+        put_source(out, &request->source);
+    }
     if (settles) {
         put_str(out, ",\"status\":", record_status_name(request->status));
     }
@@ -188,16 +205,36 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     buf_char(out, '}');
 }
 
-/* IDS-14 knows three decisions; the two others are duplicates that ran nothing, with the detail
- * beside it (DESIGN section 4). */
+const char *entry_dedupe(enum decision_kind kind)
+{
+    switch (kind) {
+    case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN: return "duplicate_replayed";
+    case DECISION_STALE_VERSION: return "conflict_rejected";
+    case DECISION_FIRST_SEEN:
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_NOTHING: break;
+    }
+    return decision_name(kind);
+}
+
 static void put_dedupe(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
 {
     const char *decision = decision_name(facts->decision->kind);
-    bool detail = facts->decision->kind == DECISION_IN_PROGRESS ||
-                  facts->decision->kind == DECISION_HELD_UNKNOWN;
+    const char *told = entry_dedupe(facts->decision->kind);
     bool executed = facts->decision->kind == DECISION_FIRST_SEEN;
-    put_str(out, ",\"dedupe\":{\"decision\":", detail ? "duplicate_replayed" : decision);
-    if (detail) {
+    put_str(out, ",\"dedupe\":{\"decision\":", told);
+    if (strcmp(told, decision) != 0) {
         put_str(out, ",\"detail\":", decision);
     }
     buf_str(out, executed ? ",\"executed\":true" : ",\"executed\":false");
@@ -221,7 +258,8 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_NOT_FOUND:
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
-    case DECISION_STILL_RUNNING: return slice_str(decision_name(facts->decision->kind));
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION: return slice_str(decision_name(facts->decision->kind));
     case DECISION_FIRST_SEEN:
     case DECISION_DUPLICATE_REPLAYED:
     case DECISION_IN_PROGRESS:
@@ -232,17 +270,6 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_NOTHING: break;
     }
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
-}
-
-static void put_source(struct buf *out, const struct source *source)
-{
-    if (source->type.len + source->id.len + source->version.len == 0) {
-        return;
-    }
-    put_text(out, ",\"source\":{\"id\":", source->id);
-    put_text(out, ",\"type\":", source->type);
-    put_text_if(out, ",\"version\":", source->version);
-    buf_char(out, '}');
 }
 
 static void put_outcome(struct buf *out, struct slice reason, const char *state)

@@ -21,6 +21,7 @@ struct entry_view {
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
     struct slice lifecycle_state; /* of the record from now on, or "absent" */
     struct slice effect_id;       /* of the record */
+    struct source source;         /* of the record, or of the request when there is none */
     bool archives;                /* type evidence.archived: everything up to … */
     uint64_t archived_seq;        /* … this entry left the journal, … */
     struct digest archived_hash;  /* … whose hash is this */

@@ -3,7 +3,8 @@
 
 bool scan_match(const struct scan *scan, const struct record *record)
 {
-    return memcmp(record->key.hash.bytes, scan->after.bytes, DIGEST_BYTES) > 0 &&
+    return record->kind == RECORD_OPERATION &&
+           memcmp(record->key.hash.bytes, scan->after.bytes, DIGEST_BYTES) > 0 &&
            (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
            (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
            (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&

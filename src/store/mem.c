@@ -152,7 +152,7 @@ static enum status mem_find(struct store *store, const struct op_id *id, struct 
     *ret_record = NULL;
     for (size_t i = 0; i < items_count(self); i++) {
         const struct item *item = items_of(self)[i];
-        if (op_id_equal(&item->record.operation_id, id)) {
+        if (item->record.kind == RECORD_OPERATION && op_id_equal(&item->record.operation_id, id)) {
             return record_give(item, arena, ret_record, err);
         }
     }
@@ -188,7 +188,8 @@ static void counts_add(struct store_head *head, const struct item *item, int one
 {
     if (item != NULL) {
         uint64_t step = (uint64_t)(int64_t)one;
-        head->records += step;
+        head->records += item->record.kind == RECORD_OPERATION ? step : 0;
+        head->sources += item->record.kind == RECORD_SOURCE ? step : 0;
         head->in_progress += item->record.status == RECORD_IN_PROGRESS ? step : 0;
         head->unknown += item->record.status == RECORD_UNKNOWN ? step : 0;
     }

@@ -50,7 +50,8 @@ struct entry {
     struct slice bytes;        /* canonical JSON, or the note's text; empty: no entry */
 };
 
-/* One record's change and the entry that describes it. */
+/* One record's change and the entry that describes it. What is remembered of a source changes
+ * without an entry of its own, just before the change of the operation that was sealed. */
 struct change {
     enum decision_change kind;   /* put, touch (duplicates + 1), or none: an entry alone */
     const struct record *record; /* put: the record from now on; touch: the record; none: NULL */
@@ -79,9 +80,10 @@ struct store_head {
     struct digest hash;         /* its chained hash; zero for none */
     uint64_t fence;             /* the highest ever given out */
     struct store_moment moment; /* of the last commit */
-    uint64_t records;           /* live now, expired ones included until swept */
+    uint64_t records;           /* operations live now, expired ones included until swept */
     uint64_t in_progress;       /* of these */
     uint64_t unknown;           /* of these */
+    uint64_t sources;           /* records of sources (core/source.h), not among these */
 };
 
 /* Made once, when the store is created. Secret but for the chain id. */
@@ -125,7 +127,7 @@ struct store_ops {
     /* ret_records[i] is NULL when there is none. Records past their window may still come back. */
     enum status (*load)(struct store *store, const struct digest *hashes, size_t count,
         struct arena *arena, const struct record **ret_records, struct err *err);
-    /* *ret_record is NULL when there is none. */
+    /* *ret_record is NULL when there is none. Operations only. */
     enum status (*find)(struct store *store, const struct op_id *id, struct arena *arena,
         const struct record **ret_record, struct err *err);
     /* The bytes of a retained body, checked against the digest. */
@@ -137,7 +139,7 @@ struct store_ops {
     enum status (*fences)(
         struct store *store, uint64_t count, uint64_t *ret_first, struct err *err);
 
-    /* Ordered by key hash; fewer than limit means that was all. */
+    /* Operations only. Ordered by key hash; fewer than limit means that was all. */
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
     /* Operations in progress whose lease is over, in no order. May miss some that fell due in the

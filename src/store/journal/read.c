@@ -223,7 +223,7 @@ enum status journal_find(struct store *store, const struct op_id *id, struct are
         if (status != OK) {
             return status;
         }
-        if (op_id_equal(&record->operation_id, id)) {
+        if (record->kind == RECORD_OPERATION && op_id_equal(&record->operation_id, id)) {
             *ret_record = record;
             return OK;
         }
@@ -328,7 +328,7 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
             slot = part < INDEX_PARTS ? index_next(&journal->index, part, NULL) : NULL;
             continue;
         }
-        if (scan->status == 0 || slot->status == scan->status) {
+        if (slot->kind == RECORD_OPERATION && (scan->status == 0 || slot->status == scan->status)) {
             const struct record *record;
             status = scan_one(journal, scan, slot, &scratch, arena, &record, err);
             if (status == OK && record != NULL) {
