@@ -10,7 +10,8 @@ bool scan_match(const struct scan *scan, const struct record *record)
            (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
            (scan->status == 0 || scan->status == record->status) &&
            (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
-           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
+           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms) &&
+           (scan->now_ms == 0 || !record_window_over(record, scan->now_ms));
 }
 
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)

@@ -106,6 +106,7 @@ struct scan {
     enum record_status status; /* 0: any */
     int64_t updated_from_ms;   /* 0: any */
     int64_t updated_until_ms;  /* 0: any; exclusive */
+    int64_t now_ms;            /* leave out those past their window by then; 0: as they are */
     struct digest after;       /* key hash of the last one returned; zero to start */
     size_t limit;              /* at most this many */
     struct scan_pace *pace;    /* NULL: go on until the limit or the end */
