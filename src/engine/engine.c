@@ -13,8 +13,9 @@
 #include "engine/parked.h"
 
 enum {
-    BATCHES = 4,       /* one collecting, one deciding, one flushing, one being answered */
-    IDLE_TICK_MS = 250 /* how often an idle engine looks at its timers */
+    BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
+    IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
+    FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
 /* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
@@ -36,6 +37,8 @@ struct engine {
     struct parked parked;
     struct janitor janitor;
     struct queue ready; /* woken or timed-out calls, to go before new ones */
+    struct queue again; /* reads that go on, one a batch, behind those that waited before them */
+    uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
     bool ending;        /* stopping, as the engine thread has seen it: nobody waits any more */
 
@@ -92,6 +95,15 @@ static void batch_fill(struct engine *engine, struct batch *batch)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Nobody in it is to be answered yet. */
+static void batch_recycle(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    batch->next = engine->free;
+    engine->free = batch;
+    pthread_mutex_unlock(&engine->lock);
+}
+
 static void batch_answer(struct engine *engine, struct batch *batch, const struct err *failure)
 {
     if (failure->status != OK) {
@@ -109,6 +121,16 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
+}
+
+/* Each bucket is twice as wide as the one before; the last takes the rest. */
+static void histogram_add(uint64_t buckets[ENGINE_BUCKETS], uint64_t value, uint64_t first)
+{
+    size_t at = 0;
+    while (at + 1 < ENGINE_BUCKETS && value > first << at) {
+        at++;
+    }
+    buckets[at]++;
 }
 
 /* Make one round of batches durable, then tell their callers (E1). */
@@ -130,6 +152,7 @@ static void flush_round(struct engine *engine, struct batch *batch)
     pthread_mutex_lock(&engine->lock);
     engine->stats.flushes++;
     engine->stats.flush_nanos += took;
+    histogram_add(engine->stats.flush_micros, took / 1000, FLUSH_MICROS_FIRST);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -189,6 +212,32 @@ static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes
     }
 }
 
+/* One read that goes on, when all that waited before it are collected: one a batch, so that many of
+ * them cost everybody else no more than one does. */
+static void collect_again(struct engine *engine, struct batch *batch)
+{
+    const struct engine_call *first = engine->again.first;
+    if (first != NULL && engine->collected >= first->again_after &&
+        batch->count < LIMIT_BATCH_REQUESTS_MAX) {
+        batch->calls[batch->count++] = queue_pop(&engine->again);
+    }
+}
+
+/* What is waiting, in the order of its turn. With the lock. */
+static void collect_all(struct engine *engine, struct batch *batch)
+{
+    size_t bytes = 0;
+    size_t reads = engine->again.count;
+    collect_from(&engine->ready, batch, &bytes);
+    collect_again(engine, batch);
+    size_t waiting = engine->queue.count;
+    collect_from(&engine->queue, batch, &bytes);
+    engine->collected += waiting - engine->queue.count;
+    if (engine->again.count == reads) {
+        collect_again(engine, batch);
+    }
+}
+
 static void wait_for_work(struct engine *engine)
 {
     struct timespec until;
@@ -211,9 +260,9 @@ static void wait_for_work(struct engine *engine)
  */
 static struct batch *collect(struct engine *engine)
 {
-    size_t bytes = 0;
     pthread_mutex_lock(&engine->lock);
-    bool work = engine->queue.first != NULL || engine->ready.first != NULL;
+    bool work =
+        engine->queue.first != NULL || engine->ready.first != NULL || engine->again.first != NULL;
     if (!work && !engine->stopping) {
         wait_for_work(engine);
     }
@@ -225,8 +274,7 @@ static struct batch *collect(struct engine *engine)
     struct batch *batch = engine->free;
     engine->free = batch->next;
     batch->count = 0;
-    collect_from(&engine->ready, batch, &bytes);
-    collect_from(&engine->queue, batch, &bytes);
+    collect_all(engine, batch);
     engine->ending = engine->stopping;
     bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
@@ -239,7 +287,22 @@ static struct batch *collect(struct engine *engine)
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* Take parked calls out of a decided batch, and wake those that wait for what it settled. */
+/* Put a read that is not done behind those that wait by now. false: nobody reads on at the end. */
+static bool read_on(struct engine *engine, struct engine_call *call)
+{
+    if (engine->ending) {
+        (void)err_set(&call->err, E_UNAVAILABLE, "the engine is shutting down");
+        return false;
+    }
+    pthread_mutex_lock(&engine->lock);
+    call->again_after = engine->collected + engine->queue.count;
+    pthread_mutex_unlock(&engine->lock);
+    queue_push(&engine->again, call);
+    return true;
+}
+
+/* Take parked calls and reads that go on out of a decided batch, and wake those that wait for what
+ * it settled. */
 static void park_and_wake(struct engine *engine, struct batch *batch)
 {
     size_t kept = 0;
@@ -255,6 +318,10 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
             }
             continue;
         }
+        if (call->read != NULL && call->read_again && call->err.status == OK &&
+            read_on(engine, call)) {
+            continue;
+        }
         batch->calls[kept++] = call;
         const struct record *next = &call->decision.next;
         if (call->read == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
@@ -268,6 +335,10 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
 static void run_batch(struct engine *engine, struct batch *batch, const struct store_moment *now)
 {
     struct err err = {0};
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->calls[i]->now_ms = now->time_ms;
+        batch->calls[i]->read_again = false;
+    }
     enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);
     if (status == OK) {
         park_and_wake(engine, batch);
@@ -299,6 +370,10 @@ static void turn(struct engine *engine, struct batch *batch)
     }
     pthread_mutex_lock(&engine->lock);
     engine->stats.batches += batch->count > 0;
+    if (batch->count > 0) {
+        histogram_add(engine->stats.batch_sizes, batch->count, 1);
+    }
+    engine->stats.unknown_since_ms = engine->janitor.unknown_since_ms;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->moment.held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
@@ -312,7 +387,11 @@ static void *engine_main(void *context)
     struct batch *batch;
     while ((batch = collect(engine)) != NULL) {
         turn(engine, batch);
-        batch_fill(engine, batch);
+        if (batch->count == 0 && engine->again.first != NULL) {
+            batch_recycle(engine, batch); /* the batch that answers the read will flush */
+        } else {
+            batch_fill(engine, batch);
+        }
     }
     pthread_mutex_lock(&engine->lock);
     engine->drained = true;

@@ -47,11 +47,13 @@ struct engine_call {
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict */
+    int64_t now_ms;           /* engine time when it was decided or read last */
 
     /* The engine's own. */
     struct engine_call *next;
     uint32_t group_left;   /* calls behind this one that must be in the same commit */
     bool read_again;       /* set by read: look again behind those that wait by now */
+    uint64_t again_after;  /* … which are collected when so many are */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
     void *waiter;          /* engine_do's */
