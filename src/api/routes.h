@@ -87,8 +87,8 @@ const struct api_route *api_route_find(enum http_method method, struct slice pat
 /* A parameter of the query, decoded; false: it was not given. */
 bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_value) MUST_CHECK;
 /* The same out of any query. False too when it is badly written or memory is short. */
-bool api_query(struct slice query, const char *name, struct arena *arena,
-    struct slice *ret_value) MUST_CHECK;
+bool api_query(
+    struct slice query, const char *name, struct arena *arena, struct slice *ret_value) MUST_CHECK;
 /* Take the query apart into ask->params. E_INVALID names what the route does not know, what came
  * twice or is badly written; E_NOMEM. */
 enum status api_query_read(struct api_ask *ask, struct err *err) MUST_CHECK;
