@@ -178,7 +178,9 @@ static struct found read_all(int fd, atomic_bool *saw_last)
             assert_true(json_int(json_find(value, SLICE_LIT("n")), &number));
             found.lines++;
             found.numbers += number < 0 ? 0 : (uint64_t)number;
-            atomic_fetch_or(saw_last, number < 0);
+            if (number < 0) {
+                atomic_store(saw_last, true);
+            }
         }
         arena_clear(&arena);
     }
