@@ -710,6 +710,59 @@ static void paced_entries_survive_squeezing_and_removal(void **state)
     assert_int_equal(kit_close(store), OK);
 }
 
+/*
+ * A segment whose last records were replaced by a commit keeps them until that commit is on the
+ * disk: a crash before takes the replacement with it, and the key would be free again (P1).
+ */
+static void a_segment_is_not_squeezed_before_what_replaced_it_is_stable(void **state)
+{
+    enum { HELD = 6 }; /* more live ones than are worth moving */
+    struct place *place = *state;
+    char url[512];
+    char copy[400];
+    (void)snprintf(copy, sizeof copy, "%s/crashed", place->dir.path);
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 100, &place->arena);
+    for (unsigned i = HELD; i < 100; i++) {
+        struct record sealed = kit_sealed(kit_load(store, i, &place->arena), KIT_NOW + 3600000);
+        kit_put_flush(store, &sealed, 1);
+    }
+    for (int i = 0; i < 20; i++) { /* the index is saved */
+        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    for (unsigned i = 0; i < HELD; i++) {
+        struct record sealed = kit_sealed(kit_load(store, i, &place->arena), KIT_NOW + 3600000);
+        assert_int_equal(kit_put(store, &sealed, 1), OK);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+    }
+    kit_dir_copy(place->data, copy); /* killed here: the last commits were not all written */
+    (void)snprintf(url, sizeof url, "journal:%s?segment=64KiB&background=off", copy);
+    struct store *after = open_url(url, NULL);
+    unsigned replacements_lost = 0;
+    for (unsigned i = 0; i < HELD; i++) {
+        const struct record *found = kit_load(after, i, &place->arena);
+        assert_non_null(found);
+        replacements_lost += found->status == RECORD_IN_PROGRESS;
+    }
+    assert_true(replacements_lost > 0);
+    assert_int_equal(kit_close(after), OK);
+    /* It is squeezed as soon as they are. */
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+    }
+    struct journal_info info;
+    count_squeezed(store, &info);
+    assert_true(info.segments_squeezed > 0);
+    assert_int_equal(kit_close(store), OK);
+}
+
 /* Forgotten only once the disk carries a time past the window: a restart begins no earlier (P8). */
 static void nothing_expires_before_its_time_is_stable(void **state)
 {
@@ -1004,6 +1057,7 @@ int main(void)
         ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
+        ON(a_segment_is_not_squeezed_before_what_replaced_it_is_stable),
         ON(paced_entries_survive_squeezing_and_removal),
         ON(nothing_expires_before_its_time_is_stable),
         ON(a_failed_flush_stops_everything),

@@ -3,9 +3,11 @@
  * few live ones are written again at the end of the journal first. Then, past the retention,
  * removed.
  *
- *   idle --candidate--> moving --none live, moves stable--> rewriting --renamed--> idle
+ *   idle --candidate--> moving --none live--> settling --all stable--> rewriting --renamed--> idle
  *
  *   Crash while moving: the record is in both places; the later one counts.
+ *   Crash while settling: what replaced a record, moved or changed, may not have reached the disk.
+ *   The one in this segment is still there and counts again (P1).
  *   Crash while rewriting: `squeeze.tmp` is left and removed later; the segment is as it was.
  *   Crash after the rename: the segment is squeezed. Whoever opens the store sees it in its header.
  *
@@ -28,13 +30,19 @@ enum {
     SQUEEZE_WRITE_BYTES = 1 << 20,     /* gathered before they are written */
 };
 
-enum squeeze_state { SQUEEZE_MOVING, SQUEEZE_REWRITING, SQUEEZE_DONE, SQUEEZE_FAILED };
+enum squeeze_state {
+    SQUEEZE_MOVING,
+    SQUEEZE_SETTLING,
+    SQUEEZE_REWRITING,
+    SQUEEZE_DONE,
+    SQUEEZE_FAILED,
+};
 
 struct squeeze {
     enum squeeze_state state; /* under the mutex; the writer's while rewriting */
     uint64_t number;          /* of the segment */
     unsigned part;            /* where to look for live ones next */
-    uint64_t moved_until;     /* the moves are before this place */
+    uint64_t settled_at;      /* all that replaced its records is before this place */
     uint64_t end;             /* of the rewritten file */
 };
 
@@ -92,13 +100,6 @@ static enum status squeeze_move(
             squeeze->part = (squeeze->part + 1) % INDEX_PARTS;
         }
     }
-    if (moves > 0) {
-        (void)pthread_mutex_lock(&journal->mutex);
-        squeeze->moved_until = journal->active->len > 0
-                                   ? journal->active->mark.place + journal->active->len
-                                   : journal->next.place;
-        (void)pthread_mutex_unlock(&journal->mutex);
-    }
     return status;
 }
 
@@ -107,6 +108,18 @@ static void squeeze_set(struct journal *journal, enum squeeze_state state)
     (void)pthread_mutex_lock(&journal->mutex);
     journal->squeeze->state = state;
     (void)pthread_cond_signal(&journal->work);
+    (void)pthread_mutex_unlock(&journal->mutex);
+}
+
+/* Nothing in the segment is live any more: not only moves made it so, any commit may have. All of
+ * them are before the end of what was committed until now. */
+static void squeeze_settle(struct journal *journal, struct squeeze *squeeze)
+{
+    (void)pthread_mutex_lock(&journal->mutex);
+    squeeze->settled_at = journal->active->len > 0
+                              ? journal->active->mark.place + journal->active->len
+                              : journal->next.place;
+    squeeze->state = SQUEEZE_SETTLING;
     (void)pthread_mutex_unlock(&journal->mutex);
 }
 
@@ -152,7 +165,10 @@ enum status squeeze_step(struct journal *journal, struct err *err)
         if (segment->live > 0) {
             return squeeze_move(journal, squeeze, segment, err);
         }
-        if (atomic_load(&journal->stable) >= squeeze->moved_until) {
+        squeeze_settle(journal, squeeze);
+        return OK;
+    case SQUEEZE_SETTLING:
+        if (atomic_load(&journal->stable) >= squeeze->settled_at) {
             squeeze_set(journal, SQUEEZE_REWRITING);
         }
         return OK;
