@@ -335,8 +335,8 @@ static enum status tell_source(struct cycle *cycle, const struct request *reques
 
 /*
  * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
- * is nothing new. The moment gets the version that is the last sealed one from now on: it is told in
- * the seal's entry.
+ * is nothing new. The moment gets the version that is the last sealed one from now on: it is told
+ * in the seal's entry.
  */
 static enum status remember_source(struct cycle *cycle, const struct decision *decision,
     struct decide_moment *moment, struct change *ret_change, struct err *err)
