@@ -90,8 +90,8 @@ enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
  * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's.
- * A begin of a tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h), and one of a new key past
- * keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
+ * A begin of a tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h), and one of a new
+ * key past keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
 /* The same for several that are accepted or refused together, decided in this order and go into one
