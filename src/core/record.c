@@ -216,8 +216,9 @@ static bool source_holds(const struct record *record)
     return record->status == RECORD_EXECUTED && record->source.version.len > 0 &&
            slice_equal(record->source.type, record->key.principal) &&
            slice_equal(record->source.id, record->key.key) && record->source.type.len > 0 &&
-           outcome->code == 0 && outcome->meta.len == 0 && outcome->body.bytes == 0 &&
-           !outcome->body.retained && record->request.bytes == 0 && !record->request.retained;
+           record->effect_id.len == 0 && outcome->code == 0 && outcome->meta.len == 0 &&
+           outcome->body.bytes == 0 && !outcome->body.retained && record->request.bytes == 0 &&
+           !record->request.retained;
 }
 
 /* The first invariant that does not hold, or NULL. Shared by record_check and record_decode, so

@@ -77,6 +77,7 @@ static struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash
 static void next_turn(struct cycle *cycle)
 {
     arena_clear(&cycle->arena);
+    cycle->keys_made = 0;
     cycle->turn++;
     if (cycle->turn == 0) { /* after four thousand million batches old marks could read as new */
         memset(cycle->seen, 0, SEEN_SLOTS * sizeof *cycle->seen);
@@ -300,6 +301,22 @@ static void make_change(const struct engine_call *call, const struct record *fou
         put && record_status_sealed(next->status) ? call->outcome_body : SLICE_EMPTY;
 }
 
+/* P12: past the limit a new key is refused; what is there stays. True: refused. */
+static bool past_keys_max(struct cycle *cycle, struct engine_call *call, const struct record *found)
+{
+    if (cycle->keys_max == 0 || found != NULL || call->decision.kind != DECISION_FIRST_SEEN) {
+        return false;
+    }
+    struct store_head head;
+    cycle->store->ops->head(cycle->store, &head);
+    if (head.records + cycle->keys_made < cycle->keys_max) {
+        return false;
+    }
+    (void)err_set(&call->err, E_LIMIT, "no room for another key: keys_max (%llu) are live",
+        (unsigned long long)cycle->keys_max);
+    return true;
+}
+
 /* The last sealed version of what a begin came from, for decide. */
 static enum status tell_source(struct cycle *cycle, const struct request *request,
     struct decide_moment *moment, struct err *err)
@@ -318,14 +335,14 @@ static enum status tell_source(struct cycle *cycle, const struct request *reques
 
 /*
  * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
- * is nothing new. The moment gets the version that is the last sealed one from now on: it is told in
- * the seal's entry.
+ * is nothing new. The moment gets the version that is the last sealed one from now on: it is told
+ * in the seal's entry.
  */
-static enum status remember_source(struct cycle *cycle, const struct decision *decision,
-    struct decide_moment *moment, struct change *ret_change, struct err *err)
+static enum status remember_source(struct cycle *cycle, enum decision_change change,
+    const struct record *sealed, struct decide_moment *moment, struct change *ret_change,
+    struct err *err)
 {
-    const struct record *sealed = &decision->next;
-    if (decision->change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
+    if (change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
         !source_ordered(&sealed->source)) {
         return OK;
     }
@@ -358,13 +375,12 @@ static enum status prepare_answer(struct cycle *cycle, struct engine_call *call,
     }
     /* The batch keeps the record as decided; the answer gets one that outlives the batch. */
     *next = call->decision.next;
-    struct decision kept = {.change = call->decision.change, .next = *next};
     enum status status = record_copy(next, call->arena, &call->decision.next);
     if (status == OK) {
         status = fetch_bodies(cycle, call, err);
     }
     if (status == OK) {
-        status = remember_source(cycle, &kept, &moment, &ret_changes[0], err);
+        status = remember_source(cycle, call->decision.change, next, &moment, &ret_changes[0], err);
     }
     if (status == OK) {
         status = compose(cycle, call, found, moment, &ret_changes[1].entry);
@@ -400,7 +416,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         call->parked = true;
         return OK;
     }
-    if (call->decision.kind == DECISION_NOTHING) {
+    if (call->decision.kind == DECISION_NOTHING || past_keys_max(cycle, call, found)) {
         return OK;
     }
     struct record *next = NULL;
@@ -412,6 +428,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         return status;
     }
     make_change(call, found, next, &ret_changes[1]);
+    cycle->keys_made += call->decision.kind == DECISION_FIRST_SEEN && found == NULL;
     if (call->decision.change != CHANGE_NONE) {
         remember(cycle, call, next, &ret_changes[1]);
     }
@@ -494,15 +511,17 @@ static size_t count_begins(struct engine_call *const *calls, size_t count)
     return found;
 }
 
-/* The changes of one call, in the order in which they are stored. */
-static size_t take_changes(const struct change made[2], struct change *ret_changes)
+/* How many of the two changes of one call are to be stored, moved to the front. */
+static size_t keep_changes(struct change changes[2])
 {
-    bool source = made[0].kind != CHANGE_NONE;
-    if (source) {
-        *ret_changes++ = made[0];
+    if (changes[1].entry.bytes.len == 0) {
+        return 0;
     }
-    *ret_changes = made[1];
-    return source ? 2 : 1;
+    if (changes[0].kind == CHANGE_NONE) {
+        changes[0] = changes[1];
+        return 1;
+    }
+    return 2;
 }
 
 /* Decide all calls in order; *ret_count changes are to be committed. */
@@ -525,12 +544,11 @@ static enum status decide_all(struct cycle *cycle, struct engine_call *const *ca
             continue;
         }
         struct decide_moment moment = {.now_ms = now_ms, .fence_next = fence_next};
-        struct change made[2] = {{.kind = CHANGE_NONE}, {.kind = CHANGE_NONE}};
+        struct change *made = changes + used; /* there is room for two of each call */
+        made[0] = made[1] = (struct change){.kind = CHANGE_NONE};
         status = call->note != NULL ? tell_note(cycle, call, now_ms, &made[1].entry, err)
                                     : decide_call(cycle, call, moment, made, err);
-        if (made[1].entry.bytes.len > 0) {
-            used += take_changes(made, changes + used);
-        }
+        used += keep_changes(made);
         fence_next += begins(call);
     }
     *ret_count = used;

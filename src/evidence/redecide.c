@@ -476,30 +476,6 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
     return OK;
 }
 
-/*
- * What the record is now does not follow from the entries: take the stored one where there is one
- * and decide() could live with it, otherwise remember that we do not know.
- */
-static enum status fold_unsure(struct redecide *redecide, const struct entry_view *view,
-    const struct redecide_stored *stored, struct err *err)
-{
-    const struct record *record = stored->record;
-    if (record != NULL && record->window_ms <= LIMIT_WINDOW_MS_MAX &&
-        record->attempt < UINT32_MAX && record->fence <= view->fence) {
-        struct record next = *record;
-        struct digest meta, effect_id;
-        next.outcome.meta = text_digest(record->outcome.meta, &meta);
-        next.effect_id = text_digest(record->effect_id, &effect_id);
-        return fold(redecide, &next, view->seq, record->key.tenant, err);
-    }
-    struct redecide_record *known =
-        view->keyed ? records_find(redecide, &view->request.key.hash, NULL) : NULL;
-    if (known != NULL) {
-        known->seq = 0;
-    }
-    return OK;
-}
-
 /* ---- sources ------------------------------------------------------------------------------ */
 
 /* What the entries so far say about a source. *ret_sure is false when some that matter are gone. */
@@ -594,6 +570,30 @@ static enum status compare_source(
     return OK;
 }
 
+/*
+ * A seal whose operation, or what was sealed before it, is not known: take what was stored of the
+ * source where that is still there, otherwise remember that we do not know how long it lasts.
+ */
+static enum status source_unsure(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err)
+{
+    struct record_key key;
+    struct err ignored;
+    if (view->request.kind == REQUEST_BEGIN || view->moment.version_sealed.len == 0 ||
+        !view->keyed || !source_ordered(&view->source) ||
+        source_key_seal(&view->request.key, &view->source, &key, &ignored) != OK) {
+        return OK;
+    }
+    if (stored->source != NULL && digest_equal(&stored->source->key.hash, &key.hash)) {
+        return source_put(redecide, stored->source, view->seq, key.tenant, err);
+    }
+    struct redecide_record *known = records_find(redecide, &key.hash, NULL);
+    if (known != NULL) {
+        known->seq = 0;
+    }
+    return OK;
+}
+
 /* What a seal makes of its source. Only told by entries of stores that remember them: they say the
  * version that is the last sealed one from then on. */
 static enum status fold_source(struct redecide *redecide, const struct entry_view *view,
@@ -611,26 +611,48 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
     next.source = view->source;
     enum status status =
         source_known(redecide, &view->request.key, &view->source, &known, &there, &sure, err);
-    if (status != OK) {
-        return status;
+    if (status != OK || !sure) {
+        return status != OK ? status : source_unsure(redecide, view, stored, err);
     }
     struct record_key key = known.key;
     struct record made = known;
     bool changes = source_remember(there ? &known : NULL, &next, &key, &made);
-    if (sure) {
-        struct slice version = source_version(&made, view->moment.now_ms);
-        if (!slice_equal(version, view->moment.version_sealed)) {
-            return source_differs(view->moment.version_sealed, version, err);
-        }
-        status = compare_source(stored, changes, &made, err);
-    } else {
-        /* When it is not this seal that is remembered, the one that is is gone. */
-        changes = slice_equal(view->moment.version_sealed, next.source.version) &&
-                  source_remember(NULL, &next, &key, &made);
+    struct slice version = source_version(&made, view->moment.now_ms);
+    if (!slice_equal(version, view->moment.version_sealed)) {
+        return source_differs(view->moment.version_sealed, version, err);
     }
+    status = compare_source(stored, changes, &made, err);
     return status == OK && changes
                ? source_put(redecide, &made, view->seq, view->request.key.tenant, err)
                : status;
+}
+
+/*
+ * What the record is now does not follow from the entries: take the stored one where there is one
+ * and decide() could live with it, otherwise remember that we do not know.
+ */
+static enum status fold_unsure(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err)
+{
+    const struct record *record = stored->record;
+    enum status status = source_unsure(redecide, view, stored, err);
+    if (status != OK) {
+        return status;
+    }
+    if (record != NULL && record->window_ms <= LIMIT_WINDOW_MS_MAX &&
+        record->attempt < UINT32_MAX && record->fence <= view->fence) {
+        struct record next = *record;
+        struct digest meta, effect_id;
+        next.outcome.meta = text_digest(record->outcome.meta, &meta);
+        next.effect_id = text_digest(record->effect_id, &effect_id);
+        return fold(redecide, &next, view->seq, record->key.tenant, err);
+    }
+    struct redecide_record *known =
+        view->keyed ? records_find(redecide, &view->request.key.hash, NULL) : NULL;
+    if (known != NULL) {
+        known->seq = 0;
+    }
+    return OK;
 }
 
 static enum status decide_again(struct redecide *redecide, const struct entry_view *view,
