@@ -11,10 +11,10 @@
  * TURN_NANOS, or TURN_STEPS of them. So it is short on a slow disk and bounded by count on any.
  */
 enum {
-    TURN_NANOS = 700000,          /* with the step that is under way then: about a millisecond */
-    TURN_STEPS = 16,              /* also where the clock is coarse */
-    STEP_LOOKS = 8192,            /* keys looked at in the index: some tens of microseconds */
-    STEP_READS = 32,              /* records read and decoded: likewise when they are cached */
+    TURN_NANOS = 300000, /* with the step that is under way then: well below a millisecond */
+    TURN_STEPS = 16,     /* also where the clock is coarse */
+    STEP_LOOKS = 8192,   /* keys looked at in the index: some tens of microseconds */
+    STEP_READS = 32,     /* records read and decoded: likewise when they are cached */
     STEP_ENTRY_BYTES = 64 << 10,  /* of evidence: some hundred entries, likewise */
     ENTRY_BYTES_USUAL = 64 << 10, /* more than any entry has: a page with less room is full */
 };

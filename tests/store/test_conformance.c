@@ -1,5 +1,6 @@
 /*
  * What every store has to do, run over each of them. Each test opens a store of its own.
+ * This file is past 800 lines because the suite is one list, run as a whole on each store.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -303,6 +303,8 @@ static void evidence_of_another_tenant_is_never_shown(void **state)
     (void)begin(fixture, (struct who){"a\"\\\n\xc3\xbc", "\\", "\\\"", "k"});
     assert_int_equal(evidence_through(fixture, "a\"\\\n\xc3\xbc", NULL, 10), 1);
     assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 0);
+    (void)begin(fixture, (struct who){"acme", "{[\"", "]", "{{"}); /* nor are its own hidden */
+    assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 1);
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -409,7 +411,7 @@ static void a_read_that_goes_on_is_behind_those_that_wait(void **state)
     assert_int_equal(a.call.err.status, OK);
 }
 
-/* However many go on, each batch runs one of them: the others wait no longer for ten than for one. */
+/* However many go on, each batch runs one of them: ten cost the others no more than one does. */
 static void of_many_that_go_on_one_is_run_with_each_batch(void **state)
 {
     struct fixture *fixture = *state;
@@ -442,7 +444,7 @@ static void look_done(struct engine_call *call)
     sem_post(call->context);
 }
 
-/* Each call that waits at the gate is a batch of its own: so each is answered after one turn more of
+/* Each call that waits at the gate is a batch of its own: each is answered after one turn more of
  * the look, and the look takes as many turns as its work is worth. */
 static void other_calls_are_answered_while_a_long_look_runs(void **state)
 {

@@ -472,7 +472,7 @@ static bool entries_spent(const struct entries *entries)
     return entries->bytes >= entries->at->bytes_max;
 }
 
-/* What was passed before is not shown again: a batch is read from its start, wherever it stopped. */
+/* What was passed is not shown again: a batch is read from its start, wherever it stopped. */
 static void entry_pass(struct entries *entries, const struct entry *entry)
 {
     bool evidence = entry->kind == ENTRY_EVIDENCE;
