@@ -135,7 +135,7 @@ static void addresses_are_read_and_written_alike(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- tasks */
+/* Tasks from other threads. */
 
 enum { POSTERS = 4, POSTS = 20000 };
 
