@@ -8,8 +8,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BUILD = Path(os.environ.get("ONCE_BIN_ASAN") or ROOT / "build-asan/once").parent
-ECHO = Path(os.environ.get("ONCE_ECHO_SERVER") or BUILD / "tests/http/echo_server")
+BUILDS = [Path(os.environ[name]).parent for name in ("ONCE_BIN_ASAN", "ONCE_BIN")
+    if name in os.environ] + [ROOT / "build-asan"]  # with sanitizers, if there is one
+ECHO = Path(os.environ.get("ONCE_ECHO_SERVER") or next(
+    (path for path in (build / "tests/http/echo_server" for build in BUILDS) if path.exists()),
+    BUILDS[-1] / "tests/http/echo_server"))
 TIMEOUT_S = 20  # far above what any answer takes; a hang is a failure, not a wait
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
