@@ -11,7 +11,7 @@ static struct exchange *exchange_of(struct http_exchange *shown)
     return (struct exchange *)(void *)shown; /* it is the first member */
 }
 
-/* ------------------------------------------------------------------------- time and identifiers -- */
+/* ---------------------------------------------------------------------- time and identifiers -- */
 
 static int64_t wall_ms(struct worker *worker)
 {
@@ -110,7 +110,7 @@ void request_id_choose(struct exchange *exchange)
         is_single && is_good_id(given) ? given : uuid_make(exchange->worker, exchange->id);
 }
 
-/* -------------------------------------------------------------------------------------- answers -- */
+/* ----------------------------------------------------------------------------------- answers -- */
 
 static bool is_dropped(const struct exchange *exchange)
 {
@@ -166,7 +166,9 @@ static enum status head_end(struct exchange *exchange, struct slice content_type
     buf_slice(out, exchange->shown.request_id);
     buf_str(out, "\r\n");
     date_put(exchange->worker, out);
-    exchange->closes = exchange->closes || exchange->worker->is_draining;
+    exchange->closes =
+        exchange->closes ||
+        atomic_load_explicit(&exchange->worker->server->is_draining, memory_order_relaxed);
     if (exchange->closes) {
         buf_str(out, "Connection: close\r\n");
     } else if (exchange->head.minor == 0) {
@@ -244,7 +246,7 @@ void http_wake(struct http_exchange *shown)
     net_loop_post(&exchange->worker->loop, &exchange->wake);
 }
 
-/* ------------------------------------------------------------------------------------- refusals -- */
+/* ---------------------------------------------------------------------------------- refusals -- */
 
 static const char *refusal_code(unsigned status)
 {

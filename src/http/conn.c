@@ -53,7 +53,7 @@ static void conn_move(struct conn *conn, enum conn_state state)
     conn->progress = 0;
 }
 
-/* --------------------------------------------------------------------------------- the way out -- */
+/* ------------------------------------------------------------------------------- the way out -- */
 
 struct outbox *conn_out(struct conn *conn)
 {
@@ -103,7 +103,7 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
     }
 }
 
-/* ---------------------------------------------------------------------------------- the answer -- */
+/* -------------------------------------------------------------------------------- the answer -- */
 
 static unsigned refused_class(unsigned status)
 {
@@ -157,7 +157,7 @@ void conn_answered(struct conn *conn)
 }
 
 /* After the last answer was sent. What the client still sends would make a close lose the answer:
- * the kernel answers bytes for a closed socket with a reset, and that discards what was not read. */
+ * the kernel answers bytes for a closed socket with a reset, which discards what was not read. */
 static void conn_end(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -193,7 +193,7 @@ static bool step_answered(struct conn *conn)
     return true;
 }
 
-/* --------------------------------------------------------------------------------- the request -- */
+/* ------------------------------------------------------------------------------- the request -- */
 
 static bool step_idle(struct conn *conn)
 {
@@ -297,7 +297,7 @@ static bool conn_handle(struct conn *conn)
     struct exchange *exchange = conn->exchange;
     request_id_choose(exchange);
     exchange->is_whole = true;
-    exchange->closes = !exchange->head.keep_alive || worker->is_draining;
+    exchange->closes = !exchange->head.keep_alive;
     exchange->shown.peer = slice_of(conn->peer, conn->peer_len);
     exchange->shown.listener = conn->listener;
     conn_move(conn, CONN_HANDLED);
@@ -360,7 +360,7 @@ static bool conn_step(struct conn *conn)
     return false;
 }
 
-/* --------------------------------------------------------------------------------- the deadline -- */
+/* ------------------------------------------------------------------------------ the deadline -- */
 
 /* When the present wait is over; 0: there is none, since it is ours. */
 static uint64_t wait_ends(const struct conn *conn)
@@ -442,7 +442,7 @@ void conn_due(struct net_deadline *deadline, uint64_t now_ms)
     }
 }
 
-/* ---------------------------------------------------------------------------------- the way in -- */
+/* -------------------------------------------------------------------------------- the way in -- */
 
 /* Bytes of a request may move until a handler has seen them; C4. */
 static void conn_compact(struct conn *conn)
@@ -568,7 +568,7 @@ void conn_advance(struct conn *conn)
     }
 }
 
-/* --------------------------------------------------------------------------- beginning and end -- */
+/* ------------------------------------------------------------------------- beginning and end -- */
 
 void conn_close(struct conn *conn)
 {
@@ -613,8 +613,6 @@ void conn_drain(struct conn *conn)
 {
     if (conn->state == CONN_IDLE && conn->sending == NULL && !conn->is_ready) {
         conn_close(conn);
-    } else if (conn->state == CONN_HANDLED && !conn->exchange->is_begun) {
-        conn->exchange->closes = true;
     }
 }
 

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "http/serve_impl.h"
 
-/* ------------------------------------------------------------------------------ a loop's worker -- */
+/* --------------------------------------------------------------------------- a loop's worker -- */
 
 static void worker_turn(void *context)
 {
@@ -113,7 +113,7 @@ static void worker_release(struct worker *worker)
     pools_release(worker);
 }
 
-/* ----------------------------------------------------------------------------------- the server -- */
+/* -------------------------------------------------------------------------------- the server -- */
 
 static int64_t or_default(int64_t value, int64_t otherwise)
 {
@@ -315,7 +315,7 @@ enum status http_server_tls_reload(struct http_server *server, struct err *err)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------- the end -- */
+/* ----------------------------------------------------------------------------------- the end -- */
 
 static struct timespec after(int64_t ms)
 {
@@ -352,6 +352,7 @@ bool http_server_drain(struct http_server *server, int64_t ms_max)
     if (!server->is_started) {
         return true;
     }
+    atomic_store(&server->is_draining, true);
     for (unsigned i = 0; i < server->worker_count; i++) {
         net_loop_post(&server->workers[i].loop, &server->workers[i].stop);
     }

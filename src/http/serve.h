@@ -95,7 +95,7 @@ enum status http_server_new(const struct http_server_options *options,
     struct http_server **ret_server, struct err *err) MUST_CHECK;
 /*
  * Bind before start: "127.0.0.1:7411", "[::1]:7411", "unix:/run/once.sock" (made with mode, an old
- * one that nobody serves is replaced). Port 0 is any; *ret_text is what was bound, in server memory.
+ * one that nobody serves is replaced). Port 0 is any; *ret_text is what was bound, until _free.
  * E_INVALID: the address is wrong. E_UNAVAILABLE: cannot bind; the text says why.
  */
 enum status http_server_listen(struct http_server *server, const char *address, unsigned mode,
@@ -107,7 +107,8 @@ enum status http_server_tls_reload(struct http_server *server, struct err *err) 
 /* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);
-/* After drain: no handler runs any more when it returns. NULL is fine. */
+/* After drain: no handler runs any more when it returns. Whoever might call http_wake has to have
+ * stopped; until here a late answer is taken and dropped. NULL is fine. */
 void http_server_free(struct http_server *server);
 
 struct http_server_stats {

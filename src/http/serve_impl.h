@@ -225,6 +225,7 @@ struct http_server {
     atomic_uint next_worker;  /* whose turn the next Unix connection is */
     atomic_uint open;         /* connections */
     atomic_size_t body_bytes; /* of bodies in flight */
+    atomic_bool is_draining;  /* every answer from now on says that it is the last */
     atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
     bool is_started;
     bool is_drained;

@@ -83,7 +83,7 @@ void net_stream_read(struct net_stream *stream);
 /* One at a time: not while one is being sent. */
 enum net_sent net_stream_send(struct net_stream *stream, struct net_write *write,
     const struct slice *pieces, size_t count) MUST_CHECK;
-/* Bytes of the send in progress that are still here. */
+/* Bytes of the send in progress that the other side does not have yet, the kernel's too. */
 size_t net_stream_unsent(const struct net_stream *stream);
 /* Say that no more will be sent, and go on reading. */
 void net_stream_finish(struct net_stream *stream);

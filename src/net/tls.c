@@ -166,7 +166,7 @@ void net_tls_context_free(struct net_tls_context *context)
     mem_free(context->mem, context);
 }
 
-/* ------------------------------------------------------------------------------- a connection -- */
+/* ------------------------------------------------------------------------------ a connection -- */
 
 enum status net_tls_new(
     struct net_tls_context *context, struct net_loop *loop, struct net_tls **ret_tls)

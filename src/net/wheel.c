@@ -17,12 +17,17 @@ void net_wheel_init(struct net_wheel *wheel, uint64_t now_ms)
     wheel->count = 0;
 }
 
-static void link_in(struct net_wheel *wheel, struct net_deadline *deadline)
+static uint64_t tick_of(const struct net_wheel *wheel, uint64_t at_ms)
 {
-    uint64_t tick = (deadline->at_ms + NET_TICK_MS - 1) / NET_TICK_MS;
+    uint64_t tick = (at_ms + NET_TICK_MS - 1) / NET_TICK_MS;
     uint64_t last = wheel->done_tick + NET_WHEEL_SLOTS - 1;
     tick = tick > last ? last : tick;
-    tick = tick <= wheel->done_tick ? wheel->done_tick + 1 : tick;
+    return tick <= wheel->done_tick ? wheel->done_tick + 1 : tick;
+}
+
+static void link_in(struct net_wheel *wheel, struct net_deadline *deadline)
+{
+    uint64_t tick = tick_of(wheel, deadline->at_ms);
     struct net_deadline *head = &wheel->slots[tick % NET_WHEEL_SLOTS];
     deadline->slot_tick = tick;
     deadline->prev = head->prev;
@@ -49,14 +54,14 @@ void net_wheel_set(
     struct net_wheel *wheel, struct net_deadline *deadline, uint64_t now_ms, uint64_t at_ms)
 {
     ASSERT(at_ms > 0);
-    if (deadline->prev != NULL && deadline->slot_tick <= at_ms / NET_TICK_MS) {
+    if (wheel->count == 0) {
+        wheel->done_tick = now_ms / NET_TICK_MS; /* nobody ran an empty wheel */
+    }
+    if (deadline->prev != NULL && deadline->slot_tick <= tick_of(wheel, at_ms)) {
         deadline->at_ms = at_ms; /* its slot comes up before; it is sorted again then */
         return;
     }
     net_wheel_remove(wheel, deadline);
-    if (wheel->count == 0) {
-        wheel->done_tick = now_ms / NET_TICK_MS; /* nobody ran an empty wheel */
-    }
     deadline->at_ms = at_ms;
     link_in(wheel, deadline);
 }

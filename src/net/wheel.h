@@ -1,9 +1,9 @@
 /*
  * wheel: deadlines of many connections, looked at ten times a second.
  *
- * Promises:  a deadline is never seen early, and late by at most two ticks of the loop that runs the
- *            wheel. To move one later, or to switch it off, costs one store: it stays in its slot
- *            and is sorted again when the slot comes up. A busy connection thus pays nothing.
+ * Promises:  a deadline is never seen early, and late by at most two ticks of its loop. To move one
+ *            later, or to switch it off, costs one store: it stays in its slot and is sorted again
+ *            when the slot comes up. A busy connection thus pays nothing.
  * Does not:  know the time or allocate; the loop brings both.
  * Threads:   one; each loop has its own.
  *
