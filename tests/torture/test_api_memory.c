@@ -78,7 +78,8 @@ static bool ask(struct door *door, const struct step *step, struct told *told)
         (void)snprintf(fence, sizeof body - (size_t)(fence - body), "%s%s", told->fence, rest);
     }
     door_ask(door, "POST", target, NULL, slice_str(body), &reply);
-    bool done = reply.status != 503;
+    bool in_batch = strcmp(reply_get(&reply, "0/code"), "out_of_memory") == 0;
+    bool done = reply.status != 503 && !in_batch;
     if (done) {
         const char *said = reply_get(&reply, reply.status == 409 ? "code" : "decision");
         said = strcmp(said, "(none)") == 0 ? reply_get(&reply, "0/decision") : said;
@@ -93,8 +94,8 @@ static bool ask(struct door *door, const struct step *step, struct told *told)
                 reply_get(&reply, many ? "0/fence" : "fence"));
         }
     } else {
-        assert_string_equal(reply_get(&reply, "code"), "out_of_memory");
-        assert_string_equal(reply_get(&reply, "effect"), "no");
+        assert_string_equal(reply_get(&reply, in_batch ? "0/code" : "code"), "out_of_memory");
+        assert_string_equal(reply_get(&reply, in_batch ? "0/effect" : "effect"), "no");
     }
     reply_release(&reply);
     return done;
