@@ -1,9 +1,9 @@
 /*
  * fuzz_api: any bytes as the body of any request to the door.
  *
- * The first byte chooses the path. Whatever the body is, the answer is one JSON document with one of
- * the statuses the path has, and a refused body leaves nothing behind: afterwards the same key is
- * granted or known, never broken.
+ * The first byte chooses the path. Whatever the body is, the answer is one JSON document with one
+ * of the statuses the path has; what is granted is in progress for whoever asks again, and what is
+ * refused is refused the same way.
  */
 #include <stdint.h>
 #include <stdio.h>
