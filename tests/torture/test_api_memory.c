@@ -111,17 +111,16 @@ static bool ask(struct door *door, const struct step *step, struct told *told)
 
 #define BEGIN(key)                                                                                 \
     "{\"scope\":\"s\",\"key\":\"" key "\",\"payload\":{\"a\":[1,2,{\"b\":\"c\"}]},\"x_pad\":[#]}"
+#define SEAL                                                                                       \
+    "{\"fence\":@,\"status\":\"executed\",\"effect_id\":\"e\",\"outcome\":{\"x\":1},"              \
+    "\"x_pad\":[#]}"
 static const struct step story[] = {
     {"/v1/fences", BEGIN("k"), 201, "first_seen"},
     {"/v1/fences", BEGIN("k"), 202, "in_progress"},
     {"/v1/fences", "{\"scope\":\"s\",\"key\":\"k\",\"payload\":{\"a\":2}}", 409,
         "idempotency_conflict"},
-    {"/v1/fences/",
-        "{\"fence\":@,\"status\":\"executed\",\"effect_id\":\"e\",\"outcome\":{\"x\":1},\"x_pad\":[#]}",
-        200, "sealed"},
-    {"/v1/fences/",
-        "{\"fence\":@,\"status\":\"executed\",\"effect_id\":\"e\",\"outcome\":{\"x\":1},\"x_pad\":[#]}",
-        200, "sealed"},
+    {"/v1/fences/", SEAL, 200, "sealed"},
+    {"/v1/fences/", SEAL, 200, "sealed"},
     {"/v1/fences", BEGIN("k"), 200, "duplicate_replayed"},
     {"/v1/fences/batch", "[" BEGIN("l") "]", 200, "first_seen"},
 };
