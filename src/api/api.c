@@ -1,3 +1,6 @@
+#include "api/api.h"
+
+#include <sched.h>
 #include <stdio.h>
 
 #include "api/routes.h"

@@ -387,7 +387,9 @@ static enum status derive_key(
         return status;
     }
     /* Members of an object are in canonical order, and tenant_id comes behind all the others. */
-    memcpy(members, given->members, given->count * sizeof *members);
+    for (uint32_t i = 0; i < given->count; i++) {
+        members[i] = given->members[i];
+    }
     members[given->count] = (struct json_member){
         string_of(SLICE_LIT("tenant_id")), string_of(call->engine.request.key.tenant)};
     struct json_value envelope = {

@@ -26,6 +26,7 @@ struct batch {
     size_t asked_count;
     _Atomic size_t left; /* of these, not decided yet */
     struct buf out;      /* the answer */
+    struct buf scratch;  /* one item of it; with room for any that tells of a change */
     size_t reserved;     /* bytes of it kept for the items not shown yet */
 };
 
@@ -102,9 +103,9 @@ static enum status read_batch(
 
 /* The document of one item, behind the others; E_NOMEM and nothing when it does not fit beside what
  * is kept for those behind it. */
-static enum status put_item(
-    struct batch *batch, struct api_call *call, struct buf *scratch, struct shown *ret_shown)
+static enum status put_item(struct batch *batch, struct api_call *call, struct shown *ret_shown)
 {
+    struct buf *scratch = &batch->scratch;
     buf_clear(scratch);
     enum status status = show_call(call, scratch, ret_shown);
     if (status == OK && ret_shown->is_problem) {
@@ -132,8 +133,6 @@ static void put_no_memory(struct batch *batch, struct api_call *call, struct sho
 static void answer(struct batch *batch)
 {
     struct api_ask *ask = batch->ask;
-    struct buf scratch;
-    buf_init(&scratch, ask->api->mem, BATCH_BYTES_MAX);
     buf_char(&batch->out, '[');
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
@@ -142,13 +141,12 @@ static void answer(struct batch *batch)
         if (i > 0) {
             buf_char(&batch->out, ',');
         }
-        if (put_item(batch, call, &scratch, &shown) != OK) {
+        if (put_item(batch, call, &shown) != OK) {
             put_no_memory(batch, call, &shown);
         }
         life_tell(call, &shown);
     }
     buf_char(&batch->out, ']');
-    buf_release(&scratch);
     ASSERT(buf_status(&batch->out) == OK); /* a grant is never lost for want of memory */
     api_answer_begin(ask, 200);
     api_answer_end(ask, SLICE_LIT("application/json"), buf_view(&batch->out), true);
@@ -171,14 +169,18 @@ static void done(struct engine_call *call)
 /* Room for every document about a change, and for a short problem in place of any other. */
 static enum status reserve(struct batch *batch)
 {
+    size_t longest = 0;
     buf_init(&batch->out, &batch->ask->mem, BATCH_BYTES_MAX);
+    buf_init(&batch->scratch, &batch->ask->mem, BATCH_BYTES_MAX);
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
         size_t change = show_bytes_max(call);
         call->answer_bytes = change > PROBLEM_BYTES_MAX ? change : PROBLEM_BYTES_MAX;
         batch->reserved += call->answer_bytes + 1;
+        longest = call->answer_bytes > longest ? call->answer_bytes : longest;
     }
-    return buf_reserve(&batch->out, batch->reserved + 2);
+    enum status status = buf_reserve(&batch->scratch, longest);
+    return status == OK ? buf_reserve(&batch->out, batch->reserved + 2) : status;
 }
 
 /* Those that can be asked; the others have their answer already. */

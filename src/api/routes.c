@@ -116,7 +116,7 @@ const struct api_route *api_route_find(enum http_method method, struct slice pat
 
 /* ---- queries ------------------------------------------------------------------------------- */
 
-/* A part of a query, decoded: "%20" and "+" are a blank. In place when there is nothing to decode. */
+/* A part of a query, decoded: "%20" and "+" are a blank. In place when nothing is. */
 static enum status decode(struct slice text, struct arena *arena, struct slice *ret_text)
 {
     if (text.len == 0 ||

@@ -63,25 +63,7 @@ static void put_effect_id(struct buf *out, const struct record *record)
  * ends where it should is looked at, because other doors may write any mark. */
 static bool is_json(const struct outcome *outcome, struct slice body)
 {
-    if (!slice_equal(outcome->meta, ASK_OUTCOME_META) || body.len == 0 || !text_utf8(body)) {
-        return false;
-    }
-    char c = body.data[0];
-    struct json_value value = {.type = c == '{' || c == '[' ? JSON_OBJECT : JSON_STRING};
-    if (value.type == JSON_OBJECT || c == '"') {
-        return json_raw(body, &value).len == body.len;
-    }
-    struct slice words[] = {SLICE_LIT("null"), SLICE_LIT("true"), SLICE_LIT("false")};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (slice_equal(body, words[i])) {
-            return true;
-        }
-    }
-    size_t at = 0;
-    while (at < body.len && memchr("0123456789+-.eE", body.data[at], 15) != NULL) {
-        at++;
-    }
-    return at == body.len;
+    return slice_equal(outcome->meta, ASK_OUTCOME_META) && json_framed(body) && text_utf8(body);
 }
 
 /* An outcome: as it came; or, from another door, in parts; or null. */

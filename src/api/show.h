@@ -1,9 +1,9 @@
 /*
  * show: documents out of decisions and records (DESIGN section 8).
  *
- * Promises:  an outcome that came as JSON is given back byte for byte (P3). A conflict shows how the
- *            payloads differ and nothing of what is stored (P7). The answer to a change fits what
- *            show_bytes_max says, so that room for it can be had before the change is made.
+ * Promises:  an outcome that came as JSON is given back byte for byte (P3). A conflict shows how
+ *            the payloads differ and nothing of what is stored (P7). The answer to a change fits
+ *            what show_bytes_max says, so that room for it can be had before the change is made.
  */
 #ifndef ONCE_API_SHOW_H
 #define ONCE_API_SHOW_H
