@@ -50,6 +50,10 @@ enum status entry_compose(struct chain *chain, const struct entry_facts *facts, 
 enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
 
+/* The whole entry as the API and `once tail` show it: the stored members with prev_hash and hash.
+ * Sticky as all of buf. */
+void entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out);
+
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);
 
