@@ -73,37 +73,49 @@ static const char *read_query(const struct api_ask *ask, struct look *look)
     return NULL;
 }
 
-/* The page, in one piece of the arena: entries take as much as they are stored with, and the ties. */
+/* Entries take as much as they are stored with, and the ties: one piece of the arena. */
+static size_t page_bytes(const struct look *look)
+{
+    size_t bytes = TIES_BYTES;
+    for (size_t i = 0; i < look->count; i++) {
+        bytes += look->entries[i].entry.bytes.len + TIES_BYTES;
+    }
+    return bytes;
+}
+
+static enum status put_page(const struct look *look, struct buf *out)
+{
+    enum status status = buf_reserve(out, page_bytes(look));
+    buf_str(out, "{\"entries\":[");
+    for (size_t i = 0; i < look->count && status == OK; i++) {
+        buf_str(out, i == 0 ? "" : ",");
+        status = entry_show(&look->entries[i].entry, &look->entries[i].prev_hash, out);
+    }
+    buf_str(out, "],\"next\":");
+    if (look->has_more) {
+        buf_u64(out, look->next_seq);
+    } else {
+        buf_str(out, "null");
+    }
+    buf_char(out, '}');
+    return status == OK ? buf_status(out) : status;
+}
+
 static void show(struct api_ask *ask, const struct look *look)
 {
-    size_t room = TIES_BYTES;
-    for (size_t i = 0; i < look->count; i++) {
-        room += look->entries[i].entry.bytes.len + TIES_BYTES;
-    }
     struct buf out;
-    buf_init(&out, &ask->mem, LIMIT_PAGE_BYTES_MAX + (look->count + 1) * (size_t)TIES_BYTES);
-    if (buf_reserve(&out, room) != OK) {
+    buf_init(&out, &ask->mem, 2 * (size_t)LIMIT_PAGE_BYTES_MAX);
+    enum status status = put_page(look, &out);
+    if (status == E_CORRUPT) {
+        struct err err;
+        (void)err_set(&err, E_CORRUPT, "an entry of the evidence does not check out");
+        api_fail(ask, &err);
+    } else if (status != OK) {
         api_fail_memory(ask);
-        return;
-    }
-    buf_str(&out, "{\"entries\":[");
-    for (size_t i = 0; i < look->count; i++) {
-        buf_str(&out, i == 0 ? "" : ",");
-        entry_show(&look->entries[i].entry, &look->entries[i].prev_hash, &out);
-    }
-    buf_str(&out, "],\"next\":");
-    if (look->has_more) {
-        buf_u64(&out, look->next_seq);
     } else {
-        buf_str(&out, "null");
+        api_answer_begin(ask, 200);
+        api_answer_end(ask, SLICE_LIT("application/json"), buf_view(&out), true);
     }
-    buf_char(&out, '}');
-    if (buf_status(&out) != OK) {
-        api_fail_memory(ask);
-        return;
-    }
-    api_answer_begin(ask, 200);
-    api_answer_end(ask, SLICE_LIT("application/json"), buf_view(&out), true);
 }
 
 static void noted(void *api, struct http_exchange *exchange)

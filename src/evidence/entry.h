@@ -50,9 +50,11 @@ enum status entry_compose(struct chain *chain, const struct entry_facts *facts, 
 enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
 
-/* The whole entry as the API and `once tail` show it: the stored members with prev_hash and hash.
- * Sticky as all of buf. */
-void entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out);
+/* Append an entry as its readers get it: the stored object with `hash` and `prev_hash` (64 hex)
+ * added as members, in canonical order. E_CORRUPT: the bytes are not an entry's; E_NOMEM, E_LIMIT:
+ * out is short of room. */
+enum status entry_show(
+    const struct entry *entry, const struct digest *prev_hash, struct buf *out) MUST_CHECK;
 
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);

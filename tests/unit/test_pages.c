@@ -176,13 +176,14 @@ const struct store_identity *engine_identity(const struct engine *engine)
 }
 
 /* Weak, so that the real one is taken where it is linked. */
-__attribute__((weak)) void entry_show(
+__attribute__((weak)) enum status entry_show(
     const struct entry *entry, const struct digest *prev_hash, struct buf *out)
 {
     char hash[DIGEST_HEX_BYTES], prev[DIGEST_HEX_BYTES];
     buf_append(out, entry->bytes.data, entry->bytes.len - 1);
     buf_printf(out, ",\"hash\":\"%s\",\"prev_hash\":\"%s\"}", digest_put_hex(hash, &entry->hash),
         digest_put_hex(prev, prev_hash));
+    return buf_status(out);
 }
 
 /* --- Asking ------------------------------------------------------------------------------------ */
