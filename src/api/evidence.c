@@ -7,8 +7,8 @@
  * crash or a full disk between the two leaves somebody who was told nothing. The other way round it
  * is harmless: the entry says that a page was read which its reader never got.
  *
- * What a tenant learns of others (P9). There is one chain for all tenants of a store, dense, so that
- * a dropped entry shows as a gap; an entry's seq is therefore part of its hashed bytes and cannot be
+ * What a tenant learns of others (P9). There is one chain for all tenants of a store, dense, so
+ * that a dropped entry shows as a gap; an entry's seq is part of its hashed bytes and cannot be
  * hidden or renumbered for one reader without breaking the proof. Whoever holds the right to audit
  * can tell from two numbers how many entries lie between them, and no more: neither whose they are
  * nor what they say. The head shows nothing beyond that: a tenant could as well read its own newest
@@ -199,7 +199,7 @@ void api_evidence_list(struct api_ask *ask)
     }
 }
 
-/* --- The head ---------------------------------------------------------------------------------- */
+/* --- The head --------------------------------------------------------------------------------- */
 
 struct heading {
     struct engine_call call;

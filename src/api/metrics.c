@@ -97,7 +97,7 @@ void metrics_free(struct metrics *metrics)
     }
 }
 
-/* --- Counting ---------------------------------------------------------------------------------- */
+/* --- Counting --------------------------------------------------------------------------------- */
 
 /* One writer: no need for a locked instruction. */
 static void add(counter *count, uint64_t value)
@@ -170,7 +170,7 @@ void metrics_request(
     observe(&counts->seconds, request_seconds, (double)nanos / 1e9, nanos);
 }
 
-/* --- Showing ----------------------------------------------------------------------------------- */
+/* --- Showing ---------------------------------------------------------------------------------- */
 
 /* The byte distance of a counter in its loop is the same in every loop. */
 static uint64_t total(const struct metrics *metrics, const counter *first)

@@ -2,9 +2,9 @@
  * /livez, /readyz, /metrics and /openapi.json.
  *
  * livez says that the process answers, and nothing else: who restarts it for any other reason makes
- * an outage of a full disk. readyz says whether requests would be served, and asks the engine itself:
- * a look goes through queue, engine and flush like every request. An engine that hangs in its disk
- * therefore leaves readyz unanswered, and who asks gives up and takes it for a no.
+ * an outage of a full disk. readyz says whether requests would be served, and asks the engine
+ * itself: a look goes through queue, engine and flush like every request. An engine that hangs in
+ * its disk therefore leaves readyz unanswered, and who asks gives up and takes it for a no.
  */
 #include "api/openapi.h"
 #include "api/routes.h"
@@ -30,7 +30,7 @@ void api_openapi(struct api_ask *ask)
         slice_of(api_openapi_json, api_openapi_json_bytes), true);
 }
 
-/* --- Ready ------------------------------------------------------------------------------------- */
+/* --- Ready ------------------------------------------------------------------------------------ */
 
 /* One question to the engine. In the exchange's arena. */
 struct probe {
@@ -153,10 +153,10 @@ void api_readyz(struct api_ask *ask)
     }
 }
 
-/* --- Figures ----------------------------------------------------------------------------------- */
+/* --- Figures ---------------------------------------------------------------------------------- */
 
-/* A token of all tenants, and whoever needs none, sees everything; a tenant's auditors and operators
- * see what is theirs. */
+/* A token of all tenants, and whoever needs none, sees everything; a tenant's auditors and
+ * operators see what is theirs. */
 static bool may_see(const struct api_caller *caller)
 {
     return caller->sees_all || (caller->rights & (API_RIGHT_AUDIT | API_RIGHT_OPERATE)) != 0;

@@ -19,6 +19,10 @@ OPERATIONS = {operation["operationId"]: (method.upper(), path, operation)
               for method, operation in item.items() if method in METHODS}
 
 
+def of_method(wanted):
+    return [name for name, (method, _, _) in OPERATIONS.items() if method == wanted]
+
+
 def follow(node):
     return VALIDATOR.resolve(node["$ref"]) if "$ref" in node else node
 
@@ -179,7 +183,7 @@ def test_the_document_that_is_served_is_this_one(client):
     assert served == DOCUMENT
 
 
-@pytest.mark.parametrize("name", [n for n, (method, _, _) in OPERATIONS.items() if method == "POST"])
+@pytest.mark.parametrize("name", of_method("POST"))
 def test_every_example_is_executed(client, name):
     _, path, operation = OPERATIONS[name]
     for value in examples(operation).values():
@@ -192,7 +196,7 @@ def test_every_example_is_executed(client, name):
         assert 200 <= status < 300
 
 
-@pytest.mark.parametrize("name", [n for n, (method, _, _) in OPERATIONS.items() if method == "GET"])
+@pytest.mark.parametrize("name", of_method("GET"))
 def test_every_read_is_made_with_each_parameter_and_with_all(client, name):
     _, path, operation = OPERATIONS[name]
     body, operation_id, fence = client.begin(scope="payments", key="order-4711")
@@ -254,7 +258,8 @@ def test_each_decision_has_its_document(client):
     assert ask("unknownFence", {"fence": fence, "reason": "r"}, operation_id)[0] == 200
     held = ask("beginFence", begin)
     assert (held[0], held[2]["code"], held[2]["effect"]) == (409, "outcome_unknown", "unknown")
-    assert ask("resolveOperation", {"status": "not_executed", "reason": "x"}, operation_id)[0] == 200
+    resolve = {"status": "not_executed", "reason": "x"}
+    assert ask("resolveOperation", resolve, operation_id)[0] == 200
     assert ask("beginFence", begin)[0] == 201
 
 

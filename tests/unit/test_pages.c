@@ -49,7 +49,7 @@ static void did(const char *what)
     world.order[world.order_count++] = what;
 }
 
-/* --- Stand-ins --------------------------------------------------------------------------------- */
+/* --- Stand-ins -------------------------------------------------------------------------------- */
 
 void http_wake(struct http_exchange *exchange)
 {
@@ -186,7 +186,7 @@ __attribute__((weak)) enum status entry_show(
     return buf_status(out);
 }
 
-/* --- Asking ------------------------------------------------------------------------------------ */
+/* --- Asking ----------------------------------------------------------------------------------- */
 
 /* Nothing is given back; each piece has its size in front, to be copied when it grows. */
 static void *mem_of_arena(void *context, void *pointer, size_t size)
@@ -283,7 +283,7 @@ static const struct json_value *body_of(struct fixture *fixture)
     return value;
 }
 
-/* --- Evidence ---------------------------------------------------------------------------------- */
+/* --- Evidence --------------------------------------------------------------------------------- */
 
 static void reading_evidence_leaves_its_entry_before_it_shows_anything(void **state)
 {
@@ -399,7 +399,7 @@ static void the_head_is_asked_of_the_engine_and_tells_no_counts(void **state)
     assert_int_equal(world.status, 503);
 }
 
-/* --- Service ----------------------------------------------------------------------------------- */
+/* --- Service ---------------------------------------------------------------------------------- */
 
 static void alive_is_ok_whatever_the_engine_says(void **state)
 {
