@@ -9,8 +9,8 @@ enum {
     RIGHTS_ALL = API_RIGHT_EXECUTE | API_RIGHT_CONFIRM | API_RIGHT_OPERATE | API_RIGHT_AUDIT,
 };
 
-/* RFC 6750 section 2.1: letters, digits and -._~+/ with = at the end. Checking each place for all of
- * them is enough here, as a token that is none has no digest that anybody is known by. */
+/* RFC 6750 section 2.1: letters, digits and -._~+/ with = at the end. Checking each place for all
+ * of them is enough here, as a token that is none has no digest that anybody is known by. */
 static bool is_token(struct slice text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -35,8 +35,8 @@ static bool read_bearer(struct slice value, struct slice *ret_token)
     return is_token(*ret_token);
 }
 
-/* All tokens are looked at, whichever fits, and the choice is made by arithmetic: neither the number
- * of the token nor how much of it fits shows in the time taken. */
+/* All tokens are looked at, whichever fits, and the choice is made by arithmetic: neither which
+ * token it is nor how much of it fits shows in the time taken. */
 static size_t find_token(const struct api_policy *policy, const struct digest *shown)
 {
     size_t found = SIZE_MAX;

@@ -82,7 +82,7 @@ void flood_free(struct flood *flood)
     mem_free(flood->mem, flood);
 }
 
-/* --- Finding a bucket -------------------------------------------------------------------------- */
+/* --- Finding a bucket ------------------------------------------------------------------------- */
 
 static struct shard *shard_of(struct flood *flood, const struct digest *hash)
 {
@@ -161,7 +161,7 @@ static struct bucket *choose(struct bucket *set, uint64_t newcomer)
     return chosen;
 }
 
-/* --- Buckets ----------------------------------------------------------------------------------- */
+/* --- Buckets ---------------------------------------------------------------------------------- */
 
 static double burst_of(struct flood_rate rate)
 {
@@ -216,7 +216,7 @@ void flood_count(
     (void)pthread_mutex_unlock(&shard->lock);
 }
 
-/* --- Reports ----------------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------------- */
 
 static struct slice keep(char **at, struct slice text)
 {

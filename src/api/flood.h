@@ -6,7 +6,7 @@
  * flood_refuse before the next one of that key is let in. What was refused is counted per key and
  * handed out by flood_drain, about once a second, to become one entry of evidence each.
  *
- * Promises:  bounded memory; where the table is full the key that was quiet the longest is forgotten
+ * Promises:  bounded memory; where the table is full the key that was quiet longest is forgotten
  *            (its refused count goes out with the next drain), of the tenant that holds the most of
  *            that part of the table: one tenant's flood leaves each other its equal share. A
  *            forgotten bucket lets duplicates in: it never refuses a key that is not flooded. What
@@ -41,8 +41,8 @@ bool flood_refuse(struct flood *flood, const struct record_key *key, struct floo
 void flood_count(
     struct flood *flood, const struct record_key *key, struct flood_rate rate, uint64_t now_nanos);
 
-/* One key's refused duplicates since the last time, outside of every lock. The slices live until the
- * callback returns. A key that was forgotten and came back may be visited twice. */
+/* One key's refused duplicates since the last time, outside of every lock. The slices live until
+ * the callback returns. A key that was forgotten and came back may be visited twice. */
 typedef void (*flood_visit)(void *context, const struct record_key *key, uint64_t refused);
 void flood_drain(struct flood *flood, flood_visit visit, void *context);
 

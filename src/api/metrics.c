@@ -97,7 +97,7 @@ void metrics_free(struct metrics *metrics)
     }
 }
 
-/* --- Counting ---------------------------------------------------------------------------------- */
+/* --- Counting --------------------------------------------------------------------------------- */
 
 /* One writer: no need for a locked instruction. */
 static void add(counter *count, uint64_t value)
@@ -170,7 +170,7 @@ void metrics_request(
     observe(&counts->seconds, request_seconds, (double)nanos / 1e9, nanos);
 }
 
-/* --- Showing ----------------------------------------------------------------------------------- */
+/* --- Showing ---------------------------------------------------------------------------------- */
 
 /* The byte distance of a counter in its loop is the same in every loop. */
 static uint64_t total(const struct metrics *metrics, const counter *first)
@@ -445,7 +445,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->queued);
     put_value(out, "once_parked", "gauge", "Duplicates that wait for the first execution.",
         (double)engine->parked);
-    put_value(out, "once_evidence_seq", "counter", "Number of the last entry of evidence.",
+    put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
         (double)engine->head.seq);
 }
 

@@ -2,8 +2,8 @@
  * metrics: figures of the door, in Prometheus text form.
  *
  * Counters are kept per loop, so that loops do not share cache lines, and added up when somebody
- * looks. Labels by scope and tenant are bounded: past METRICS_SERIES_MAX a new pair is counted under
- * scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other" (series.h).
+ * looks. Labels by scope and tenant are bounded: past METRICS_SERIES_MAX a new pair is counted
+ * under scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other" (series.h).
  *
  * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
  *            start and whether the clock is held. Whatever would tell of others' traffic is left
@@ -42,7 +42,7 @@ struct metrics_decision {
 };
 void metrics_decision(
     struct metrics *metrics, unsigned loop, const struct metrics_decision *decision);
-/* One answered request; route is the pattern of the path, such as "/v1/fences/{operation_id}/seal". */
+/* One answered request; route is the pattern of the path ("/v1/operations/{operation_id}"). */
 void metrics_request(
     struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos);
 

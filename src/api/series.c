@@ -116,7 +116,7 @@ static _Atomic(struct named *) *search(
     }
 }
 
-/* --- Making names, under the lock -------------------------------------------------------------- */
+/* --- Making names, under the lock ------------------------------------------------------------- */
 
 static size_t find_tenant(struct series *series, struct slice name)
 {
@@ -198,7 +198,7 @@ struct series_place series_find(struct series *series, struct slice tenant, stru
     return (struct series_place){found->number, found->tenant};
 }
 
-/* --- Reading ----------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 size_t series_count(const struct series *series)
 {

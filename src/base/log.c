@@ -54,7 +54,7 @@ struct log {
     char out[LOG_LINE_BYTES_MAX]; /* the writer's: what is being written */
 };
 
-/* --- The ring, under the lock ------------------------------------------------------------------ */
+/* --- The ring, under the lock ----------------------------------------------------------------- */
 
 static void ring_copy_in(struct log *log, const char *bytes, size_t size)
 {
@@ -118,7 +118,7 @@ static void count_dropped(struct log *log, uint64_t lines)
     atomic_fetch_add_explicit(&log->counted, lines, memory_order_relaxed);
 }
 
-/* --- The writer -------------------------------------------------------------------------------- */
+/* --- The writer ------------------------------------------------------------------------------- */
 
 /* What is left of the time to end, at most LOOK_MS; 0: it is over. */
 static int wait_ms(const struct log *log)
@@ -249,7 +249,7 @@ static void *write_lines(void *context)
     return NULL;
 }
 
-/* --- For everybody ----------------------------------------------------------------------------- */
+/* --- For everybody ---------------------------------------------------------------------------- */
 
 static void init_locks(struct log *log)
 {

@@ -6,6 +6,7 @@
 #ifndef ONCE_BASE_SCAN_H
 #define ONCE_BASE_SCAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

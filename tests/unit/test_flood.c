@@ -74,7 +74,7 @@ static void the_burst_and_then_the_rate_hold_exactly(void **state)
         taken += knock(flood, &key, now += SECOND / 1000);
     }
     assert_in_range(taken, 1999, 2000); /* rounding may keep the last one out */
-    now += 60ull * SECOND; /* quiet: the bucket is full again and no fuller */
+    now += 60ull * SECOND;              /* quiet: the bucket is full again and no fuller */
     taken = 0;
     for (int i = 0; i < 100; i++) {
         taken += knock(flood, &key, now);
