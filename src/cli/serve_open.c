@@ -1,4 +1,5 @@
 /* Putting a server together, and taking it apart in the opposite order. */
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
