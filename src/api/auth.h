@@ -9,7 +9,8 @@
 
 #include "api/api.h"
 
-/* Who asks. Slices live as long as the policy they came from. */
+/* Who asks. Slices live as long as the policy they came from, and on the own socket as long as the
+ * head. */
 struct api_caller {
     struct slice tenant;
     struct slice actor; /* the token's name, "operator" on the own socket, or empty */
@@ -23,7 +24,12 @@ enum auth_verdict {
     AUTH_WRONG,   /* 401 with error="invalid_token" */
 };
 
-/* Without needs_token: tenant "default" and every right. is_own: the data directory's socket. */
+/*
+ * "Authorization: Bearer TOKEN", once, with one space; anything else that claims to be an
+ * authorization is wrong. Without needs_token: tenant "default" and every right, whatever is shown.
+ * is_own: the data directory's socket, where Once-Tenant names the tenant (1 to 255 bytes of UTF-8,
+ * not "*"; absent: "default"; else wrong). Everywhere else that field means nothing (P9).
+ */
 enum auth_verdict auth_check(const struct api_policy *policy, const struct http_head *head,
     bool is_own, struct api_caller *ret_caller) MUST_CHECK;
 

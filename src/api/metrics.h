@@ -3,7 +3,12 @@
  *
  * Counters are kept per loop, so that loops do not share cache lines, and added up when somebody
  * looks. Labels by scope and tenant are bounded: past METRICS_SERIES_MAX a new pair is counted under
- * scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other".
+ * scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other" (series.h).
+ *
+ * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
+ *            start and whether the clock is held. Whatever would tell of others' traffic is left
+ *            out (P9): requests, connections, queues, batches, flushes, live keys, the evidence's
+ *            length, memory, descriptors, and "_other", which tenants past the cap share.
  *
  * Threads:   each loop counts on its own number; metrics_put from any thread.
  */
@@ -17,7 +22,11 @@
 
 struct metrics;
 
-enum { METRICS_SERIES_MAX = 1000, METRICS_TENANTS_MAX = 100 };
+enum {
+    METRICS_SERIES_MAX = 1000,
+    METRICS_TENANTS_MAX = 100,
+    METRICS_PAGE_BYTES_MAX = 32 << 20, /* every series with the longest names and each decision */
+};
 
 struct metrics *metrics_new(const struct mem *mem, unsigned loops) MUST_CHECK;
 void metrics_free(struct metrics *metrics);
@@ -39,7 +48,7 @@ void metrics_request(
 
 /* What else is shown. */
 struct metrics_view {
-    struct slice tenant; /* only its series; empty: of all */
+    struct slice tenant; /* only its series; empty: everything of all */
     struct engine_stats engine;
     struct http_server_stats http;
     uint64_t log_dropped;

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/json.h"
+#include "canon/json_scan.h"
 #include "canon/number.h"
 
 struct json_place json_place(struct slice text, size_t offset)
@@ -65,6 +66,62 @@ struct slice json_text(const struct json_value *value)
 {
     bool has_text = value->type == JSON_STRING || value->type == JSON_NUMBER;
     return has_text ? slice_of(value->text, value->count) : SLICE_EMPTY;
+}
+
+/* Behind the closing quote of the string that begins at `at`, or the end of a text without one. */
+static const char *raw_string_end(const char *at, const char *end)
+{
+    for (at++; at < end;) {
+        at = scan_ascii_run(at, end);
+        if (at == end || *at == '"') {
+            break;
+        }
+        at += *at == '\\' && end - at >= 2 ? 2 : 1;
+    }
+    return at < end ? at + 1 : end;
+}
+
+/* Behind the bracket that closes the container at `at`. */
+static const char *raw_container_end(const char *at, const char *end)
+{
+    size_t depth = 0;
+    while (at < end) {
+        char c = *at;
+        if (c == '"') {
+            at = raw_string_end(at, end);
+            continue;
+        }
+        at++;
+        depth += c == '{' || c == '[';
+        depth -= (c == '}' || c == ']') && depth > 0;
+        if (depth == 0) {
+            break;
+        }
+    }
+    return at;
+}
+
+static size_t raw_bytes(const struct json_value *value, const char *at, const char *end)
+{
+    switch (value->type) {
+    case JSON_NULL:
+    case JSON_TRUE: return 4;
+    case JSON_FALSE: return 5;
+    case JSON_NUMBER: return value->count;
+    case JSON_STRING: return (size_t)(raw_string_end(at, end) - at);
+    case JSON_ARRAY:
+    case JSON_OBJECT: break;
+    }
+    return (size_t)(raw_container_end(at, end) - at);
+}
+
+struct slice json_raw(struct slice text, const struct json_value *value)
+{
+    ASSERT(value->offset < text.len);
+    const char *at = text.data + value->offset;
+    size_t bytes = raw_bytes(value, at, text.data + text.len);
+    ASSERT(bytes > 0 && bytes <= text.len - value->offset);
+    return slice_of(at, bytes);
 }
 
 bool json_int(const struct json_value *value, int64_t *ret)

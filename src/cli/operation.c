@@ -181,6 +181,7 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
         .request_id = cli_member(trace, SLICE_LIT("request_id")),
         .fence = cli_member(decided, SLICE_LIT("fence")),
         .attempt = cli_member(decided, SLICE_LIT("attempt")),
+        .count = cli_member(root, SLICE_LIT("count")),
     };
     return true;
 }
@@ -198,6 +199,7 @@ static const struct {
     {"B6", "it was certainly not executed before, so it may run"},
     {"B7", "it failed or was rejected before, and the caller asked to try again"},
     {"B8", "it was settled before, so the first outcome is given again"},
+    {"B9", "a newer version of its source was settled already, so it is refused"},
     {"H1", "there is no such operation any more"},
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},

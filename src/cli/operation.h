@@ -38,6 +38,7 @@ struct entry_words {
     struct slice request_id;
     struct slice fence;
     struct slice attempt;
+    struct slice count; /* of a note: duplicates, entries read */
 };
 /* False when the entry is not readable; then all is empty. */
 bool entry_words_read(

@@ -11,7 +11,7 @@
  */
 #include "cli/serve.h"
 
-#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -132,26 +132,52 @@ static void reload(struct serve *serve)
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
+/* A drain under way, on a thread of its own so that a second signal is heard. */
+struct draining {
+    struct http_server *server;
+    int64_t ms_max;
+    _Atomic bool is_over;
+    bool is_whole; /* everything was answered; once it is over */
+};
+
+static void *drain_main(void *context)
+{
+    struct draining *draining = context;
+    draining->is_whole = http_server_drain(draining->server, draining->ms_max);
+    atomic_store(&draining->is_over, true);
+    return NULL;
+}
+
 /* Let what is in flight end, as long as drain says and nobody hurries us. */
+static bool drain_connections(struct serve *serve, const sigset_t *signals)
+{
+    struct draining draining = {.server = serve->server, .ms_max = serve->config->drain_ms};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, drain_main, &draining) != 0) {
+        (void)drain_main(&draining); /* then nobody can hurry us */
+        return draining.is_whole;
+    }
+    while (!atomic_load(&draining.is_over)) {
+        int got = signal_wait(signals, DRAIN_TURN_MS);
+        if (got == SIGTERM || got == SIGINT) {
+            http_server_hurry(serve->server);
+        }
+    }
+    (void)pthread_join(thread, NULL);
+    return draining.is_whole;
+}
+
 static void drain(struct serve *serve, const sigset_t *signals)
 {
-    uint64_t begin = clock_nanos();
-    bool is_done = false;
-    int64_t left_ms = serve->config->drain_ms;
     notify_say("STOPPING=1\nSTATUS=draining");
     log_text(serve, LOG_INFO, "draining", "no new connections; finishing what is in flight");
     api_not_ready(serve->api, "draining");
-    do {
-        is_done =
-            http_server_drain(serve->server, left_ms < DRAIN_TURN_MS ? left_ms : DRAIN_TURN_MS);
-        left_ms = serve->config->drain_ms - (int64_t)((clock_nanos() - begin) / NANOS_PER_MS);
-        int got = signal_wait(signals, 0);
-        if (got == SIGTERM || got == SIGINT) {
-            left_ms = 0;
-        }
-    } while (!is_done && left_ms > 0);
-    log_text(serve, is_done ? LOG_INFO : LOG_WARN, "drained",
-        is_done ? "everything was answered" : "some requests were cut; their clients have to look");
+    engine_end_waits(serve->engine);
+    bool is_whole = drain_connections(serve, signals);
+    serve->is_drained = true;
+    log_text(serve, is_whole ? LOG_INFO : LOG_WARN, "drained",
+        is_whole ? "everything was answered"
+                 : "some requests were cut; their clients have to look");
 }
 
 /* ---- the life ---------------------------------------------------------------------------- */

@@ -36,6 +36,7 @@ struct serve {
     const char *bound[CONFIG_LISTEN_MAX]; /* addresses as they really are, in server memory */
     unsigned loops;
     bool is_started;        /* handlers may run */
+    bool is_drained;        /* no connection is left */
     unsigned own_listener;  /* the data directory's socket; UINT_MAX: there is none */
     char own_path[128];     /* its path; empty: there is none */
     struct store_head head; /* of the store as it was opened */

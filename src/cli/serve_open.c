@@ -110,8 +110,7 @@ static enum status open_engine(struct serve *serve, const char *dir, struct err 
 {
     const struct config *config = serve->config;
     struct store_options how = {.retain_ms = config->retain_ms};
-    struct engine_options options = {
-        .checkpoint_every_ms = config->checkpoint_every_ms, .keys_max = config->keys_max};
+    struct engine_options options = {.checkpoint_every_ms = config->checkpoint_every_ms};
     struct store *store = NULL;
     enum status status = store_open(config->store, &how, &store, err);
     if (status != OK) {
@@ -222,16 +221,29 @@ int serve_open(struct serve *serve)
     return status == OK ? CLI_OK : fail_open(&err);
 }
 
+/* Until the engine has answered what was still asked of it: an exchange stays until then, even when
+ * its client is gone. A stopped engine answers too. */
+static void end_exchanges(struct serve *serve)
+{
+    struct http_server_stats stats;
+    engine_end_waits(serve->engine);
+    if (!serve->is_drained) {
+        (void)http_server_drain(serve->server, 0); /* whoever had to be waited for, was */
+    }
+    http_server_stats(serve->server, &stats);
+    while (stats.in_flight > 0) {
+        cli_sleep_ms(1);
+        http_server_stats(serve->server, &stats);
+    }
+}
+
 int serve_close(struct serve *serve)
 {
     struct err err = {0};
     if (serve->is_started) {
-        (void)http_server_drain(serve->server, 0); /* whoever had to be waited for, was */
+        end_exchanges(serve);
     }
     http_server_free(serve->server);
-    if (serve->own_listener != UINT_MAX) {
-        (void)unlink(serve->own_path); /* nobody is behind it any more */
-    }
     api_free(serve->api);
     enum status status = engine_free(serve->engine, &err);
     log_free(serve->log);

@@ -30,10 +30,18 @@ static int count(void *context, const struct once_entry *entry)
 static void print_line(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
-    out_text("%s  #%-6llu  %-20.*s  %s%.*s%s (%.*s)  %.*s  ", text_put_time(time, entry->time_ms),
-        (unsigned long long)entry->seq, SLICE_ARGS(words->type), out_tint(TINT_BOLD),
-        SLICE_ARGS(words->decision), out_plain(), SLICE_ARGS(words->rule),
-        SLICE_ARGS(words->operation_id));
+    out_text("%s  #%-6llu  %-20.*s  %s", text_put_time(time, entry->time_ms),
+        (unsigned long long)entry->seq, SLICE_ARGS(words->type), out_tint(TINT_BOLD));
+    if (words->decision.len > 0) {
+        out_text(
+            "%.*s%s (%.*s)", SLICE_ARGS(words->decision), out_plain(), SLICE_ARGS(words->rule));
+    } else { /* a note: nothing was decided */
+        out_text("%.*s%s", SLICE_ARGS(words->state), out_plain());
+    }
+    if (words->count.len > 0) {
+        out_text(" x%.*s", SLICE_ARGS(words->count));
+    }
+    out_text("  %.*s  ", SLICE_ARGS(words->operation_id));
     out_safe(words->scope);
     out_text(" ");
     out_safe(words->key);

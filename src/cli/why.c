@@ -30,7 +30,21 @@ static const char *advice(enum once_status status)
     return "";
 }
 
-static void tell(const struct once_entry *entry, const struct entry_words *words)
+/* A note: nothing was decided, but it belongs to the story. */
+static void tell_note(const struct once_entry *entry, const struct entry_words *words)
+{
+    char time[TEXT_TIME_BYTES];
+    bool duplicates = slice_is(words->type, "observation.emitted");
+    out_text("%s  #%llu  %s%.*s%s", text_put_time(time, entry->time_ms),
+        (unsigned long long)entry->seq, out_tint(TINT_BOLD), SLICE_ARGS(words->type), out_plain());
+    if (words->count.len > 0) {
+        out_text(": %.*s%s", SLICE_ARGS(words->count),
+            duplicates ? " duplicates were refused for their rate, and counted here" : "");
+    }
+    out_text("\n");
+}
+
+static void tell_decision(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
     out_text("%s  #%llu  %.*s: %s%.*s%s", text_put_time(time, entry->time_ms),
@@ -45,6 +59,15 @@ static void tell(const struct once_entry *entry, const struct entry_words *words
     out_text("\n    rule %.*s: %s\n", SLICE_ARGS(words->rule), rule_words(words->rule));
     if (words->state.len > 0) {
         out_text("    then: %.*s\n", SLICE_ARGS(words->state));
+    }
+}
+
+static void tell(const struct once_entry *entry, const struct entry_words *words)
+{
+    if (words->decision.len > 0) {
+        tell_decision(entry, words);
+    } else {
+        tell_note(entry, words);
     }
     struct slice said[] = {words->reason, words->actor, words->request_id};
     const char *names[] = {"reason", "actor", "request"};

@@ -20,6 +20,7 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "base/clock.h"
+#include "evidence/note.h"
 #include "store/store.h"
 
 struct engine;
@@ -27,25 +28,6 @@ struct engine_call;
 
 /* Look at the store between two batches, on the engine thread. May allocate in call->arena. */
 typedef enum status (*engine_read)(struct store *store, struct engine_call *call, struct err *err);
-
-/* A fact for the evidence that no decision stands behind. */
-enum note_kind {
-    NOTE_ACCESS_READ,    /* somebody read evidence (GRD-4): "access.read" */
-    NOTE_CONFIG_CHANGED, /* policy or tokens were loaded anew: "config.changed" */
-    NOTE_DUPLICATES,     /* duplicates of one key that were refused at the door for their rate, in
-                            one entry: "observation.emitted" with their count */
-};
-
-struct note {
-    enum note_kind kind;
-    struct slice tenant;       /* whose evidence it belongs to */
-    struct record_key key;     /* duplicates: of which key */
-    struct op_id operation_id; /* access: of which operation was read; zero: of more than one */
-    struct slice actor;        /* who; may be empty */
-    struct slice trace;        /* canonical JSON; may be empty */
-    struct slice reason;       /* what was read or changed, in a few words; may be empty */
-    uint64_t count;            /* duplicates refused; entries read */
-};
 
 /* One request in flight. */
 struct engine_call {
@@ -55,7 +37,7 @@ struct engine_call {
     struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
     engine_read read;          /* instead of a request: look */
-    const struct note *note;   /* instead of a request: leave this in the evidence */
+    const struct note *note;   /* instead of a request: leave this in the evidence (note.h) */
     void *context;             /* the caller's */
     struct arena *arena;       /* where the answer's bytes live; not shared between calls */
     void (*done)(struct engine_call *call); /* must not block */
@@ -65,11 +47,13 @@ struct engine_call {
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict */
+    int64_t now_ms;           /* engine time when it was decided or read last */
 
     /* The engine's own. */
     struct engine_call *next;
     uint32_t group_left;   /* calls behind this one that must be in the same commit */
     bool read_again;       /* set by read: look again behind those that wait by now */
+    uint64_t again_after;  /* … which are collected when so many are */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
     void *waiter;          /* engine_do's */
@@ -106,12 +90,13 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's. A begin of a
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's. A begin of a
  * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
-/* The same for several that go into one commit, in this order, or none of them: at most
- * LIMIT_GROUP_REQUESTS_MAX. None of them may wait. Each gets its own decision and its own done. */
+/* The same for several that are accepted or refused together, decided in this order and go into one
+ * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
+ * decision and its own done. */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */
@@ -121,6 +106,14 @@ enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHEC
  * away what a guessable payload was (DESIGN section 6). Any thread. */
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
+
+/* Whether the engine stopped for good (E5), and why: whoever runs it should end the process, because
+ * only opening the store again reads the truth. Any thread. */
+bool engine_failure(struct engine *engine, struct err *ret_err);
+
+/* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is
+ * about to end. Any thread. */
+void engine_end_waits(struct engine *engine);
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);

@@ -60,9 +60,12 @@ struct look {
     void *progress; /* look's own, between two turns */
 };
 
-/* As engine_submit. */
+/* As engine_submit; E_INVALID: the limit of a page is 0 or too high. A look that is not done when
+ * the engine shuts down ends with E_UNAVAILABLE. */
 enum status look_submit(struct engine *engine, struct look *look, struct err *err) MUST_CHECK;
 /* Submit and wait. Returns call.err.status. */
 enum status look_do(struct engine *engine, struct look *look) MUST_CHECK;
+/* The same at a store that no engine runs on, in one go. */
+enum status look_at(struct store *store, struct look *look) MUST_CHECK;
 
 #endif
