@@ -445,7 +445,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->queued);
     put_value(out, "once_parked", "gauge", "Duplicates that wait for the first execution.",
         (double)engine->parked);
-    put_value(out, "once_evidence_seq", "counter", "Number of the last entry of evidence.",
+    put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
         (double)engine->head.seq);
 }
 
