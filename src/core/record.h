@@ -9,8 +9,8 @@
  *   R5  only executed, failed, rejected and compensated carry an outcome or a seal time (P3).
  *   R6  tenant and key are not empty; every name is within its limit (P14).
  *   R7  a source's record is executed, without an outcome; its key is the source's type (in place
- *       of the principal) and id, and it has a version. operation_id and fence are those of the seal
- *       that it came from. R1 to R6 hold for it too.
+ *       of the principal) and id, and it has a version. operation_id and fence are those of the
+ *       seal that it came from. R1 to R6 hold for it too.
  *
  *                  +------------- renew ------------+
  *                  v                                |
@@ -20,7 +20,8 @@
  *      |           +------- release / resolve --+--> released      |
  *      +---- window over ----------------------------------+-------+
  *
- * That is an operation. Every arrow is performed by decide() and by nothing else; window over is absence (decide.h).
+ * That is an operation. Every arrow is performed by decide() and by nothing else; window over is
+ * absence (decide.h). A source's record only ever becomes newer (core/source.h).
  *
  * Ownership: slices are borrowed; an arena or a store owns the bytes.
  */

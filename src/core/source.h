@@ -2,8 +2,8 @@
  * source: in which order versions of one source come, and the newest that was sealed (OPS-7).
  *
  * A request may say what it came from: a type, an id and a version. Of each (tenant, scope, type,
- * id) the newest sealed version is remembered in a record of its own kind, for as long as the window
- * of the seal it came from; decide() refuses to begin what is older (rule B9).
+ * id) the newest sealed version is remembered in a record of its own kind, for as long as the
+ * window of the seal it came from; decide() refuses to begin what is older (rule B9).
  *
  * Promises:  pure, like decide(). A source's key hash never is an operation's: the kind is in front
  *            of what is hashed, and no operation's begins like that.

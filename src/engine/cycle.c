@@ -77,6 +77,7 @@ static struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash
 static void next_turn(struct cycle *cycle)
 {
     arena_clear(&cycle->arena);
+    cycle->keys_made = 0;
     cycle->turn++;
     if (cycle->turn == 0) { /* after four thousand million batches old marks could read as new */
         memset(cycle->seen, 0, SEEN_SLOTS * sizeof *cycle->seen);
@@ -300,6 +301,22 @@ static void make_change(const struct engine_call *call, const struct record *fou
         put && record_status_sealed(next->status) ? call->outcome_body : SLICE_EMPTY;
 }
 
+/* P12: past the limit a new key is refused; what is there stays. True: refused. */
+static bool past_keys_max(struct cycle *cycle, struct engine_call *call, const struct record *found)
+{
+    if (cycle->keys_max == 0 || found != NULL || call->decision.kind != DECISION_FIRST_SEEN) {
+        return false;
+    }
+    struct store_head head;
+    cycle->store->ops->head(cycle->store, &head);
+    if (head.records + cycle->keys_made < cycle->keys_max) {
+        return false;
+    }
+    (void)err_set(&call->err, E_LIMIT, "no room for another key: keys_max (%llu) are live",
+        (unsigned long long)cycle->keys_max);
+    return true;
+}
+
 /* The last sealed version of what a begin came from, for decide. */
 static enum status tell_source(struct cycle *cycle, const struct request *request,
     struct decide_moment *moment, struct err *err)
@@ -318,8 +335,8 @@ static enum status tell_source(struct cycle *cycle, const struct request *reques
 
 /*
  * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
- * is nothing new. The moment gets the version that is the last sealed one from now on: it is told in
- * the seal's entry.
+ * is nothing new. The moment gets the version that is the last sealed one from now on: it is told
+ * in the seal's entry.
  */
 static enum status remember_source(struct cycle *cycle, const struct decision *decision,
     struct decide_moment *moment, struct change *ret_change, struct err *err)
@@ -400,7 +417,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         call->parked = true;
         return OK;
     }
-    if (call->decision.kind == DECISION_NOTHING) {
+    if (call->decision.kind == DECISION_NOTHING || past_keys_max(cycle, call, found)) {
         return OK;
     }
     struct record *next = NULL;
@@ -412,6 +429,7 @@ static enum status decide_call(struct cycle *cycle, struct engine_call *call,
         return status;
     }
     make_change(call, found, next, &ret_changes[1]);
+    cycle->keys_made += call->decision.kind == DECISION_FIRST_SEEN && found == NULL;
     if (call->decision.change != CHANGE_NONE) {
         remember(cycle, call, next, &ret_changes[1]);
     }

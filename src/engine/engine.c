@@ -633,6 +633,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
     moment_init(&engine->moment, &engine->clock, &engine->stats.head.moment);
     parked_init(&engine->parked);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
+    engine->cycle.keys_max = options->keys_max;
     if (status == OK) {
         status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
     }

@@ -63,6 +63,7 @@ struct engine_options {
     const struct mem *mem;       /* NULL: the C library's */
     const struct clock *clock;   /* NULL: the machine's */
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
+    uint64_t keys_max;           /* live keys: a begin of another one is refused; 0: no limit */
 };
 
 enum { ENGINE_BUCKETS = 16 }; /* of a histogram; powers of two */
@@ -90,8 +91,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's. A begin of a
- * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's.
+ * A begin of a tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h), and one of a new key past
+ * keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
 /* The same for several that are accepted or refused together, decided in this order and go into one
@@ -107,8 +109,8 @@ enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHEC
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
 
-/* Whether the engine stopped for good (E5), and why: whoever runs it should end the process, because
- * only opening the store again reads the truth. Any thread. */
+/* Whether the engine stopped for good (E5), and why: whoever runs it should end the process,
+ * because only opening the store again reads the truth. Any thread. */
 bool engine_failure(struct engine *engine, struct err *ret_err);
 
 /* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is

@@ -397,6 +397,101 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     return append(chain, out, from, ret_entry);
 }
 
+/* ---- showing ------------------------------------------------------------------------------ */
+
+/* Behind the string that begins at *at; false when it does not end. */
+static bool skip_string(struct slice text, size_t *at)
+{
+    for (size_t i = *at + 1; i < text.len; i++) {
+        if (text.data[i] == '"') {
+            *at = i + 1;
+            return true;
+        }
+        i += text.data[i] == '\\';
+    }
+    return false;
+}
+
+/* Behind the value that begins at *at: brackets are counted, strings passed over whole. */
+static bool skip_value(struct slice text, size_t *at)
+{
+    size_t depth = 0;
+    while (*at < text.len) {
+        char c = text.data[*at];
+        if (c == '"') {
+            if (!skip_string(text, at)) {
+                return false;
+            }
+            continue;
+        }
+        if (depth == 0 && (c == ',' || c == '}')) {
+            return true;
+        }
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        (*at)++;
+    }
+    return false;
+}
+
+/* Where the first member of the object begins whose name is not before the given one; where the
+ * object ends when there is none. 0: the text is not an object. Canonical text has no spaces, and
+ * ours no name that is not ASCII, so bytes are in the order of RFC 8785. */
+static size_t member_place(struct slice text, const char *name)
+{
+    struct slice wanted = slice_str(name);
+    size_t at = 1;
+    if (text.len < 2 || text.data[0] != '{') {
+        return 0;
+    }
+    while (at < text.len && text.data[at] == '"') {
+        size_t start = at;
+        if (!skip_string(text, &at)) {
+            return 0;
+        }
+        struct slice found = slice_of(text.data + start + 1, at - start - 2);
+        size_t less = found.len < wanted.len ? found.len : wanted.len;
+        int order = memcmp(found.data, wanted.data, less);
+        if (order > 0 || (order == 0 && found.len >= wanted.len)) {
+            return start;
+        }
+        if (!skip_value(text, &at) || at >= text.len) {
+            return 0;
+        }
+        at += text.data[at] == ',';
+    }
+    return at < text.len && text.data[at] == '}' ? at : 0;
+}
+
+/* Add a member in front of the one at a place, or behind the last one. */
+static void put_member(
+    struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
+{
+    bool last = text.data[place] == '}';
+    buf_str(out, last ? ",\"" : "\"");
+    buf_str(out, name);
+    put_digest(out, "\":", digest);
+    if (!last) {
+        buf_char(out, ',');
+    }
+}
+
+enum status entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out)
+{
+    struct slice text = entry->bytes;
+    size_t hash = member_place(text, "hash");
+    size_t previous = member_place(text, "prev_hash");
+    if (hash == 0 || previous == 0 || previous < hash) {
+        return E_CORRUPT;
+    }
+    buf_slice(out, slice_of(text.data, hash));
+    put_member(out, text, hash, "hash", &entry->hash);
+    buf_slice(out, slice_of(text.data + hash, previous - hash));
+    put_member(out, text, previous, "prev_hash", prev_hash);
+    buf_slice(out, slice_of(text.data + previous, text.len - previous));
+    return buf_status(out);
+}
+
 /* ---- notes -------------------------------------------------------------------------------- */
 
 enum status note_check(const struct note *note, struct err *err)

@@ -5,8 +5,8 @@
  * decide() was told, decide() is run against the records as folded so far, and what it says must be
  * what the entry says (decision, rule, fence, attempt, status, operation, fingerprints), and what
  * was stored with it must be the record that it makes (lease, window, version, …). Which version of
- * a source was sealed last is folded from the seals in the same way, and a begin must have been told
- * just that.
+ * a source was sealed last is folded from the seals in the same way, and a begin must have been
+ * told just that.
  *
  * Promises:  the only input is the evidence; stored records are compared, never believed, except
  *            where the entries that made them are no longer there. What cannot be decided again for

@@ -1,3 +1,7 @@
+/*
+ * One walk over all frames, and what is checked at each. It is past 800 lines because the checks of
+ * one change share what was read of it so far, and to take them apart would show that to everybody.
+ */
 #include "evidence/verify.h"
 
 #include <fcntl.h>

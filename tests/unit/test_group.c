@@ -130,6 +130,45 @@ static void a_group_with_one_bad_request_is_refused_whole(void **state)
     assert_int_equal(kit.commits, 0);
 }
 
+/* P12, P14: also within one commit, before the store has counted any of it. */
+static void past_keys_max_new_keys_are_refused_and_all_others_go_on(void **state)
+{
+    (void)state;
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    kit_close();
+    kit.options.keys_max = 3;
+    kit_open();
+    struct engine_call first = kit_begin("default", "", "k0");
+    assert_int_equal(kit_do(&first), DECISION_FIRST_SEEN);
+    struct engine_call more[4];
+    struct engine_call *group[4];
+    static const char *const names[] = {"k1", "k2", "k3", "k0"};
+    struct err err = {0};
+    for (size_t i = 0; i < 4; i++) {
+        more[i] = kit_begin("default", "", names[i]);
+        more[i].context = &gate;
+        more[i].done = kit_gate_done;
+        group[i] = &more[i];
+    }
+    assert_int_equal(engine_submit_all(kit.engine, group, 4, &err), OK);
+    kit_gate_pass(&gate, 4);
+    assert_int_equal(more[0].decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(more[1].decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(more[2].err.status, E_LIMIT);
+    assert_string_equal(more[2].err.text, "no room for another key: keys_max (3) are live");
+    assert_int_equal(more[3].err.status, OK);
+    assert_int_equal(more[3].decision.kind, DECISION_IN_PROGRESS);
+    struct engine_call seal = kit_seal(&first, SLICE_LIT("done"));
+    assert_int_equal(kit_do(&seal), DECISION_SEALED);
+    assert_int_equal(kit_do(&(struct engine_call){
+                         .arena = &kit.arena, .request = kit_begin("default", "", "k0").request}),
+        DECISION_DUPLICATE_REPLAYED);
+    struct verify_result result;
+    kit_verify(&result);
+    assert_int_equal(result.entries, 6); /* nothing of what was refused */
+    kit.options.keys_max = 0;
+}
+
 int main(void)
 {
 #define GROUP_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
@@ -138,6 +177,7 @@ int main(void)
         GROUP_TEST(a_group_is_never_taken_apart),
         GROUP_TEST(requests_of_a_group_see_those_before_them),
         GROUP_TEST(a_group_with_one_bad_request_is_refused_whole),
+        GROUP_TEST(past_keys_max_new_keys_are_refused_and_all_others_go_on),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

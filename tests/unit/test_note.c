@@ -2,7 +2,11 @@
  * Notes: entries that no decision stands behind. They are chained and durable like all others,
  * verify and redecide take them, and nothing of another tenant is in them.
  */
+#include "base/text.h"
+#include "canon/jcs.h"
+#include "canon/json.h"
 #include "engine_kit.h"
+#include "evidence/entry.h"
 
 struct last {
     struct entry entry;
@@ -168,6 +172,45 @@ static void a_note_that_cannot_be_told_is_refused(void **state)
     assert_int_equal(kit.commits, 0);
 }
 
+/* Between "entry_id" and "idempotency_key", and between "outcome" and "scope". */
+static void an_entry_is_shown_with_its_hashes_in_canonical_order(void **state)
+{
+    (void)state;
+    struct note note = {.kind = NOTE_ACCESS_READ,
+        .tenant = SLICE_LIT("acme"),
+        .actor = SLICE_LIT("a \"}{\\,"),
+        .trace = SLICE_LIT("{\"zz\":[1,{\"hash\":2}]}")};
+    struct digest previous = {{0xab, 0xcd}};
+    struct buf shown, again;
+    struct arena arena;
+    const struct json_value *value;
+    struct jcs_report report = {0};
+    leave(&note);
+    last.entry.bytes = slice_str(last.text);
+    buf_init(&shown, &mem_libc, 1 << 20);
+    buf_init(&again, &mem_libc, 1 << 20);
+    arena_init(&arena, &mem_libc, 1 << 20);
+    assert_int_equal(entry_show(&last.entry, &previous, &shown), OK);
+    assert_int_equal(json_read(buf_view(&shown), &arena, &value, NULL), OK);
+    assert_int_equal(jcs_write(value, &again, &report, NULL), OK);
+    assert_true(slice_equal(buf_view(&shown), buf_view(&again)));
+    char hex[65];
+    assert_true(slice_is(json_text(json_find(value, SLICE_LIT("hash"))),
+        text_put_hex(hex, last.entry.hash.bytes, sizeof last.entry.hash.bytes)));
+    assert_true(slice_is(json_text(json_find(value, SLICE_LIT("prev_hash"))),
+        text_put_hex(hex, previous.bytes, sizeof previous.bytes)));
+    assert_int_equal(shown.len, strlen(last.text) + strlen(",\"hash\":,\"prev_hash\":") + 2 * 66);
+
+    static const char *const broken[] = {"", "{", "[]", "{\"a", "{\"a\":1", "{\"a\":\"}", "null"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        last.entry.bytes = slice_str(broken[i]);
+        assert_int_equal(entry_show(&last.entry, &previous, &shown), E_CORRUPT);
+    }
+    arena_release(&arena);
+    buf_release(&again);
+    buf_release(&shown);
+}
+
 int main(void)
 {
 #define NOTE_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
@@ -177,6 +220,7 @@ int main(void)
         NOTE_TEST(notes_are_verified_and_survive_a_restart),
         NOTE_TEST(nothing_of_another_tenant_is_in_a_note),
         NOTE_TEST(a_note_that_cannot_be_told_is_refused),
+        NOTE_TEST(an_entry_is_shown_with_its_hashes_in_canonical_order),
     };
     return cmocka_run_group_tests_name("note", tests, NULL, NULL);
 }

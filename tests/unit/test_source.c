@@ -4,6 +4,7 @@
  */
 #include "core/source.h"
 #include "engine_kit.h"
+#include "evidence/redecide.h"
 
 static int sign(int value)
 {
@@ -306,6 +307,86 @@ static void a_source_is_no_operation_to_anybody_who_looks(void **state)
     }
 }
 
+/* Decides the journal again, with the first of some text in the entries replaced by another. */
+struct forgery {
+    const char *from;
+    const char *to;
+    bool done;
+    struct redecide redecide;
+    struct buf scratch;
+    struct err err; /* of the first entry that comes out otherwise */
+};
+
+static bool decide_forged(void *context, const struct entry *entry)
+{
+    struct forgery *forgery = context;
+    struct redecide_stored nothing = {.squeezed = true};
+    struct entry_view view;
+    struct err err = {0};
+    char line[4096];
+    const char *at = forgery->done ? NULL
+                                   : memmem(entry->bytes.data, entry->bytes.len, forgery->from,
+                                         strlen(forgery->from));
+    struct slice bytes = entry->bytes;
+    if (entry->kind != ENTRY_EVIDENCE) {
+        return true;
+    }
+    if (at != NULL) {
+        const char *behind = at + strlen(forgery->from);
+        int len = snprintf(line, sizeof line, "%.*s%s%.*s", (int)(at - bytes.data), bytes.data,
+            forgery->to, (int)(bytes.data + bytes.len - behind), behind);
+        bytes = slice_of(line, (size_t)len);
+        forgery->done = true;
+    }
+    enum status status = entry_view_read(bytes, &kit.arena, &forgery->scratch, &view, &err);
+    if (status == OK) {
+        status = redecide_entry(&forgery->redecide, &view, &nothing, &err);
+    }
+    if (status != OK && forgery->err.status == OK) {
+        forgery->err = err;
+    }
+    return true;
+}
+
+static enum status read_forged(struct store *store, struct engine_call *call, struct err *err)
+{
+    struct entry_range all = {0};
+    return store->ops->entries(store, &all, decide_forged, call->context, err);
+}
+
+static void forge(const char *from, const char *to, const char *said)
+{
+    struct forgery forgery = {.from = from, .to = to};
+    struct engine_call call = {.arena = &kit.arena, .read = read_forged, .context = &forgery};
+    redecide_init(&forgery.redecide, &mem_libc);
+    buf_init(&forgery.scratch, &mem_libc, 1 << 20);
+    assert_int_equal(engine_do(kit.engine, &call), OK);
+    redecide_release(&forgery.redecide);
+    buf_release(&forgery.scratch);
+    assert_int_equal(forgery.done, *from != '#');
+    if (strstr(forgery.err.text, said) == NULL || (*said == 0) != (forgery.err.text[0] == 0)) {
+        fail_msg("'%s' and not '%s'", forgery.err.text, said);
+    }
+}
+
+static void an_entry_that_tells_of_no_newer_version_is_found(void **state)
+{
+    (void)state;
+    begin_and_seal("ten", "10");
+    (void)begin("eleven", "11");
+    (void)begin("nine", "9");
+    forge("#", "", "");
+    forge("B1\",\"sealed_version\":\"10\"", "B1\"",
+        "the last sealed version of the source is '10' and not ''");
+    forge("B9\",\"sealed_version\":\"10\"", "B9\",\"sealed_version\":\"99\"",
+        "the last sealed version of the source is '10' and not '99'");
+    forge("H5\",\"sealed_version\":\"10\"", "H5\",\"sealed_version\":\"12\"",
+        "the last sealed version of the source is '10' and not '12'");
+    forge("\"version\":\"11\"},\"window_ms\"", "\"version\":\"12\"},\"window_ms\"",
+        "another source than was granted");
+    forge("\"rule\":\"B9\"", "\"rule\":\"B8\"", "the rule is 'B9' and not 'B8'");
+}
+
 /* Small segments, many of them: the index is saved, old segments are squeezed, and what is
  * remembered is moved along. */
 static void what_is_remembered_survives_squeezing(void **state)
@@ -370,6 +451,7 @@ int main(void)
         SOURCE_TEST(what_is_remembered_survives_a_restart_and_ends_with_its_window),
         SOURCE_TEST(requests_of_one_commit_see_the_seals_before_them),
         SOURCE_TEST(a_source_is_no_operation_to_anybody_who_looks),
+        SOURCE_TEST(an_entry_that_tells_of_no_newer_version_is_found),
         cmocka_unit_test_setup_teardown(
             what_is_remembered_survives_squeezing, set_up_small, tear_down_small),
     };
