@@ -89,7 +89,10 @@ static void show(struct api_ask *ask, const struct look *look)
     buf_str(&out, "{\"entries\":[");
     for (size_t i = 0; i < look->count; i++) {
         buf_str(&out, i == 0 ? "" : ",");
-        entry_show(&look->entries[i].entry, &look->entries[i].prev_hash, &out);
+        if (entry_show(&look->entries[i].entry, &look->entries[i].prev_hash, &out) != OK) {
+            api_fail_memory(ask);
+            return;
+        }
     }
     buf_str(&out, "],\"next\":");
     if (look->has_more) {

@@ -110,7 +110,8 @@ static enum status open_engine(struct serve *serve, const char *dir, struct err 
 {
     const struct config *config = serve->config;
     struct store_options how = {.retain_ms = config->retain_ms};
-    struct engine_options options = {.checkpoint_every_ms = config->checkpoint_every_ms};
+    struct engine_options options = {
+        .checkpoint_every_ms = config->checkpoint_every_ms, .keys_max = config->keys_max};
     struct store *store = NULL;
     enum status status = store_open(config->store, &how, &store, err);
     if (status != OK) {

@@ -59,9 +59,6 @@ enum status entry_show(
 /* How IDS-14, which knows three decisions, names the answer to a begin: the finer ones are
  * duplicates or refusals that ran nothing, with the detail beside it (DESIGN section 4). */
 const char *entry_dedupe(enum decision_kind kind);
-/* The whole entry as the API and `once tail` show it: the stored members with prev_hash and hash.
- * Sticky as all of buf. */
-void entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out);
 
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);
