@@ -1,3 +1,7 @@
+/*
+ * Every command and option in words. The file is past 800 lines because it is one table: what is
+ * not here does not exist.
+ */
 #include "cli/commands.h"
 
 #include <stdint.h>
@@ -557,8 +561,8 @@ static const char *const serve_text[] = {
     "Everything can be set in a YAML file (--config; once check --example prints one with every "
     "setting), the most common things also with flags and ONCE_* variables. Flags win over "
     "variables, these over the file.",
-    "SIGHUP reads the configuration again and uses its tokens, limits and certificates, all of them "
-    "or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what is in "
+    "SIGHUP reads the configuration again and uses its tokens, limits and certificates, all of "
+    "them or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what is in "
     "flight up to --drain, flush, and exit with 0; a second one hurries.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
     "directory has a socket of its own, once.sock, for whoever may open the directory: the other "

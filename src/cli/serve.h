@@ -1,8 +1,8 @@
 /*
  * serve: what the parts of `once serve` share.
  *
- * serve.c is the life of the server; serve_open.c puts it together and takes it apart, serve_lines.c
- * says what it is, serve_notify.c talks to the supervisor.
+ * serve.c is the life of the server; serve_open.c puts it together and takes it apart,
+ * serve_lines.c says what it is, serve_notify.c talks to the supervisor.
  */
 #ifndef ONCE_CLI_SERVE_H
 #define ONCE_CLI_SERVE_H

@@ -179,7 +179,7 @@ unsigned config_rights(struct slice text);
 /* The bit of one right by its name; 0: there is none. */
 unsigned config_right(struct slice name);
 
-/* The path of the first setting that differs and cannot change while the server runs; NULL: none. */
+/* The first setting that differs and cannot change while the server runs; NULL: none. */
 const char *config_needs_restart(const struct config *old, const struct config *new);
 
 /* Add a fault. A place of line 0 is no place. For the parts of this module. */

@@ -68,10 +68,10 @@ void config_example_put(struct buf *out)
 {
     struct slice section = SLICE_EMPTY;
     put_prose(out,
-        "once.yaml: everything that once serve can be told. Every setting is here with its default, "
-        "commented out; what is commented out costs nothing. A line of words begins with a hash and "
-        "a space, a setting with a hash alone: remove it, and the one before the name of its "
-        "section.");
+        "once.yaml: everything that once serve can be told. Every setting is here with its "
+        "default, commented out; what is commented out costs nothing. A line of words begins with "
+        "a hash and a space, a setting with a hash alone: remove it, and the one before the name "
+        "of its section.");
     buf_str(out, "#\n");
     put_prose(out,
         "Flags win over ONCE_* variables, these over this file, this over the defaults. Unknown "

@@ -180,7 +180,8 @@ def test_an_address_in_use_is_69(serve, tmp_path):
 
 def test_a_public_address_without_auth_is_refused_before_anything_is_opened(tmp_path):
     done = once("serve", "--listen", "0.0.0.0:0", cwd=tmp_path)
-    assert done.returncode == 78 and "without auth" in done.stderr and "once token new" in done.stderr
+    assert done.returncode == 78
+    assert "without auth" in done.stderr and "once token new" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
