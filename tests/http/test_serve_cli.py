@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -281,6 +282,41 @@ def test_a_reload_never_opens_a_public_address(serve, tmp_path):
     server.await_event("reload_failed")
     assert server.begin("a")[0] == 401
     assert server.begin("a", token)[0] == 201
+
+
+def make_certificate(directory, serial):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+        "ec_paramgen_curve:P-256", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
+        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-set_serial",
+        str(serial)], cwd=directory, check=True, capture_output=True)
+
+
+def shown_certificate(server):
+    host, port = server.url.removeprefix("https://").rsplit(":", 1)
+    return ssl.get_server_certificate((host, int(port)))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here")
+def test_certificates_are_read_again_or_kept(serve, tmp_path):
+    make_certificate(tmp_path, 1)
+    server = serve("--tls-cert", "cert.pem", "--tls-key", "key.pem").ready()
+    done = subprocess.run(["sh", "-c", server.lines[4]], cwd=tmp_path, capture_output=True,
+        text=True)
+    assert (done.returncode, json.loads(done.stdout)["decision"]) == (0, "first_seen"), done.stderr
+    first = shown_certificate(server)
+    (tmp_path / "key.pem").write_text("nonsense")
+    server.send(signal.SIGHUP)
+    server.await_event("reload_failed")
+    assert shown_certificate(server) == first
+    make_certificate(tmp_path, 2)
+    server.send(signal.SIGHUP)
+    server.await_event("reloaded")
+    assert shown_certificate(server) != first
+    assert server.end() == 0
+    (tmp_path / "key.pem").write_text("nonsense")
+    broken = serve("--tls-cert", "cert.pem", "--tls-key", "key.pem")
+    assert broken.process.wait(timeout=WAIT_S) in (69, 78)
+    assert "key.pem" in broken.log.read_text()
 
 
 # ---- the end -------------------------------------------------------------------------------------
