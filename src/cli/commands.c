@@ -562,8 +562,8 @@ static const char *const serve_text[] = {
     "setting), the most common things also with flags and ONCE_* variables. Flags win over "
     "variables, these over the file.",
     "SIGHUP reads the configuration again and uses its tokens, limits and certificates, all of "
-    "them or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what is in "
-    "flight up to --drain, flush, and exit with 0; a second one hurries.",
+    "them or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what "
+    "is in flight up to --drain, flush, and exit with 0; a second one hurries.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
     "directory has a socket of its own, once.sock, for whoever may open the directory: the other "
     "commands find it by themselves.",
