@@ -114,9 +114,6 @@ struct json_value;
 /* The text of a string or number member; empty when there is none. */
 struct slice cli_member(const struct json_value *object, struct slice name);
 
-/* Nearest of count names to what was typed, or NULL when nothing is near. */
-const char *cli_nearest(const char *typed, const char *const *names, size_t count);
-
 /* Wall-clock milliseconds since 1970. */
 int64_t cli_now_ms(void);
 void cli_sleep_ms(int64_t ms);

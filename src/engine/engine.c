@@ -40,7 +40,8 @@ struct engine {
     struct queue again; /* reads that go on, one a batch, behind those that waited before them */
     uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
-    bool ending;        /* stopping, as the engine thread has seen it: nobody waits any more */
+    bool ending;        /* stopping, as the engine thread has seen it */
+    bool impatient;     /* nobody waits for a seal any more, as the engine thread has seen it */
 
     /* Shared, under lock. */
     pthread_mutex_t lock;
@@ -52,6 +53,7 @@ struct engine {
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
     bool stopping;      /* engine_free was called */
+    bool waits_over;    /* engine_end_waits was called */
     bool drained;       /* the engine thread has ended: nothing will be filled any more */
     struct err failure; /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
@@ -276,6 +278,7 @@ static struct batch *collect(struct engine *engine)
     batch->count = 0;
     collect_all(engine, batch);
     engine->ending = engine->stopping;
+    engine->impatient = engine->stopping || engine->waits_over;
     bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
         batch->next = engine->free;
@@ -355,7 +358,7 @@ static void turn(struct engine *engine, struct batch *batch)
 {
     struct store_moment now = moment_now(&engine->moment);
     engine->boot_ms = now.boot_ms;
-    parked_expire(&engine->parked, engine->ending ? INT64_MAX : now.boot_ms, &engine->ready);
+    parked_expire(&engine->parked, engine->impatient ? INT64_MAX : now.boot_ms, &engine->ready);
     struct err err = {0};
     if (janitor_turn(&engine->janitor, &now, batch->calls, &batch->count, &err) != OK) {
         engine_fail(engine, &err);
@@ -532,6 +535,14 @@ bool engine_failure(struct engine *engine, struct err *ret_err)
     }
     pthread_mutex_unlock(&engine->lock);
     return failed;
+}
+
+void engine_end_waits(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->waits_over = true;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats)

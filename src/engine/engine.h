@@ -113,6 +113,10 @@ void engine_fingerprint(
  * because only opening the store again reads the truth. Any thread. */
 bool engine_failure(struct engine *engine, struct err *ret_err);
 
+/* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is
+ * about to end. Any thread. */
+void engine_end_waits(struct engine *engine);
+
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);
 

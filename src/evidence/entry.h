@@ -59,6 +59,7 @@ enum status entry_show(
 /* How IDS-14, which knows three decisions, names the answer to a begin: the finer ones are
  * duplicates or refusals that ran nothing, with the detail beside it (DESIGN section 4). */
 const char *entry_dedupe(enum decision_kind kind);
+
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);
 

@@ -335,11 +335,19 @@ static void wait_closed(struct http_server *server, unsigned steps, const struct
     int rc = 0;
     unsigned wanted = steps * server->worker_count;
     pthread_mutex_lock(&server->lock);
-    while (
-        rc == 0 && (atomic_load(&server->open) > 0 || atomic_load(&server->drain_steps) < wanted)) {
+    while (rc == 0 && !(until != NULL && server->is_hurried) &&
+           (atomic_load(&server->open) > 0 || atomic_load(&server->drain_steps) < wanted)) {
         rc = until == NULL ? pthread_cond_wait(&server->changed, &server->lock)
                            : pthread_cond_timedwait(&server->changed, &server->lock, until);
     }
+    pthread_mutex_unlock(&server->lock);
+}
+
+void http_server_hurry(struct http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->is_hurried = true;
+    pthread_cond_broadcast(&server->changed);
     pthread_mutex_unlock(&server->lock);
 }
 

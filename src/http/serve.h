@@ -107,6 +107,8 @@ enum status http_server_tls_reload(struct http_server *server, struct err *err) 
 /* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);
+/* A drain that is under way, or comes, waits for nobody any more. Any thread. */
+void http_server_hurry(struct http_server *server);
 /* After drain: no handler runs any more when it returns. Whoever might call http_wake has to have
  * stopped; until here a late answer is taken and dropped. NULL is fine. */
 void http_server_free(struct http_server *server);

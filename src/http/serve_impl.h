@@ -229,6 +229,7 @@ struct http_server {
     atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
     bool is_started;
     bool is_drained;
+    bool is_hurried;      /* under lock: a drain waits for nobody */
     pthread_mutex_t lock; /* with changed: for open to become 0 */
     pthread_cond_t changed;
     pthread_mutex_t reloading; /* one reload at a time */
