@@ -6,8 +6,6 @@
 #include "cli/capture.h"
 #include "cli/operation.h"
 
-enum { LOCK_WAIT_MS = 5000 };
-
 static enum once_status status_read(const char *name)
 {
     if (strcmp(name, "executed") == 0) {
@@ -16,10 +14,10 @@ static enum once_status status_read(const char *name)
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
 }
 
-static int print_done(struct cli *cli, const struct once_answer *answer)
+static int print_done(struct cli *cli, const struct origin_resolved *answer)
 {
     if (!cli->json) {
-        out_text("%s: %s%s\n", answer->operation_id, cli_text(cli, "status"),
+        out_text("%s: %s%s\n", cli->operands[0], cli_text(cli, "status"),
             answer->repeated ? " (as it was before)" : "");
         return out_finish();
     }
@@ -28,7 +26,7 @@ static int print_done(struct cli *cli, const struct once_answer *answer)
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "decision", once_decision_name(answer->decision));
-    jsonw_bool(&json, "repeated", answer->repeated != 0);
+    jsonw_bool(&json, "repeated", answer->repeated);
     if (answer->operation != NULL) {
         jsonw_open(&json, "operation", '{');
         operation_json(&json, cli, answer->operation, false);
@@ -40,7 +38,7 @@ static int print_done(struct cli *cli, const struct once_answer *answer)
     return code;
 }
 
-static int report(struct cli *cli, const struct once_answer *answer)
+static int report(struct cli *cli, const struct origin_resolved *answer)
 {
     const char *id = cli->operands[0];
     if (answer->decision == ONCE_RESOLVED) {
@@ -65,10 +63,10 @@ static int report(struct cli *cli, const struct once_answer *answer)
     return CLI_DATA;
 }
 
-static int resolve(struct cli *cli, struct once *once, struct capture *capture, struct buf *meta)
+static int resolve(
+    struct cli *cli, struct origin *origin, struct capture *capture, struct buf *meta)
 {
-    struct once_error error = {0};
-    struct once_answer *answer = NULL;
+    struct origin_resolved answer;
     enum once_status status = status_read(cli_text(cli, "status"));
     int64_t code_number = status == ONCE_FAILED ? 1 : 0;
     if (cli_text(cli, "exit-code") != NULL) {
@@ -87,12 +85,8 @@ static int resolve(struct cli *cli, struct once *once, struct capture *capture, 
             .meta = {meta->data, meta->len},
             .body = {capture->pieces.data, capture->pieces.len}};
     }
-    if (once_resolve(once, &request, &answer, &error) != ONCE_OK) {
-        return cli_fail(&error);
-    }
-    int code = report(cli, answer);
-    once_answer_free(once, answer);
-    return code;
+    int code = origin->ops->resolve(origin, &request, &answer);
+    return code != CLI_OK ? code : report(cli, &answer);
 }
 
 /* What duplicates will get: as if the command had written it. */
@@ -113,7 +107,7 @@ static int read_outcome(struct cli *cli, struct capture *capture, struct buf *me
 
 int cmd_resolve(struct cli *cli)
 {
-    struct once *once = NULL;
+    struct origin origin = {0};
     struct capture capture;
     struct buf meta;
     bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
@@ -126,12 +120,9 @@ int cmd_resolve(struct cli *cli)
     capture_init(&capture, CAPTURE_BYTES_MAX);
     buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
     int code = read_outcome(cli, &capture, &meta);
-    struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
-    code = code != CLI_OK ? code : cli_open(cli, how, &once);
-    if (code == CLI_OK) {
-        code = resolve(cli, once, &capture, &meta);
-        (void)once_close(once, NULL); /* what was answered is durable (P2) */
-    }
+    code = code != CLI_OK ? code : origin_open_to_change(cli, &origin);
+    code = code != CLI_OK ? code : resolve(cli, &origin, &capture, &meta);
+    origin_close(&origin);
     capture_release(&capture);
     buf_release(&meta);
     return code;
