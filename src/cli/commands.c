@@ -390,7 +390,9 @@ static const struct option_def resolve_options[] = {
     {.name = "outcome",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "what duplicates get on standard output; - is standard input"},
+        .help =
+            "what duplicates get on standard output or, from a server, as outcome, which has to be "
+            "JSON; - is standard input"},
     {.name = "exit-code",
         .kind = OPTION_COUNT,
         .argument = "N",

@@ -70,11 +70,11 @@ static int local_near_end(struct origin *origin, uint64_t back, uint64_t *ret_af
 }
 
 static int local_resolve(
-    struct origin *origin, const struct once_resolve *resolve, struct origin_resolved *ret_resolved)
+    struct origin *origin, const struct origin_settle *settle, struct origin_resolved *ret_resolved)
 {
     struct once_error error = {0};
     ASSERT(origin->answer == NULL);
-    if (once_resolve(origin->once, resolve, &origin->answer, &error) != ONCE_OK) {
+    if (once_resolve(origin->once, &settle->resolve, &origin->answer, &error) != ONCE_OK) {
         return cli_fail(&error);
     }
     *ret_resolved = (struct origin_resolved){

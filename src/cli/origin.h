@@ -20,6 +20,14 @@
 struct origin;
 struct remote;
 
+/* How somebody settles an operation. */
+struct origin_settle {
+    struct once_resolve resolve; /* its outcome is as if the command of once run had written it */
+    struct slice outcome;        /* what was given as the outcome; for a server it has to be JSON */
+    bool has_outcome;
+    bool has_exit_code; /* only an operation of once run has one */
+};
+
 /* What became of a resolve. */
 struct origin_resolved {
     enum once_decision decision;
@@ -39,7 +47,7 @@ struct origin_ops {
         once_entry_visit visit, void *context);
     /* After which entry to begin so as to see about the last `back` ones; 0: the first. */
     int (*near_end)(struct origin *origin, uint64_t back, uint64_t *ret_after_seq);
-    int (*resolve)(struct origin *origin, const struct once_resolve *resolve,
+    int (*resolve)(struct origin *origin, const struct origin_settle *settle,
         struct origin_resolved *ret_resolved);
     /* See what came since. False: not possible at the moment, try again later. */
     int (*refresh)(struct origin *origin, bool *ret_ready);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "base/limits.h"
-#include "cli/capture.h"
 #include "cli/operation.h"
 #include "cli/origin.h"
 #include "cli/remote.h"
@@ -47,6 +46,12 @@ static int check_id(const char *operation_id)
     return CLI_USAGE;
 }
 
+/* Of a path that does not exist, another server says 404 too. */
+static bool is_not_found(const struct remote_answer *answer)
+{
+    return answer->status == 404 && slice_is(answer->code, "operation_not_found");
+}
+
 static int read_found(struct origin *origin, const struct json_value *object)
 {
     struct err err = {0};
@@ -78,7 +83,7 @@ static int remote_origin_get(
     if (code != CLI_OK) {
         return code;
     }
-    if (answer.status == 404 && answer.code.len > 0) {
+    if (is_not_found(&answer)) {
         *ret = NULL;
         return CLI_OK;
     }
@@ -302,8 +307,9 @@ static const char *resolve_status(enum once_status status)
     return status == ONCE_STATUS_RELEASED ? "not_executed" : once_status_name(status);
 }
 
-static void put_resolve(struct jsonw *json, const struct once_resolve *resolve)
+static void put_settle(struct jsonw *json, const struct origin_settle *settle)
 {
+    const struct once_resolve *resolve = &settle->resolve;
     jsonw_open(json, NULL, '{');
     jsonw_str(json, "status", resolve_status(resolve->status));
     jsonw_str(json, "reason", resolve->reason);
@@ -311,14 +317,28 @@ static void put_resolve(struct jsonw *json, const struct once_resolve *resolve)
     if (resolve->fence != 0) {
         jsonw_u64(json, "fence", resolve->fence);
     }
-    if (resolve->outcome.body.size > 0 || resolve->outcome.code != 0) {
-        jsonw_open(json, "outcome", '{');
-        jsonw_i64(json, "code", resolve->outcome.code);
-        jsonw_bytes(json, "meta", slice_of(resolve->outcome.meta.data, resolve->outcome.meta.size));
-        jsonw_bytes(json, "body", slice_of(resolve->outcome.body.data, resolve->outcome.body.size));
-        jsonw_close(json, '}');
+    if (settle->has_outcome) {
+        jsonw_raw(json, "outcome", settle->outcome);
     }
     jsonw_close(json, '}');
+}
+
+/* What duplicates get from a server is JSON, and has no exit code. */
+static int check_settle(struct origin *origin, const struct origin_settle *settle)
+{
+    struct err err = {0};
+    const struct json_value *outcome = NULL;
+    if (settle->has_exit_code) {
+        return cli_usage(origin->cli, "resolve: --exit-code does not go with a server, whose "
+                                      "operations have none; --outcome is what duplicates get");
+    }
+    arena_clear(&origin->arena);
+    if (settle->has_outcome && json_read(settle->outcome, &origin->arena, &outcome, &err) != OK) {
+        err_prefix(&err, "the outcome for a server has to be JSON");
+        (void)cli_fail_err(&err);
+        return CLI_DATA;
+    }
+    return check_id(settle->resolve.operation_id);
 }
 
 /* The refusals that are decisions, by their stable names. */
@@ -326,7 +346,7 @@ static bool decision_of(const struct remote_answer *answer, enum once_decision *
 {
     static const enum once_decision said[] = {
         ONCE_STALE_FENCE, ONCE_ALREADY_SEALED, ONCE_STILL_RUNNING};
-    if (answer->status == 404 && answer->code.len > 0) {
+    if (is_not_found(answer)) {
         *ret = ONCE_NOT_FOUND;
         return true;
     }
@@ -340,20 +360,20 @@ static bool decision_of(const struct remote_answer *answer, enum once_decision *
 }
 
 static int remote_origin_resolve(
-    struct origin *origin, const struct once_resolve *resolve, struct origin_resolved *ret_resolved)
+    struct origin *origin, const struct origin_settle *settle, struct origin_resolved *ret_resolved)
 {
     char path[PATH_BYTES_MAX];
     struct buf body;
     struct jsonw json = {.out = &body};
     struct remote_answer answer;
     struct origin_resolved resolved = {.decision = ONCE_RESOLVED};
-    int code = check_id(resolve->operation_id);
+    int code = check_settle(origin, settle);
     if (code != CLI_OK) {
         return code;
     }
     buf_init(&body, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    put_resolve(&json, resolve);
-    (void)snprintf(path, sizeof path, "/v1/operations/%s/resolve", resolve->operation_id);
+    put_settle(&json, settle);
+    (void)snprintf(path, sizeof path, "/v1/operations/%s/resolve", settle->resolve.operation_id);
     code = buf_status(&body) != OK
                ? no_memory()
                : remote_ask(origin->remote, path, buf_view(&body), &origin->cli->arena, &answer);
@@ -365,8 +385,9 @@ static int remote_origin_resolve(
         return remote_refused(origin->remote, &answer);
     }
     resolved.repeated = json_is(json_find(answer.root, SLICE_LIT("repeated")), JSON_TRUE);
-    if (resolved.decision == ONCE_RESOLVED && origin->cli->json) {
-        code = remote_origin_get(origin, resolve->operation_id, &resolved.operation);
+    if (answer.status == 200) {
+        code = read_found(origin, answer.root);
+        resolved.operation = origin->operation;
     }
     *ret_resolved = resolved;
     return code;

@@ -128,6 +128,14 @@ static bool status_of(struct slice name, enum once_status *ret)
     return false;
 }
 
+/* In parts, because it did not come through a server's door as JSON. */
+static bool is_in_parts(const struct json_value *outcome, int64_t *ret_code)
+{
+    return json_int(json_find(outcome, SLICE_LIT("code")), ret_code) &&
+           (json_is(json_find(outcome, SLICE_LIT("meta")), JSON_STRING) ||
+               json_is(json_find(outcome, SLICE_LIT("meta_base64")), JSON_STRING));
+}
+
 /* An outcome is an object with code, meta and body; anything else is the body itself. */
 static enum status read_outcome(const struct json_value *object, struct arena *arena,
     struct once_operation *op, struct err *err)
@@ -136,10 +144,15 @@ static enum status read_outcome(const struct json_value *object, struct arena *a
     const struct json_value *kept = json_find(object, SLICE_LIT("outcome_retained"));
     int64_t code = 0;
     op->outcome_retained = !json_is(kept, JSON_FALSE);
-    if (!json_int(json_find(outcome, SLICE_LIT("code")), &code)) {
-        enum status status =
-            bytes_of(object, "outcome", "outcome_base64", arena, &op->outcome.body, err);
-        op->outcome_retained = op->outcome_retained && op->outcome.body.data != NULL;
+    if (outcome == NULL || outcome->type == JSON_NULL) {
+        op->outcome_retained = json_is(kept, JSON_TRUE);
+        return OK;
+    }
+    if (!is_in_parts(outcome, &code)) {
+        struct slice text = SLICE_EMPTY;
+        enum status status = canonical(outcome, arena, &text, err);
+        op->outcome.body = (struct once_bytes){text.data, text.len};
+        op->outcome.meta = (struct once_bytes){"application/json", 16};
         return status;
     }
     op->outcome.code = (int32_t)code;

@@ -6,6 +6,13 @@
 #include "cli/capture.h"
 #include "cli/operation.h"
 
+/* What duplicates will get. */
+struct given {
+    struct slice outcome;   /* of --outcome, as it is */
+    struct capture capture; /* the same as standard output of a command */
+    struct buf meta;        /* of the capture */
+};
+
 static enum once_status status_read(const char *name)
 {
     if (strcmp(name, "executed") == 0) {
@@ -63,8 +70,7 @@ static int report(struct cli *cli, const struct origin_resolved *answer)
     return CLI_DATA;
 }
 
-static int resolve(
-    struct cli *cli, struct origin *origin, struct capture *capture, struct buf *meta)
+static int resolve(struct cli *cli, struct origin *origin, const struct given *given)
 {
     struct origin_resolved answer;
     enum once_status status = status_read(cli_text(cli, "status"));
@@ -72,7 +78,12 @@ static int resolve(
     if (cli_text(cli, "exit-code") != NULL) {
         code_number = (int64_t)cli_count(cli, "exit-code");
     }
-    struct once_resolve request = {
+    struct origin_settle settle = {
+        .outcome = given->outcome,
+        .has_outcome = cli_text(cli, "outcome") != NULL,
+        .has_exit_code = cli_text(cli, "exit-code") != NULL,
+    };
+    settle.resolve = (struct once_resolve){
         .operation_id = cli->operands[0],
         .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
         .status = status,
@@ -81,35 +92,33 @@ static int resolve(
         .actor = cli_text(cli, "actor"),
     };
     if (status != ONCE_STATUS_RELEASED) {
-        request.outcome = (struct once_outcome){.code = (int32_t)code_number,
-            .meta = {meta->data, meta->len},
-            .body = {capture->pieces.data, capture->pieces.len}};
+        settle.resolve.outcome = (struct once_outcome){.code = (int32_t)code_number,
+            .meta = {given->meta.data, given->meta.len},
+            .body = {given->capture.pieces.data, given->capture.pieces.len}};
     }
-    int code = origin->ops->resolve(origin, &request, &answer);
+    int code = origin->ops->resolve(origin, &settle, &answer);
     return code != CLI_OK ? code : report(cli, &answer);
 }
 
 /* What duplicates will get: as if the command had written it. */
-static int read_outcome(struct cli *cli, struct capture *capture, struct buf *meta)
+static int read_outcome(struct cli *cli, struct given *given)
 {
     const char *path = cli_text(cli, "outcome");
     if (path != NULL) {
-        struct slice bytes;
-        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &bytes);
+        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &given->outcome);
         if (code != CLI_OK) {
             return code;
         }
-        capture_add(capture, CAPTURE_STDOUT, bytes);
+        capture_add(&given->capture, CAPTURE_STDOUT, given->outcome);
     }
-    capture_meta(capture, meta);
+    capture_meta(&given->capture, &given->meta);
     return CLI_OK;
 }
 
 int cmd_resolve(struct cli *cli)
 {
     struct origin origin = {0};
-    struct capture capture;
-    struct buf meta;
+    struct given given = {0};
     bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
     if (not_executed && (cli_text(cli, "outcome") != NULL || cli_text(cli, "exit-code") != NULL)) {
         return cli_usage(cli, "resolve: what was not executed has no --outcome or --exit-code");
@@ -117,13 +126,13 @@ int cmd_resolve(struct cli *cli)
     if (cli_text(cli, "exit-code") != NULL && cli_count(cli, "exit-code") > 255) {
         return cli_usage(cli, "resolve: --exit-code is more than 255");
     }
-    capture_init(&capture, CAPTURE_BYTES_MAX);
-    buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
-    int code = read_outcome(cli, &capture, &meta);
+    capture_init(&given.capture, CAPTURE_BYTES_MAX);
+    buf_init(&given.meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
+    int code = read_outcome(cli, &given);
     code = code != CLI_OK ? code : origin_open_to_change(cli, &origin);
-    code = code != CLI_OK ? code : resolve(cli, &origin, &capture, &meta);
+    code = code != CLI_OK ? code : resolve(cli, &origin, &given);
     origin_close(&origin);
-    capture_release(&capture);
-    buf_release(&meta);
+    capture_release(&given.capture);
+    buf_release(&given.meta);
     return code;
 }
