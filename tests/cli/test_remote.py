@@ -380,6 +380,14 @@ def test_verify_finds_what_was_changed(filled, fake, bend):
     assert done.code == 1 and done.text.startswith("damage: entry ")
 
 
+def test_a_chain_that_begins_anew_in_the_middle_is_found(filled, fake):
+    fake.entries, fake.logs_reads = begin_anew(fake.entries), False  # and its head with it
+    code, document = verify(filled, fake)
+    assert code == 1
+    assert [(d["seq"], d["what"]) for d in document["damages"]] == \
+        [(4, "not chained to the entry before it")]
+
+
 def test_a_head_that_is_not_the_chain_s_is_found(filled, fake):
     fake.head = {**{k: fake.entries[-1][k] for k in ("chain_id", "seq")}, "hash": "0" * 64}
     code, document = verify(filled, fake)
