@@ -31,6 +31,7 @@ enum cli_exit {
     CLI_INTERNAL = 70,    /* EX_SOFTWARE */
     CLI_IO = 74,          /* EX_IOERR: standard output or input */
     CLI_AGAIN = 75,       /* EX_TEMPFAIL: in progress, or not known */
+    CLI_NOT_ALLOWED = 77, /* EX_NOPERM: the server wants a token, or one with another right */
     CLI_CONFIG = 78,      /* EX_CONFIG: an ONCE_* variable */
     CLI_RUN_FAILED = 125, /* run: once itself failed */
     CLI_RUN_NOT_EXECUTABLE = 126,

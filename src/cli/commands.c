@@ -15,6 +15,32 @@
         .fallback = "journal:./once-data", .env = "ONCE_STORE",                                    \
         .help = "where operations are remembered: journal:DIRECTORY, or a plain directory"         \
     }
+/* Of the commands that look at operations or settle them. */
+#define OPT_SERVER                                                                                 \
+    {.name = "server",                                                                             \
+        .kind = OPTION_TEXT,                                                                       \
+        .argument = "URL",                                                                         \
+        .env = "ONCE_SERVER",                                                                      \
+        .help = "ask this server instead: http://HOST:PORT, https://HOST or unix:PATH. Not "       \
+                "needed on the server's own machine: the socket in the store's directory is "      \
+                "found"},                                                                          \
+        {.name = "token",                                                                          \
+            .kind = OPTION_TEXT,                                                                   \
+            .argument = "TOKEN",                                                                   \
+            .env = "ONCE_TOKEN",                                                                   \
+            .help = "the bearer token for --server; rather use the variable: everybody on this "   \
+                    "machine can see a command line"},                                             \
+        {.name = "cacert",                                                                         \
+            .kind = OPTION_FILE,                                                                   \
+            .argument = "FILE",                                                                    \
+            .env = "ONCE_CACERT",                                                                  \
+            .help = "authorities, in PEM, that may have signed the certificate of --server; the "  \
+                    "system's when not given"},                                                    \
+    {                                                                                              \
+        .name = "tenant", .kind = OPTION_TEXT, .argument = "NAME", .fallback = "default",          \
+        .env = "ONCE_TENANT",                                                                      \
+        .help = "whose operations, of a store or a server's own socket; elsewhere the token says"  \
+    }
 #define OPT_JSON                                                                                   \
     {                                                                                              \
         .name = "json", .help = "print JSON instead of text"                                       \
@@ -47,6 +73,14 @@
 #define EXIT_CORRUPT_STORE                                                                         \
     {                                                                                              \
         65, "the store does not check out; run once verify"                                        \
+    }
+#define EXIT_NO_SERVER                                                                             \
+    {                                                                                              \
+        69, "the store or the server cannot be used: missing, locked, no permission, no answer"    \
+    }
+#define EXIT_NOT_ALLOWED                                                                           \
+    {                                                                                              \
+        77, "the server wants a token, or one with another right"                                  \
     }
 #define EXIT_NO_OUTPUT                                                                             \
     {                                                                                              \
@@ -191,6 +225,8 @@ static const struct example_def run_examples[] = {
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
+    "While a server holds the store, it is asked through the socket in the store's directory, so "
+    "that nothing is shown that is not durable; otherwise the store itself is read.",
     NULL,
 };
 
@@ -209,12 +245,25 @@ static const struct option_def ls_options[] = {
         .fallback = "0",
         .help = "at most so many; 0 is all"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
 
+static const struct exit_def ls_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    EXIT_CORRUPT_STORE,
+    EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
 static const struct example_def ls_examples[] = {
     {"once ls --status unknown", "what needs somebody to look at it"},
+    {"once ls --server https://once.example", "the same of a server, with the token in ONCE_TOKEN"},
     {NULL, NULL},
 };
 
@@ -222,8 +271,9 @@ static const struct exit_def found_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     {65, "no such operation, or the store does not check out"},
-    EXIT_NO_STORE,
+    EXIT_NO_SERVER,
     EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -246,6 +296,7 @@ static const struct option_def show_options[] = {
         .help = "the namespace of --key"},
     OPT_PRINCIPAL("the principal of --key"),
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -273,6 +324,8 @@ static const char *const tail_text[] = {
     "With --checkpoint prints the newest signed checkpoint instead, byte for byte. Kept on "
     "another machine and given to once verify --checkpoint, it shows whether the journal was cut "
     "short, put back to an older copy, or written anew.",
+    "Reading evidence through a server leaves an access.read entry behind. The reader's own are "
+    "not printed.",
     NULL,
 };
 
@@ -290,6 +343,7 @@ static const struct option_def tail_options[] = {
         .help = "only those of this operation"},
     {.name = "checkpoint", .help = "the newest signed checkpoint instead, to be kept elsewhere"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -298,8 +352,9 @@ static const struct exit_def tail_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     EXIT_CORRUPT_STORE,
-    {69, "the store cannot be used, or has no checkpoint yet"},
+    {69, "the store or the server cannot be used, or there is no checkpoint yet"},
     EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -316,6 +371,7 @@ static const char *const resolve_text[] = {
     "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
     "and failed are final: duplicates are answered with the outcome given here. not_executed frees "
     "the key: the next call runs it again.",
+    "While a server holds the store, it is settled through the server.",
     NULL,
 };
 
@@ -338,7 +394,9 @@ static const struct option_def resolve_options[] = {
     {.name = "outcome",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "what duplicates get on standard output; - is standard input"},
+        .help =
+            "what duplicates get on standard output or, from a server, as outcome, which has to be "
+            "JSON; - is standard input"},
     {.name = "exit-code",
         .kind = OPTION_COUNT,
         .argument = "N",
@@ -354,6 +412,7 @@ static const struct option_def resolve_options[] = {
         .env = "USER",
         .help = "who settles it, for the evidence"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -362,8 +421,9 @@ static const struct exit_def resolve_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     {65, "no such operation, or it was settled differently, or another attempt began since"},
-    EXIT_NO_STORE,
-    {75, "it is still running"},
+    EXIT_NO_SERVER,
+    {75, "it is still running; or the server did not answer, and it may have been settled"},
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -432,6 +492,10 @@ static const struct example_def key_examples[] = {
 static const char *const verify_text[] = {
     "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
     "against their digests and the signatures of checkpoints. Works beside a running writer.",
+    "With --server asks a server for the evidence that the token may see, and checks what can be "
+    "checked from outside: each entry against its hash, those that follow each other against the "
+    "chain, and the head. Others' entries are between them, so that a missing one is not noticed; "
+    "what was not checked is printed too.",
     NULL,
 };
 
@@ -442,6 +506,7 @@ static const struct option_def verify_options[] = {
         .argument = "FILE",
         .help = "a checkpoint kept elsewhere: shows whether the end of the journal was cut off"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -457,6 +522,7 @@ static const struct exit_def verify_exits[] = {
 
 static const struct example_def verify_examples[] = {
     {"once verify --redecide", "check the bytes and the decisions"},
+    {"once verify --server https://once.example", "check what a server shows"},
     {NULL, NULL},
 };
 
@@ -801,7 +867,7 @@ const struct command_def commands[] = {
         .operands = "",
         .text = ls_text,
         .options = ls_options,
-        .exits = looking_exits,
+        .exits = ls_exits,
         .examples = ls_examples,
         .run = cmd_ls},
     {.name = "show",
