@@ -8,7 +8,7 @@ STDERR_SHOWN = 8000  # characters of the end, when a test fails
 
 @pytest.fixture
 def make_server(request):
-    """make_server("--config", path, ...) -> Server, as many as you like; all are ended."""
+    """make_server("--option", …, config=YAML) -> Server, as many as you like; all are ended."""
     servers = request.node.once_servers = []
 
     def make(*options, **how):

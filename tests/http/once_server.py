@@ -153,10 +153,14 @@ def parsed(headers, body):
 class Server:
     """`once serve` on a data directory of its own, until the end of the test."""
 
-    def __init__(self, *options, data_dir=None, env=None):
+    def __init__(self, *options, config=None, data_dir=None, store_options="", env=None):
+        """config: YAML. store_options: what follows the path in the store's URL, "?segment=…"."""
         self.directory = Path(tempfile.mkdtemp(prefix="once-"))  # short: a socket's path fits in
-        self.data_dir = Path(data_dir or self.directory / "data")
+        self.data_dir, self.store_options = Path(data_dir or self.directory / "data"), store_options
         self.options, self.env = list(options), dict(env or {})
+        if config is not None:
+            (self.directory / "once.yaml").write_text(config)
+            self.options += ["--config", str(self.directory / "once.yaml")]
         self.process, self.lines, self.url, self.port = None, [], None, None
         self.stderr_path = self.directory / "stderr"
         try:
@@ -168,8 +172,8 @@ class Server:
     # --- Its life ---
 
     def command(self):
-        return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store", f"journal:{self.data_dir}",
-            *self.options]
+        return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store",
+            f"journal:{self.data_dir}{self.store_options}", *self.options]
 
     def start(self):
         """Wait until it is ready."""
