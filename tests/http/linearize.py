@@ -9,8 +9,8 @@ has a history of its own; only fences are shared by all (fences_grow).
 A call whose answer nobody saw (the connection died) may have taken effect at any time after it was
 made, or never. A refusal that says "effect: no" must not be in a history: it took no effect.
 
-The model is DESIGN section 4, for windows that do not end. Leases do: what a call finds after its
-lease may be over is "unknown", and what it finds before must not be. The moment is known only to lie
+The model is DESIGN section 4, for windows that do not end. Leases do: what is found after its lease
+is over is "unknown", and what is found before is not. The moment of a call is known only to lie
 between call and answer, so both are allowed where it could be either.
 """
 import math
@@ -221,7 +221,7 @@ def moves(calls, done, state):
 
 
 def check(history):
-    """None when the history of one key is linearizable; otherwise a text that says where it ends."""
+    """None when the history of one key is linearizable; otherwise a text that says why not."""
     calls = sorted(history, key=lambda call: call.called)
     answered = sum(1 << place for place, call in enumerate(calls) if call.answer is not None)
     seen, farthest = set(), (0, State())
@@ -242,8 +242,8 @@ def check(history):
 
 
 def explain(calls, done, state):
-    lines = [f"no order of these {len(calls)} calls explains their answers; with those marked + done",
-        f"it stands at {state}, and no call may come next:"]
+    lines = [f"no order of these {len(calls)} calls explains their answers; with those marked +",
+        f"it stands at {state}, and none of the others may come next:"]
     lines += [f"{'+' if done >> place & 1 else '-'} {call}" for place, call in enumerate(calls)]
     return "\n".join(lines)
 

@@ -1,9 +1,9 @@
 """Many clients on few keys, with faults; afterwards there is an order that explains every answer.
 
-Clients begin, seal, release, give up and look, with their own fences and with stolen ones; they drop
-connections with the request sent or half sent; leases are short; the server is killed and started
-again meanwhile. What each client saw goes to the checker (linearize.py). A request that was only
-half sent must not take effect, so the checker is not told of it.
+Clients begin, seal, release, give up and look, with their own fences and with stolen ones; they
+drop connections with the request sent or half sent; leases are short; the server is killed and
+started again meanwhile. What each client saw goes to the checker (linearize.py). A request that was
+only half sent must not take effect, so the checker is not told of it.
 """
 import collections
 import random

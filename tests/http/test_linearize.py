@@ -251,8 +251,8 @@ HOLDERS = ["sealed", "released", "unknown", "stale_fence", "already_sealed", "no
 def corrupted(call, source):
     """The same call with an answer that one call after another cannot have given it."""
     answer = call.answer
-    ways = [answer._replace(decision=source.choice([name for name in DECISIONS.get(call.kind, HOLDERS)
-        if name != answer.decision]))]
+    others = [name for name in DECISIONS.get(call.kind, HOLDERS) if name != answer.decision]
+    ways = [answer._replace(decision=source.choice(others))]
     if answer.attempt is not None:
         ways.append(answer._replace(attempt=answer.attempt + source.choice([-1, 1])))
     if answer.status is not None:
