@@ -131,9 +131,9 @@ class Web(Process):
 
     def load(self, seconds):
         """Answers a second, as many as it gives."""
-        done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}", f"-d{whole(seconds)}s",
-            "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--", self.request,
-            str(self.first())], capture_output=True, text=True)
+        done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
+            f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--",
+            self.request, str(self.first())], capture_output=True, text=True)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode != 0 or not lines:
             raise Missing(f"wrk: {done.stderr or done.stdout}")

@@ -108,7 +108,7 @@ static void send_one(struct load *load, struct connection *connection)
     }
 }
 
-/* Send what is due, as far as there are connections, and have the timer say when the next one is. */
+/* Send what is due, as far as there are connections; the timer says when the next one is. */
 static void send_due(struct load *load)
 {
     while (load->sent < load->total && load->free_count > 0 &&
@@ -123,7 +123,7 @@ static void send_due(struct load *load)
     }
 }
 
-/* The bytes of the whole answer, or 0 while it is not there. Ends the program when it is not 2xx. */
+/* The bytes of the whole answer, or 0 while it is not there. One that is not 2xx is the end. */
 static size_t answer_bytes(struct connection *connection)
 {
     connection->answer[connection->filled] = '\0';

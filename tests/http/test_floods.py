@@ -1,4 +1,4 @@
-"""A flood of duplicates of one key: 429 past the rate, a counted entry, and nobody else feels it."""
+"""A flood of duplicates of one key: 429 past the rate, counted, and nobody else is slowed."""
 import hashlib
 import json
 import multiprocessing
