@@ -62,8 +62,9 @@ def holder_answer(kind, status, document):
         return None
     if status == 200:
         return Answer(HOLDERS[kind])
-    if (status, document.get("code")) in ((409, "stale_fence"), (409, "already_sealed"),
-            (404, "not_found")):
+    if status == 404:
+        return Answer("not_found")
+    if status == 409 and document["code"] in ("stale_fence", "already_sealed"):
         return Answer(document["code"])
     raise Unexpected(f"{kind}: {status} {document}")
 

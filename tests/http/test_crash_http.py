@@ -209,12 +209,12 @@ def started_in_evidence(server):
         while True:
             status, _, page = wire.request("GET", f"/v1/evidence?after={after}&limit=1000")
             assert status == 200, page
-            entries = page["entries"]
-            for entry in entries:
-                counts[entry["idempotency_key"]] += entry["type"] == "execution.started"
-            if not page.get("next_after"):
+            for entry in page["entries"]:
+                if entry["type"] == "execution.started":
+                    counts[entry["idempotency_key"]] += 1
+            if page["next"] is None:
                 return counts
-            after = page["next_after"]
+            after = page["next"]
 
 
 def test_what_was_answered_survives_hundreds_of_kills(server):

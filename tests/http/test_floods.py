@@ -95,8 +95,8 @@ def counted(wire, operation_id):
     status, _, page = wire.request("GET", f"/v1/evidence?operation_id={operation_id}&limit=1000",
         headers=as_tenant("flooder"))
     assert status == 200, page
-    return [entry["dedupe"]["count"] for entry in page["entries"] if "count" in
-        entry.get("dedupe", {})]
+    return [entry["count"] for entry in page["entries"]
+        if entry["type"] == "observation.emitted" and "count" in entry]
 
 
 def test_past_the_rate_is_429_and_the_evidence_has_the_count(server):
