@@ -9,22 +9,30 @@ import fences
 from once_server import Broken
 
 IDLE, SLOW = 1000, 200
+FILES_OF_A_LOGIN, FILES_NEEDED = 1024, 2048
 NORMAL_CLIENTS, NORMAL_KEYS = 4, 250  # of each: a begin and a seal
 ROUND_S = 0.005  # between two bytes of a slow client: a request takes a second or two, while the
 # head alone may take ten (head_ms_max)
 
 
 @pytest.fixture
-def files():
-    """Room for our own ends of the connections. The server has to see to its own."""
+def server(make_server):
+    """Started with the room for files that a login has, fewer than there will be connections: it
+    has to see to its own. Then there is room for our ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-    yield
+    if hard < FILES_NEEDED:
+        pytest.skip(f"no more than {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_OF_A_LOGIN, hard))
+    try:
+        made = make_server()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_NEEDED), hard))
+    yield made
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
-def connected(server, files):
+def connected(server):
     """connected(count) -> wires, closed at the end."""
     wires = []
 
