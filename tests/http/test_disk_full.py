@@ -41,18 +41,24 @@ def mount_ext4(place):
         'mkfs.ext4 -q -F "$0.img"; mount -o loop "$0.img" "$0"; rm -f "$0.img"', str(place)]
 
 
-@pytest.fixture(params=[mount_tmpfs, mount_ext4], ids=["tmpfs", "ext4"])
+# What there is no room for: the next segment, or more zeros ahead in the only one.
+SMALL_SEGMENTS, ONE_SEGMENT = "?segment=2MiB&snapshot=1MiB", ""
+
+
+@pytest.fixture(params=[(mount_tmpfs, SMALL_SEGMENTS), (mount_tmpfs, ONE_SEGMENT),
+    (mount_ext4, SMALL_SEGMENTS)], ids=["tmpfs", "one segment", "ext4"])
 def small_disk(request, tmp_path):
     """A directory with some megabytes of room, of which somebody else's file takes a part."""
     if os.geteuid() != 0 or not namespace_entered():
         pytest.skip("mounting a small file system is not permitted here")
     place = tmp_path / "disk"
     place.mkdir()
-    done = subprocess.run(request.param(place), capture_output=True, text=True)
+    mount, options = request.param
+    done = subprocess.run(mount(place), capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"cannot mount: {done.stderr.strip()}")
     (place / "filler").write_bytes(b"x" * FILLER_BYTES)
-    yield place
+    yield place, options
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
@@ -148,16 +154,16 @@ def verify(server):
 
 
 def make_full(make_server, small_disk):
-    server = make_server(data_dir=small_disk / "data",
-        store_options="?segment=2MiB&snapshot=1MiB")
-    return server, fill(server)
+    place, options = small_disk
+    server = make_server(data_dir=place / "data", store_options=options)
+    return server, fill(server), place / "filler"
 
 
 def test_a_full_disk_refuses_loses_nothing_and_goes_on_when_there_is_room(make_server, small_disk):
-    server, clients = make_full(make_server, small_disk)
+    server, clients, filler = make_full(make_server, small_disk)
     assert server.request("GET", "/livez")[0] == 200
     check_all(clients)
-    (small_disk / "filler").unlink()
+    filler.unlink()
     for client in clients:
         client.goes_on()
     check_all(clients)
@@ -169,9 +175,9 @@ def test_a_full_disk_refuses_loses_nothing_and_goes_on_when_there_is_room(make_s
 
 
 def test_killed_while_the_disk_is_full(make_server, small_disk):
-    server, clients = make_full(make_server, small_disk)
+    server, clients, filler = make_full(make_server, small_disk)
     server.kill9()
-    (small_disk / "filler").unlink()
+    filler.unlink()
     server.restart()
     check_all(clients)
     for client in clients:
