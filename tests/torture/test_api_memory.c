@@ -92,7 +92,7 @@ static bool ask(struct door *door, const struct step *step, struct told *told)
         const char *said = reply_get(&reply, reply.status == 409 ? "code" : "decision");
         said = strcmp(said, "(none)") == 0 ? reply_get(&reply, "0/decision") : said;
         if (reply.status != step->status || strcmp(said, step->decision) != 0) {
-            fail_msg("%s: %u %s", body, reply.status, reply.text);
+            fail_msg("%.100s: %u %.300s", body, reply.status, reply.text);
         }
         if (strcmp(said, "first_seen") == 0) {
             bool many = reply.json->type == JSON_ARRAY;
