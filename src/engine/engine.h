@@ -39,7 +39,7 @@ struct engine_call {
     engine_read read;          /* instead of a request: look */
     const struct note *note;   /* instead of a request: leave this in the evidence (note.h) */
     void *context;             /* the caller's */
-    struct arena *arena;       /* where the answer's bytes live; not shared between calls */
+    struct arena *arena; /* where the answer's bytes live; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
 
     /* Set by the engine before done. */
