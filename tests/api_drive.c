@@ -59,7 +59,9 @@ void http_answer_end(
     play->is_answered = true;
     play->reply->status = exchange->status;
     play->reply->content_type = content_type;
-    play->reply->text = strndup(body.data == NULL ? "" : body.data, body.len);
+    play->reply->text = calloc(1, body.len + 1);
+    ASSERT(play->reply->text != NULL);
+    memcpy(play->reply->text, body.data == NULL ? "" : body.data, body.len);
 }
 
 void http_wake(struct http_exchange *exchange)

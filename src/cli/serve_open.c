@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ _Static_assert(
 enum {
     OWN_SOCKET_MODE = 0600, /* whoever may open it is an operator */
     SOCKET_MODE = 0660,     /* others by their group */
+    FILES_BESIDE = 256,     /* descriptors that are no connections: segments, loops, sockets */
 };
 
 /* ---- from the configuration -------------------------------------------------------------- */
@@ -76,6 +78,26 @@ static struct http_server_limits limits_of(const struct config *config)
 }
 
 /* ---- the parts --------------------------------------------------------------------------- */
+
+/* A login gives 1024 descriptors and lets one ask for more: connections_max is to mean what it
+ * says. Where the hard limit is lower, the server runs with that and says so. */
+static void raise_files(struct serve *serve)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)serve->config->connections_max + FILES_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    int failed = setrlimit(RLIMIT_NOFILE, &limit);
+    if (failed != 0 || limit.rlim_cur < wanted) {
+        struct log_field fields[] = {LOG_NUMBER("files", limit.rlim_cur),
+            LOG_NUMBER("connections_max", serve->config->connections_max),
+            LOG_TEXT("message", SLICE_LIT("the limit on open files is below connections_max; raise "
+                                          "LimitNOFILE or ulimit -n"))};
+        log_event(serve->log, LOG_WARN, "few_files", fields, 3);
+    }
+}
 
 static enum status open_log(struct serve *serve, struct err *err)
 {
@@ -216,6 +238,7 @@ int serve_open(struct serve *serve)
     serve->own_listener = UINT_MAX;
     probe_init(&serve->probe);
     enum status status = open_log(serve, &err);
+    raise_files(serve);
     status = status == OK ? open_engine(serve, dir, &err) : status;
     status = status == OK ? open_server(serve, dir, &err) : status;
     status = status == OK ? open_api(serve, &err) : status;
