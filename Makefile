@@ -8,9 +8,8 @@ build: ## the release binary, at build/once
 	@tools/deps build
 	@tools/build build --buildtype=release -Dtests=false -Dwerror=false
 
-run: build ## watch a flaky provider being charged exactly once
-	@test -x build/once || { echo 'once: the command line is not built yet' >&2; exit 69; }
-	@build/once demo $(ARGS)
+run: build ## once serve on 127.0.0.1:7411 (ARGS="--config once.yaml"; build/once demo for a show)
+	@exec build/once serve $(ARGS)
 
 test: ## everything, short tier, under sanitizers (ARGS="--suite unit -k buf" for a part)
 	@tools/deps build test

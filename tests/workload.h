@@ -97,6 +97,12 @@ static inline void workload_begin(struct workload *workload, size_t i, struct en
         request->source.id = SLICE_LIT("doc-7");
         request->actor = SLICE_LIT("alice");
     }
+    if (workload_random(workload, 3) == 0) {
+        static const char *const versions[] = {"v8", "v9", "v10", "v011"};
+        request->source = (struct source){.type = SLICE_LIT("feed"),
+            .id = workload_random(workload, 2) == 0 ? SLICE_LIT("o-1") : SLICE_LIT("o-2"),
+            .version = slice_str(versions[workload_random(workload, 4)])};
+    }
 }
 
 static inline void workload_settle(struct workload *workload, size_t i, struct engine_call *call)

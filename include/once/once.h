@@ -71,7 +71,8 @@ enum once_decision {
     ONCE_NOT_FOUND = 10,      /* no such operation, or its window is over */
     ONCE_STALE_FENCE = 11,    /* somebody else holds a newer grant; nothing changed */
     ONCE_ALREADY_SEALED = 12, /* it was sealed differently; nothing changed */
-    ONCE_STILL_RUNNING = 13   /* once_resolve: the holder's lease is alive; nothing changed */
+    ONCE_STILL_RUNNING = 13,  /* once_resolve: the holder's lease is alive; nothing changed */
+    ONCE_STALE_VERSION = 14   /* once_begin: a newer version of its source was sealed already */
 };
 
 /* Where an operation stands. */

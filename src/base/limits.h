@@ -31,6 +31,7 @@ enum {
 
     /* The engine. */
     LIMIT_BATCH_REQUESTS_MAX = 1024, /* one commit: past this, latency grows and speed does not */
+    LIMIT_GROUP_REQUESTS_MAX = 1000, /* of one caller in one commit: POST /v1/fences/batch */
     LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, bodies of one apart */
     LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
     LIMIT_QUARANTINED_TENANTS_MAX = 64, /* held by name; with one more all are */

@@ -300,3 +300,46 @@ bool text_utf8(struct slice text)
     }
     return true;
 }
+
+/* ---- near names ------------------------------------------------------------------------- */
+
+enum { NAME_BYTES_MAX = 32 }; /* of a command, an option or a setting */
+
+/* Levenshtein distance of two short names. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_BYTES_MAX + 1];
+    size_t b_len = strlen(b);
+    if (strlen(a) > NAME_BYTES_MAX || b_len > NAME_BYTES_MAX) {
+        return NAME_BYTES_MAX;
+    }
+    for (size_t k = 0; k <= b_len; k++) {
+        row[k] = k;
+    }
+    for (size_t i = 0; a[i] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t k = 1; k <= b_len; k++) {
+            size_t change = diagonal + (a[i] != b[k - 1]);
+            size_t shorter = row[k] < row[k - 1] ? row[k] + 1 : row[k - 1] + 1;
+            diagonal = row[k];
+            row[k] = change < shorter ? change : shorter;
+        }
+    }
+    return row[b_len];
+}
+
+const char *text_nearest(const char *typed, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(typed) / 3 + 2; /* one slip in three letters is still near */
+    for (size_t i = 0; i < count; i++) {
+        bool begins = strlen(typed) >= 2 && strncmp(names[i], typed, strlen(typed)) == 0;
+        size_t far = begins ? 0 : distance(typed, names[i]);
+        if (far < best_distance) {
+            best_distance = far;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -33,4 +33,7 @@ char *text_put_hex(char *ret_text, const void *bytes, size_t size);
 /* "1.5 GiB", for people only. Returns its argument. */
 char *text_put_size(char ret_text[32], uint64_t bytes);
 
+/* Nearest of count names to what was typed, or NULL when nothing is near. */
+const char *text_nearest(const char *typed, const char *const *names, size_t count);
+
 #endif

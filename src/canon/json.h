@@ -78,6 +78,11 @@ static inline bool json_is(const struct json_value *value, enum json_type type)
 {
     return value != NULL && value->type == type;
 }
+/* The bytes of a value as they stand in the text that it was read from. */
+struct slice json_raw(struct slice text, const struct json_value *value);
+/* Whether a text, put in the place of a value, cannot reach beyond it: it is one value by its
+ * brackets and quotes. For texts that somebody else called JSON; it does not replace reading. */
+bool json_framed(struct slice text);
 /* True for a number written without fraction and exponent that fits; *ret is else untouched. */
 bool json_int(const struct json_value *value, int64_t *ret);
 /* Whether two values are the same: numbers by exact decimal value, strings by code points. */

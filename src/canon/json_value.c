@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/json.h"
+#include "canon/json_scan.h"
 #include "canon/number.h"
 
 struct json_place json_place(struct slice text, size_t offset)
@@ -65,6 +66,82 @@ struct slice json_text(const struct json_value *value)
 {
     bool has_text = value->type == JSON_STRING || value->type == JSON_NUMBER;
     return has_text ? slice_of(value->text, value->count) : SLICE_EMPTY;
+}
+
+/* Behind the closing quote of the string that begins at `at`; NULL when there is none. */
+static const char *raw_string_end(const char *at, const char *end)
+{
+    for (at++; at < end;) {
+        at = scan_ascii_run(at, end);
+        if (at < end && *at == '"') {
+            return at + 1;
+        }
+        at += at < end && *at == '\\' && end - at >= 2 ? 2 : 1;
+    }
+    return NULL;
+}
+
+/* Behind the bracket that closes the container at `at`; NULL when there is none. */
+static const char *raw_container_end(const char *at, const char *end)
+{
+    size_t depth = 0;
+    while (at != NULL && at < end) {
+        char c = *at;
+        if (c == '"') {
+            at = raw_string_end(at, end);
+            continue;
+        }
+        at++;
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        if (depth == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Behind the value of that kind at `at`; NULL when it is not closed. */
+static const char *raw_end(const struct json_value *value, const char *at, const char *end)
+{
+    switch (value->type) {
+    case JSON_NULL:
+    case JSON_TRUE: return at + 4;
+    case JSON_FALSE: return at + 5;
+    case JSON_NUMBER: return at + value->count;
+    case JSON_STRING: return raw_string_end(at, end);
+    case JSON_ARRAY:
+    case JSON_OBJECT: break;
+    }
+    return raw_container_end(at, end);
+}
+
+struct slice json_raw(struct slice text, const struct json_value *value)
+{
+    ASSERT(value->offset < text.len);
+    const char *at = text.data + value->offset;
+    const char *end = raw_end(value, at, text.data + text.len);
+    ASSERT(end != NULL); /* it was read from this text */
+    ASSERT(end <= text.data + text.len);
+    return slice_of(at, (size_t)(end - at));
+}
+
+bool json_framed(struct slice text)
+{
+    const char *at = text.data;
+    const char *end = text.len == 0 ? at : text.data + text.len;
+    if (text.len > 0 && (*at == '{' || *at == '[')) {
+        return raw_container_end(at, end) == end;
+    }
+    if (text.len > 0 && *at == '"') {
+        return raw_string_end(at, end) == end;
+    }
+    /* Numbers and words: nothing that could end a value or begin another. */
+    while (at < end && ((*at >= 'a' && *at <= 'z') || *at == 'E' || scan_is_digit(*at) ||
+                           memchr("+-.", *at, 3) != NULL)) {
+        at++;
+    }
+    return text.len > 0 && at == end;
 }
 
 bool json_int(const struct json_value *value, int64_t *ret)

@@ -27,7 +27,10 @@ static void put_name(struct jsonw *json, const char *name, const char *suffix)
     }
     json->comma = true;
     if (name != NULL) {
-        buf_printf(json->out, "\"%s%s\":", name, suffix);
+        buf_char(json->out, '"');
+        buf_str(json->out, name);
+        buf_str(json->out, suffix);
+        buf_append(json->out, "\":", 2);
     }
 }
 

@@ -166,8 +166,10 @@ const char *cli_store_dir(struct cli *cli, const char *url)
 int cli_try_open(
     const struct cli *cli, struct cli_open how, struct once **ret_once, struct once_error *error)
 {
+    bool has_tenant = option_find(cli->command, "tenant") != NULL;
     struct once_options options = {
         .store = cli_text(cli, "store"),
+        .tenant = has_tenant ? cli_text(cli, "tenant") : NULL,
         .lock_wait_ms = how.lock_wait_ms,
         .read_only = how.read_only,
         .must_exist = how.must_exist,

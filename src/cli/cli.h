@@ -31,6 +31,7 @@ enum cli_exit {
     CLI_INTERNAL = 70,    /* EX_SOFTWARE */
     CLI_IO = 74,          /* EX_IOERR: standard output or input */
     CLI_AGAIN = 75,       /* EX_TEMPFAIL: in progress, or not known */
+    CLI_NOT_ALLOWED = 77, /* EX_NOPERM: the server wants a token, or one with another right */
     CLI_CONFIG = 78,      /* EX_CONFIG: an ONCE_* variable */
     CLI_RUN_FAILED = 125, /* run: once itself failed */
     CLI_RUN_NOT_EXECUTABLE = 126,
@@ -113,9 +114,6 @@ int cli_read_file(
 struct json_value;
 /* The text of a string or number member; empty when there is none. */
 struct slice cli_member(const struct json_value *object, struct slice name);
-
-/* Nearest of count names to what was typed, or NULL when nothing is near. */
-const char *cli_nearest(const char *typed, const char *const *names, size_t count);
 
 /* Wall-clock milliseconds since 1970. */
 int64_t cli_now_ms(void);

@@ -1,3 +1,7 @@
+/*
+ * Every command and option in words. The file is past 800 lines because it is one table: what is
+ * not here does not exist.
+ */
 #include "cli/commands.h"
 
 #include <stdint.h>
@@ -10,6 +14,32 @@
         .name = "store", .kind = OPTION_TEXT, .argument = "URL",                                   \
         .fallback = "journal:./once-data", .env = "ONCE_STORE",                                    \
         .help = "where operations are remembered: journal:DIRECTORY, or a plain directory"         \
+    }
+/* Of the commands that look at operations or settle them. */
+#define OPT_SERVER                                                                                 \
+    {.name = "server",                                                                             \
+        .kind = OPTION_TEXT,                                                                       \
+        .argument = "URL",                                                                         \
+        .env = "ONCE_SERVER",                                                                      \
+        .help = "ask this server instead: http://HOST:PORT, https://HOST or unix:PATH. Not "       \
+                "needed on the server's own machine: the socket in the store's directory is "      \
+                "found"},                                                                          \
+        {.name = "token",                                                                          \
+            .kind = OPTION_TEXT,                                                                   \
+            .argument = "TOKEN",                                                                   \
+            .env = "ONCE_TOKEN",                                                                   \
+            .help = "the bearer token for --server; rather use the variable: everybody on this "   \
+                    "machine can see a command line"},                                             \
+        {.name = "cacert",                                                                         \
+            .kind = OPTION_FILE,                                                                   \
+            .argument = "FILE",                                                                    \
+            .env = "ONCE_CACERT",                                                                  \
+            .help = "authorities, in PEM, that may have signed the certificate of --server; the "  \
+                    "system's when not given"},                                                    \
+    {                                                                                              \
+        .name = "tenant", .kind = OPTION_TEXT, .argument = "NAME", .fallback = "default",          \
+        .env = "ONCE_TENANT",                                                                      \
+        .help = "whose operations, of a store or a server's own socket; elsewhere the token says"  \
     }
 #define OPT_JSON                                                                                   \
     {                                                                                              \
@@ -43,6 +73,14 @@
 #define EXIT_CORRUPT_STORE                                                                         \
     {                                                                                              \
         65, "the store does not check out; run once verify"                                        \
+    }
+#define EXIT_NO_SERVER                                                                             \
+    {                                                                                              \
+        69, "the store or the server cannot be used: missing, locked, no permission, no answer"    \
+    }
+#define EXIT_NOT_ALLOWED                                                                           \
+    {                                                                                              \
+        77, "the server wants a token, or one with another right"                                  \
     }
 #define EXIT_NO_OUTPUT                                                                             \
     {                                                                                              \
@@ -187,6 +225,8 @@ static const struct example_def run_examples[] = {
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
+    "While a server holds the store, it is asked through the socket in the store's directory, so "
+    "that nothing is shown that is not durable; otherwise the store itself is read.",
     NULL,
 };
 
@@ -205,12 +245,25 @@ static const struct option_def ls_options[] = {
         .fallback = "0",
         .help = "at most so many; 0 is all"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
 
+static const struct exit_def ls_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    EXIT_CORRUPT_STORE,
+    EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
 static const struct example_def ls_examples[] = {
     {"once ls --status unknown", "what needs somebody to look at it"},
+    {"once ls --server https://once.example", "the same of a server, with the token in ONCE_TOKEN"},
     {NULL, NULL},
 };
 
@@ -218,8 +271,9 @@ static const struct exit_def found_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     {65, "no such operation, or the store does not check out"},
-    EXIT_NO_STORE,
+    EXIT_NO_SERVER,
     EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -242,6 +296,7 @@ static const struct option_def show_options[] = {
         .help = "the namespace of --key"},
     OPT_PRINCIPAL("the principal of --key"),
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -269,6 +324,8 @@ static const char *const tail_text[] = {
     "With --checkpoint prints the newest signed checkpoint instead, byte for byte. Kept on "
     "another machine and given to once verify --checkpoint, it shows whether the journal was cut "
     "short, put back to an older copy, or written anew.",
+    "Reading evidence through a server leaves an access.read entry behind. The reader's own are "
+    "not printed.",
     NULL,
 };
 
@@ -286,6 +343,7 @@ static const struct option_def tail_options[] = {
         .help = "only those of this operation"},
     {.name = "checkpoint", .help = "the newest signed checkpoint instead, to be kept elsewhere"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -294,8 +352,9 @@ static const struct exit_def tail_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     EXIT_CORRUPT_STORE,
-    {69, "the store cannot be used, or has no checkpoint yet"},
+    {69, "the store or the server cannot be used, or there is no checkpoint yet"},
     EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -312,6 +371,7 @@ static const char *const resolve_text[] = {
     "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
     "and failed are final: duplicates are answered with the outcome given here. not_executed frees "
     "the key: the next call runs it again.",
+    "While a server holds the store, it is settled through the server.",
     NULL,
 };
 
@@ -334,7 +394,9 @@ static const struct option_def resolve_options[] = {
     {.name = "outcome",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "what duplicates get on standard output; - is standard input"},
+        .help =
+            "what duplicates get on standard output or, from a server, as outcome, which has to be "
+            "JSON; - is standard input"},
     {.name = "exit-code",
         .kind = OPTION_COUNT,
         .argument = "N",
@@ -350,6 +412,7 @@ static const struct option_def resolve_options[] = {
         .env = "USER",
         .help = "who settles it, for the evidence"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -358,8 +421,9 @@ static const struct exit_def resolve_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
     {65, "no such operation, or it was settled differently, or another attempt began since"},
-    EXIT_NO_STORE,
-    {75, "it is still running"},
+    EXIT_NO_SERVER,
+    {75, "it is still running; or the server did not answer, and it may have been settled"},
+    EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
@@ -428,6 +492,10 @@ static const struct example_def key_examples[] = {
 static const char *const verify_text[] = {
     "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
     "against their digests and the signatures of checkpoints. Works beside a running writer.",
+    "With --server asks a server for the evidence that the token may see, and checks what can be "
+    "checked from outside: each entry against its hash, those that follow each other against the "
+    "chain, and the head. Others' entries are between them, so that a missing one is not noticed; "
+    "what was not checked is printed too.",
     NULL,
 };
 
@@ -438,6 +506,7 @@ static const struct option_def verify_options[] = {
         .argument = "FILE",
         .help = "a checkpoint kept elsewhere: shows whether the end of the journal was cut off"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -453,6 +522,7 @@ static const struct exit_def verify_exits[] = {
 
 static const struct example_def verify_examples[] = {
     {"once verify --redecide", "check the bytes and the decisions"},
+    {"once verify --server https://once.example", "check what a server shows"},
     {NULL, NULL},
 };
 
@@ -547,6 +617,173 @@ static const struct example_def demo_examples[] = {
     {NULL, NULL},
 };
 
+/* ---- the server -------------------------------------------------------------------------- */
+
+static const char *const serve_text[] = {
+    "Serves fences over HTTP to programs in any language, from one store. Without any option it "
+    "listens on 127.0.0.1:7411 and keeps its journal in ./once-data. Prints five lines when it is "
+    "ready: the version, the URL, the store, how it writes, and a command to try. Logs go to "
+    "standard error.",
+    "Everything can be set in a YAML file (--config; once check --example prints one with every "
+    "setting), the most common things also with flags and ONCE_* variables. Flags win over "
+    "variables, these over the file.",
+    "SIGHUP reads the configuration again and uses its tokens, limits and certificates, all of "
+    "them or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what "
+    "is in flight up to --drain, flush, and exit with 0; a second one hurries.",
+    "An address that other machines can reach is refused unless tokens are configured. The data "
+    "directory has a socket of its own, once.sock, for whoever may open the directory: the other "
+    "commands find it by themselves.",
+    NULL,
+};
+
+/* The settings among these are also in config/options.c, which a test holds against this. */
+static const struct option_def serve_options[] = {
+    {.name = "config",
+        .letter = 'c',
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_CONFIG",
+        .help = "the YAML file"},
+    {.name = "listen",
+        .letter = 'l',
+        .kind = OPTION_TEXT,
+        .argument = "ADDRESS",
+        .repeated = true,
+        .fallback = "127.0.0.1:7411",
+        .env = "ONCE_LISTEN",
+        .help = "where to listen: 127.0.0.1:7411, [::1]:7411 or unix:/path; port 0 is any"},
+    OPT_STORE,
+    {.name = "test",
+        .letter = 't',
+        .help = "check the whole configuration, open nothing, and exit"},
+    {.name = "tls-cert",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_TLS_CERT",
+        .help = "PEM certificate with its chain; TCP addresses then speak TLS"},
+    {.name = "tls-key",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_TLS_KEY",
+        .help = "PEM private key of --tls-cert"},
+    {.name = "loops",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "0",
+        .env = "ONCE_LOOPS",
+        .help = "threads that serve connections; 0 is one a core"},
+    {.name = "drain",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "10s",
+        .env = "ONCE_DRAIN",
+        .help = "how long to let requests in flight end when told to stop"},
+    {.name = "log-level",
+        .kind = OPTION_CHOICE,
+        .argument = "LEVEL",
+        .fallback = "info",
+        .choices = {"debug", "info", "warn", "error"},
+        .env = "ONCE_LOG_LEVEL",
+        .help = "the least important lines that are logged"},
+    {.name = "log-format",
+        .kind = OPTION_CHOICE,
+        .argument = "FORM",
+        .fallback = "auto",
+        .choices = {"auto", "json", "human"},
+        .env = "ONCE_LOG_FORMAT",
+        .help = "how they look; auto is human on a terminal and json otherwise"},
+    {.name = "json", .help = "with --test: print JSON; else the lines at the start as one object"},
+    OPT_END,
+};
+
+static const struct exit_def serve_exits[] = {
+    {0, "stopped by a signal, everything flushed"},
+    EXIT_BAD_USAGE,
+    EXIT_CORRUPT_STORE,
+    {69, "the store or an address cannot be used: in use, missing, or no permission"},
+    {70, "the store failed while serving; start again to re-read the truth"},
+    EXIT_NO_OUTPUT,
+    {78, "the configuration or an ONCE_* variable is wrong"},
+    EXIT_END,
+};
+
+static const struct example_def serve_examples[] = {
+    {"once serve", "on 127.0.0.1:7411 with ./once-data"},
+    {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once", "any port, another store"},
+    {"once serve --config once.yaml --test", "is the whole configuration right?"},
+    {NULL, NULL},
+};
+
+static const char *const check_text[] = {
+    "Reads a configuration as once serve would and opens nothing. Every fault is told, with file, "
+    "line and column, the line, and what was probably meant. FILE can be - for standard input.",
+    "Variables and flags are not looked at: once serve --test checks all of them together.",
+    NULL,
+};
+
+static const struct option_def check_options[] = {
+    {.name = "example", .help = "print a file with every setting, its default and what it costs"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def check_exits[] = {
+    {0, "it is right"},
+    EXIT_BAD_USAGE,
+    EXIT_NO_OUTPUT,
+    {78, "it is wrong, or cannot be read"},
+    EXIT_END,
+};
+
+static const struct example_def check_examples[] = {
+    {"once check once.yaml", "is it right?"},
+    {"once check --example > once.yaml", "a file to begin with"},
+    {NULL, NULL},
+};
+
+static const char *const token_text[] = {
+    "new makes a bearer token of 256 random bits and prints it, once, together with the line for "
+    "the configuration. That line has only its SHA-256: the server never knows the token itself. "
+    "Put the line under auth: tokens: and send SIGHUP.",
+    "hash reads a token on standard input and prints its SHA-256.",
+    "Rights: execute (fences), operate (look at operations and settle them), audit (look at "
+    "operations and evidence), confirm (confirmations of commands). Tenant '*' has none and may "
+    "only read /metrics, of all tenants.",
+    NULL,
+};
+
+static const struct option_def token_options[] = {
+    {.name = "tenant",
+        .kind = OPTION_TEXT,
+        .argument = "NAME",
+        .help = "new: whose operations it is about"},
+    {.name = "rights",
+        .kind = OPTION_TEXT,
+        .argument = "LIST",
+        .help = "new: what it allows, with commas: execute,audit"},
+    {.name = "name",
+        .kind = OPTION_TEXT,
+        .argument = "NAME",
+        .help = "new: what it is called in evidence and logs"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def token_exits[] = {
+    EXIT_FINE,
+    EXIT_BAD_USAGE,
+    {65, "hash: standard input is no token"},
+    {69, "the kernel has no random bytes to give"},
+    EXIT_NO_OUTPUT,
+    EXIT_END,
+};
+
+static const struct example_def token_examples[] = {
+    {"once token new --tenant acme --rights execute,audit", "a token for tenant acme"},
+    {"once token hash < token.txt", "what the configuration needs of it"},
+    {NULL, NULL},
+};
+
 /* ---- the program itself ------------------------------------------------------------------ */
 
 static const struct option_def no_options[] = {
@@ -586,6 +823,34 @@ static const struct example_def version_examples[] = {
 };
 
 const struct command_def commands[] = {
+    {.name = "serve",
+        .summary = "serve fences over HTTP",
+        .operands = "",
+        .text = serve_text,
+        .options = serve_options,
+        .exits = serve_exits,
+        .examples = serve_examples,
+        .run = cmd_serve},
+    {.name = "check",
+        .summary = "check a configuration",
+        .operands = "[FILE]",
+        .operands_max = 1,
+        .text = check_text,
+        .options = check_options,
+        .exits = check_exits,
+        .examples = check_examples,
+        .run = cmd_check},
+    {.name = "token",
+        .summary = "make a bearer token",
+        .operands = "new|hash",
+        .operand_choices = {"new", "hash"},
+        .operands_min = 1,
+        .operands_max = 1,
+        .text = token_text,
+        .options = token_options,
+        .exits = token_exits,
+        .examples = token_examples,
+        .run = cmd_token},
     {.name = "run",
         .summary = "run a command once, and replay it to every duplicate",
         .operands = "[--] COMMAND [ARGUMENT...]",
@@ -602,7 +867,7 @@ const struct command_def commands[] = {
         .operands = "",
         .text = ls_text,
         .options = ls_options,
-        .exits = looking_exits,
+        .exits = ls_exits,
         .examples = ls_examples,
         .run = cmd_ls},
     {.name = "show",

@@ -75,6 +75,7 @@ const struct option_def *option_find(const struct command_def *command, const ch
 /* One file each. */
 int cmd_bench(struct cli *cli);
 int cmd_canon(struct cli *cli);
+int cmd_check(struct cli *cli);
 int cmd_demo(struct cli *cli);
 int cmd_doctor(struct cli *cli);
 int cmd_help(struct cli *cli);
@@ -82,8 +83,10 @@ int cmd_key(struct cli *cli);
 int cmd_ls(struct cli *cli);
 int cmd_resolve(struct cli *cli);
 int cmd_run(struct cli *cli);
+int cmd_serve(struct cli *cli);
 int cmd_show(struct cli *cli);
 int cmd_tail(struct cli *cli);
+int cmd_token(struct cli *cli);
 int cmd_verify(struct cli *cli);
 int cmd_version(struct cli *cli);
 int cmd_why(struct cli *cli);

@@ -226,7 +226,8 @@ static bool act_on(struct demo *demo, const struct message *message,
     case ONCE_NOT_FOUND:
     case ONCE_STALE_FENCE:
     case ONCE_ALREADY_SEALED:
-    case ONCE_STILL_RUNNING: break;
+    case ONCE_STILL_RUNNING:
+    case ONCE_STALE_VERSION: break;
     }
     return done;
 }

@@ -56,10 +56,9 @@ static int visit(void *context, const struct once_operation *operation)
 
 int cmd_ls(struct cli *cli)
 {
-    struct once_error error = {0};
-    struct once *once = NULL;
+    struct origin origin;
     struct listing listing = {.cli = cli};
-    int code = cli_open_to_look(cli, &once);
+    int code = origin_open(cli, &origin);
     if (code != CLI_OK) {
         return code;
     }
@@ -72,10 +71,11 @@ int cmd_ls(struct cli *cli)
     buf_init(&listing.bytes, &mem_libc, 1 << 20);
     listing.json.out = &listing.bytes;
     out_text(cli->json ? "[" : "");
-    int result = once_iterate(once, &filter, visit, &listing, &error);
+    code = origin.ops->iterate(&origin, &filter, visit, &listing);
     out_text(cli->json ? "]\n" : "");
-    code = result == ONCE_OK ? out_finish() : cli_fail(&error);
+    int written = out_finish();
+    code = code != CLI_OK ? code : written;
     buf_release(&listing.bytes);
-    (void)once_close(once, NULL); /* only looked */
+    origin_close(&origin);
     return code;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/document.h"
 #include "cli/out.h"
@@ -37,7 +38,7 @@ static int unknown_command(const char *typed)
         ASSERT(count < NAMES_MAX);
         names[count++] = c->name;
     }
-    const char *near = cli_nearest(typed, names, count);
+    const char *near = text_nearest(typed, names, count);
     cli_say("unknown command '%s'", typed);
     if (near != NULL) {
         cli_hint("did you mean 'once %s'?", near);

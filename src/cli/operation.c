@@ -16,19 +16,18 @@ static int not_found(const struct cli *cli, const char *scope, const char *key)
     return CLI_DATA;
 }
 
-int operation_find(struct cli *cli, struct once *once, struct once_operation **ret)
+int operation_find(struct cli *cli, struct origin *origin, const struct once_operation **ret)
 {
-    struct once_error error = {0};
     const char *key = cli_text(cli, "key");
     const char *scope = cli_text(cli, "scope");
     if ((key == NULL) == (cli->operand_count == 0)) {
         return cli_usage(cli, "%s: give an operation id, or --key", cli->command->name);
     }
-    int result = key == NULL
-                     ? once_get(once, cli->operands[0], ret, &error)
-                     : once_lookup(once, scope, cli_text(cli, "principal"), key, ret, &error);
-    if (result != ONCE_OK) {
-        return cli_fail(&error);
+    int code = key == NULL
+                   ? origin->ops->get(origin, cli->operands[0], ret)
+                   : origin->ops->lookup(origin, scope, cli_text(cli, "principal"), key, ret);
+    if (code != CLI_OK) {
+        return code;
     }
     return *ret == NULL ? not_found(cli, scope, key) : CLI_OK;
 }
@@ -181,6 +180,7 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
         .request_id = cli_member(trace, SLICE_LIT("request_id")),
         .fence = cli_member(decided, SLICE_LIT("fence")),
         .attempt = cli_member(decided, SLICE_LIT("attempt")),
+        .count = cli_member(root, SLICE_LIT("count")),
     };
     return true;
 }
@@ -198,6 +198,7 @@ static const struct {
     {"B6", "it was certainly not executed before, so it may run"},
     {"B7", "it failed or was rejected before, and the caller asked to try again"},
     {"B8", "it was settled before, so the first outcome is given again"},
+    {"B9", "a newer version of its source was settled already, so it is refused"},
     {"H1", "there is no such operation any more"},
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},

@@ -6,11 +6,13 @@
 
 #include "canon/json.h"
 #include "cli/cli.h"
+#include "cli/origin.h"
 #include "cli/out.h"
 
 /* The one that the operand or --scope, --principal and --key name. 0, or an exit code with the
- * message written. Free with once_operation_free. */
-int operation_find(struct cli *cli, struct once *once, struct once_operation **ret) MUST_CHECK;
+ * message written. */
+int operation_find(
+    struct cli *cli, struct origin *origin, const struct once_operation **ret) MUST_CHECK;
 
 /* Members of a JSON object that is open. bodies: outcome and request too. */
 void operation_json(
@@ -38,6 +40,7 @@ struct entry_words {
     struct slice request_id;
     struct slice fence;
     struct slice attempt;
+    struct slice count; /* of a note: duplicates, entries read */
 };
 /* False when the entry is not readable; then all is empty. */
 bool entry_words_read(

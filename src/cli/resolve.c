@@ -6,7 +6,12 @@
 #include "cli/capture.h"
 #include "cli/operation.h"
 
-enum { LOCK_WAIT_MS = 5000 };
+/* What duplicates will get. */
+struct given {
+    struct slice outcome;   /* of --outcome, as it is */
+    struct capture capture; /* the same as standard output of a command */
+    struct buf meta;        /* of the capture */
+};
 
 static enum once_status status_read(const char *name)
 {
@@ -16,10 +21,10 @@ static enum once_status status_read(const char *name)
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
 }
 
-static int print_done(struct cli *cli, const struct once_answer *answer)
+static int print_done(struct cli *cli, const struct origin_resolved *answer)
 {
     if (!cli->json) {
-        out_text("%s: %s%s\n", answer->operation_id, cli_text(cli, "status"),
+        out_text("%s: %s%s\n", cli->operands[0], cli_text(cli, "status"),
             answer->repeated ? " (as it was before)" : "");
         return out_finish();
     }
@@ -28,7 +33,7 @@ static int print_done(struct cli *cli, const struct once_answer *answer)
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "decision", once_decision_name(answer->decision));
-    jsonw_bool(&json, "repeated", answer->repeated != 0);
+    jsonw_bool(&json, "repeated", answer->repeated);
     if (answer->operation != NULL) {
         jsonw_open(&json, "operation", '{');
         operation_json(&json, cli, answer->operation, false);
@@ -40,7 +45,7 @@ static int print_done(struct cli *cli, const struct once_answer *answer)
     return code;
 }
 
-static int report(struct cli *cli, const struct once_answer *answer)
+static int report(struct cli *cli, const struct origin_resolved *answer)
 {
     const char *id = cli->operands[0];
     if (answer->decision == ONCE_RESOLVED) {
@@ -65,16 +70,20 @@ static int report(struct cli *cli, const struct once_answer *answer)
     return CLI_DATA;
 }
 
-static int resolve(struct cli *cli, struct once *once, struct capture *capture, struct buf *meta)
+static int resolve(struct cli *cli, struct origin *origin, const struct given *given)
 {
-    struct once_error error = {0};
-    struct once_answer *answer = NULL;
+    struct origin_resolved answer;
     enum once_status status = status_read(cli_text(cli, "status"));
     int64_t code_number = status == ONCE_FAILED ? 1 : 0;
     if (cli_text(cli, "exit-code") != NULL) {
         code_number = (int64_t)cli_count(cli, "exit-code");
     }
-    struct once_resolve request = {
+    struct origin_settle settle = {
+        .outcome = given->outcome,
+        .has_outcome = cli_text(cli, "outcome") != NULL,
+        .has_exit_code = cli_text(cli, "exit-code") != NULL,
+    };
+    settle.resolve = (struct once_resolve){
         .operation_id = cli->operands[0],
         .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
         .status = status,
@@ -83,39 +92,33 @@ static int resolve(struct cli *cli, struct once *once, struct capture *capture, 
         .actor = cli_text(cli, "actor"),
     };
     if (status != ONCE_STATUS_RELEASED) {
-        request.outcome = (struct once_outcome){.code = (int32_t)code_number,
-            .meta = {meta->data, meta->len},
-            .body = {capture->pieces.data, capture->pieces.len}};
+        settle.resolve.outcome = (struct once_outcome){.code = (int32_t)code_number,
+            .meta = {given->meta.data, given->meta.len},
+            .body = {given->capture.pieces.data, given->capture.pieces.len}};
     }
-    if (once_resolve(once, &request, &answer, &error) != ONCE_OK) {
-        return cli_fail(&error);
-    }
-    int code = report(cli, answer);
-    once_answer_free(once, answer);
-    return code;
+    int code = origin->ops->resolve(origin, &settle, &answer);
+    return code != CLI_OK ? code : report(cli, &answer);
 }
 
 /* What duplicates will get: as if the command had written it. */
-static int read_outcome(struct cli *cli, struct capture *capture, struct buf *meta)
+static int read_outcome(struct cli *cli, struct given *given)
 {
     const char *path = cli_text(cli, "outcome");
     if (path != NULL) {
-        struct slice bytes;
-        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &bytes);
+        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &given->outcome);
         if (code != CLI_OK) {
             return code;
         }
-        capture_add(capture, CAPTURE_STDOUT, bytes);
+        capture_add(&given->capture, CAPTURE_STDOUT, given->outcome);
     }
-    capture_meta(capture, meta);
+    capture_meta(&given->capture, &given->meta);
     return CLI_OK;
 }
 
 int cmd_resolve(struct cli *cli)
 {
-    struct once *once = NULL;
-    struct capture capture;
-    struct buf meta;
+    struct origin origin = {0};
+    struct given given = {0};
     bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
     if (not_executed && (cli_text(cli, "outcome") != NULL || cli_text(cli, "exit-code") != NULL)) {
         return cli_usage(cli, "resolve: what was not executed has no --outcome or --exit-code");
@@ -123,16 +126,13 @@ int cmd_resolve(struct cli *cli)
     if (cli_text(cli, "exit-code") != NULL && cli_count(cli, "exit-code") > 255) {
         return cli_usage(cli, "resolve: --exit-code is more than 255");
     }
-    capture_init(&capture, CAPTURE_BYTES_MAX);
-    buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
-    int code = read_outcome(cli, &capture, &meta);
-    struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
-    code = code != CLI_OK ? code : cli_open(cli, how, &once);
-    if (code == CLI_OK) {
-        code = resolve(cli, once, &capture, &meta);
-        (void)once_close(once, NULL); /* what was answered is durable (P2) */
-    }
-    capture_release(&capture);
-    buf_release(&meta);
+    capture_init(&given.capture, CAPTURE_BYTES_MAX);
+    buf_init(&given.meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
+    int code = read_outcome(cli, &given);
+    code = code != CLI_OK ? code : origin_open_to_change(cli, &origin);
+    code = code != CLI_OK ? code : resolve(cli, &origin, &given);
+    origin_close(&origin);
+    capture_release(&given.capture);
+    buf_release(&given.meta);
     return code;
 }

@@ -281,7 +281,8 @@ static int act_on(struct run *run, const struct run_answer *answer)
     case ONCE_NOT_FOUND:
     case ONCE_STALE_FENCE:
     case ONCE_ALREADY_SEALED:
-    case ONCE_STILL_RUNNING: break;
+    case ONCE_STILL_RUNNING:
+    case ONCE_STALE_VERSION: break;
     }
     cli_say("the store answered '%s' to a begin", once_decision_name(answer->decision));
     return CLI_RUN_FAILED;

@@ -96,20 +96,19 @@ static int print_json(struct cli *cli, const struct once_operation *operation)
 
 int cmd_show(struct cli *cli)
 {
-    struct once *once = NULL;
-    struct once_operation *operation = NULL;
-    int code = cli_open_to_look(cli, &once);
+    struct origin origin;
+    const struct once_operation *operation = NULL;
+    int code = origin_open(cli, &origin);
     if (code != CLI_OK) {
         return code;
     }
-    code = operation_find(cli, once, &operation);
+    code = operation_find(cli, &origin, &operation);
     if (code == CLI_OK && cli->json) {
         code = print_json(cli, operation);
     } else if (code == CLI_OK) {
         print_text(cli, operation);
         code = out_finish();
     }
-    once_operation_free(once, operation);
-    (void)once_close(once, NULL); /* only looked */
+    origin_close(&origin);
     return code;
 }

@@ -6,7 +6,9 @@
 #include "evidence/checkpoint.h"
 
 enum {
-    FOLLOW_MS = 300,
+    FOLLOW_MS = 300,       /* between two looks when something happens; doubled up to … */
+    FOLLOW_MS_MAX = 2400,  /* … when nothing does: a server notes down each look */
+    LOOK_BACK_FIRST = 256, /* entries from a server's end that are looked at first */
     ENTRY_ARENA_BYTES_MAX = 4 << 20,
     NOTE_BACK_FIRST = 1024, /* entries from the end that are looked at first for a note */
 };
@@ -16,6 +18,8 @@ struct tail {
     const char *operation_id;
     uint64_t last_seq; /* printed, or passed over */
     uint64_t seen;     /* entries that would be printed */
+    uint64_t left;     /* to be printed before it stops; 0: all there are */
+    uint64_t printed;  /* in this look */
     struct arena arena;
 };
 
@@ -30,10 +34,18 @@ static int count(void *context, const struct once_entry *entry)
 static void print_line(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
-    out_text("%s  #%-6llu  %-20.*s  %s%.*s%s (%.*s)  %.*s  ", text_put_time(time, entry->time_ms),
-        (unsigned long long)entry->seq, SLICE_ARGS(words->type), out_tint(TINT_BOLD),
-        SLICE_ARGS(words->decision), out_plain(), SLICE_ARGS(words->rule),
-        SLICE_ARGS(words->operation_id));
+    out_text("%s  #%-6llu  %-20.*s  %s", text_put_time(time, entry->time_ms),
+        (unsigned long long)entry->seq, SLICE_ARGS(words->type), out_tint(TINT_BOLD));
+    if (words->decision.len > 0) {
+        out_text(
+            "%.*s%s (%.*s)", SLICE_ARGS(words->decision), out_plain(), SLICE_ARGS(words->rule));
+    } else { /* a note: nothing was decided */
+        out_text("%.*s%s", SLICE_ARGS(words->state), out_plain());
+    }
+    if (words->count.len > 0) {
+        out_text(" x%.*s", SLICE_ARGS(words->count));
+    }
+    out_text("  %.*s  ", SLICE_ARGS(words->operation_id));
     out_safe(words->scope);
     out_text(" ");
     out_safe(words->key);
@@ -44,20 +56,14 @@ static void print_line(const struct once_entry *entry, const struct entry_words 
     out_text("\n");
 }
 
-static int print(void *context, const struct once_entry *entry)
+static void print_entry(struct tail *tail, const struct once_entry *entry)
 {
-    struct tail *tail = context;
     struct slice bytes = slice_of(entry->json.data, entry->json.size);
     struct entry_words words;
-    tail->last_seq = entry->seq;
-    if (tail->seen > 0) { /* older than those asked for */
-        tail->seen--;
-        return 0;
-    }
     if (tail->cli->json) {
         out_bytes(bytes);
         out_text("\n");
-        return out_broken() ? 1 : 0;
+        return;
     }
     arena_clear(&tail->arena);
     if (entry_words_read(bytes, &tail->arena, &words)) {
@@ -65,59 +71,69 @@ static int print(void *context, const struct once_entry *entry)
     } else {
         cli_say("entry %llu cannot be read", (unsigned long long)entry->seq);
     }
-    return out_broken() ? 1 : 0;
+}
+
+static int print(void *context, const struct once_entry *entry)
+{
+    struct tail *tail = context;
+    tail->last_seq = entry->seq;
+    if (tail->seen > 0) { /* older than those asked for */
+        tail->seen--;
+        return 0;
+    }
+    print_entry(tail, entry);
+    tail->printed++;
+    return out_broken() || tail->printed == tail->left ? 1 : 0;
 }
 
 /* The entries behind the last one, but for the first `seen` of them. */
-static int print_new(struct tail *tail, struct once *once)
+static int print_new(struct tail *tail, struct origin *origin)
 {
-    struct once_error error = {0};
-    if (once_evidence(once, tail->operation_id, tail->last_seq, print, tail, &error) != ONCE_OK) {
-        return cli_fail(&error);
-    }
-    return out_finish();
+    tail->printed = 0;
+    int code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, print, tail);
+    return code != CLI_OK ? code : out_finish();
 }
 
-static int print_last(struct tail *tail)
+/* Counts from further and further back until there are enough, or all. */
+static int print_last(struct tail *tail, struct origin *origin)
 {
-    struct once_error error = {0};
-    struct once *once = NULL;
     uint64_t lines = cli_count(tail->cli, "lines");
-    int code = cli_open_to_look(tail->cli, &once);
+    uint64_t back = lines < LOOK_BACK_FIRST ? LOOK_BACK_FIRST : lines;
+    int code = CLI_OK;
+    do {
+        code = origin->ops->near_end(origin, back, &tail->last_seq);
+        tail->seen = 0;
+        if (code == CLI_OK) {
+            code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, count, tail);
+        }
+        back = back > UINT64_MAX / 16 ? UINT64_MAX : back * 16;
+    } while (code == CLI_OK && tail->seen < lines && tail->last_seq > 0);
     if (code != CLI_OK) {
         return code;
     }
-    if (once_evidence(once, tail->operation_id, 0, count, tail, &error) != ONCE_OK) {
-        code = cli_fail(&error);
-    } else {
-        tail->seen = tail->seen > lines ? tail->seen - lines : 0;
-        code = print_new(tail, once);
-    }
-    (void)once_close(once, NULL); /* only looked */
-    return code;
+    /* With nothing to print it is still gone through, so that --follow knows where it is. */
+    tail->left = lines;
+    tail->seen = tail->seen > lines ? tail->seen - lines : 0;
+    return print_new(tail, origin);
 }
 
-/* A reader sees the store as it was when opened, so it is opened again and again. */
-static int follow(struct tail *tail)
+static int follow(struct tail *tail, struct origin *origin)
 {
+    int64_t pause_ms = FOLLOW_MS;
+    tail->left = 0;
     for (;;) {
-        struct once *once = NULL;
-        struct cli_open how = {.read_only = true, .must_exist = true};
-        cli_sleep_ms(FOLLOW_MS);
+        bool ready = false;
+        cli_sleep_ms(pause_ms);
         tail->seen = 0;
-        struct once_error error = {0};
-        int result = cli_try_open(tail->cli, how, &once, &error);
-        if (result == ONCE_E_UNAVAILABLE) {
-            continue; /* a writer may be at it */
+        int code = origin->ops->refresh(origin, &ready);
+        if (code == CLI_OK && ready) {
+            code = print_new(tail, origin);
         }
-        if (result != ONCE_OK) {
-            return cli_fail(&error);
-        }
-        int code = print_new(tail, once);
-        (void)once_close(once, NULL); /* only looked */
         if (code != CLI_OK) {
             return code;
         }
+        bool waits = origin->remote != NULL && tail->printed == 0 && pause_ms < FOLLOW_MS_MAX;
+        pause_ms = tail->printed > 0 ? FOLLOW_MS : waits ? 2 * pause_ms : pause_ms;
     }
 }
 
@@ -217,14 +233,20 @@ int cmd_tail(struct cli *cli)
         if (cli_flag(cli, "follow") || cli_text(cli, "operation") != NULL) {
             return cli_usage(cli, "--checkpoint does not go with --follow or --operation");
         }
+        if (cli_text(cli, "server") != NULL && !cli_flag(cli, "store")) {
+            return cli_usage(cli, "--checkpoint needs the journal itself, not --server");
+        }
         return tail_checkpoint(cli);
     }
     struct tail tail = {.cli = cli, .operation_id = cli_text(cli, "operation")};
     arena_init(&tail.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    int code = print_last(&tail);
+    struct origin origin = {0};
+    int code = origin_open(cli, &origin);
+    code = code != CLI_OK ? code : print_last(&tail, &origin);
     if (code == CLI_OK && cli_flag(cli, "follow")) {
-        code = follow(&tail);
+        code = follow(&tail, &origin);
     }
+    origin_close(&origin);
     arena_release(&tail.arena);
     return code;
 }

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/origin.h"
 #include "cli/out.h"
+#include "cli/verify_remote.h"
 #include "evidence/checkpoint.h"
 
 enum { BAR_CELLS = 30, BAR_EVERY_MS = 100 };
@@ -193,10 +195,25 @@ static int check(struct cli *cli, struct slice checkpoint)
     return code != CLI_OK ? CLI_UNCHECKED : result->damage_count > 0 ? CLI_DAMAGE : CLI_OK;
 }
 
+static int check_server(struct cli *cli, struct remote *remote)
+{
+    int code = cli_flag(cli, "redecide") || cli_flag(cli, "checkpoint")
+                   ? cli_usage(cli, "verify: --redecide and --checkpoint need the journal itself, "
+                                    "and do not go with --server")
+                   : verify_remote(cli, remote);
+    remote_free(remote);
+    return code;
+}
+
 int cmd_verify(struct cli *cli)
 {
     struct slice checkpoint = SLICE_EMPTY;
+    struct remote *remote = NULL;
     const char *path = cli_text(cli, "checkpoint");
+    int code = origin_named_server(cli, &remote);
+    if (code != CLI_OK || remote != NULL) {
+        return code != CLI_OK ? code : check_server(cli, remote);
+    }
     if (path != NULL && cli_read_file(cli, path, CHECKPOINT_BYTES_MAX, &checkpoint) != CLI_OK) {
         return CLI_UNCHECKED;
     }

@@ -30,11 +30,25 @@ static const char *advice(enum once_status status)
     return "";
 }
 
-static void tell(const struct once_entry *entry, const struct entry_words *words)
+/* A note: nothing was decided, but it belongs to the story. */
+static void tell_note(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
-    out_text("%s  #%llu  %.*s: %s%.*s%s", text_put_time(time, entry->time_ms),
-        (unsigned long long)entry->seq, SLICE_ARGS(words->request), out_tint(TINT_BOLD),
+    bool duplicates = slice_is(words->type, "observation.emitted");
+    out_text("%s  #%llu  %s%.*s%s", text_put_time(time, entry->time_ms),
+        (unsigned long long)entry->seq, out_tint(TINT_BOLD), SLICE_ARGS(words->type), out_plain());
+    if (words->count.len > 0) {
+        out_text(": %.*s%s", SLICE_ARGS(words->count),
+            duplicates ? " duplicates were refused for their rate, and counted here" : "");
+    }
+    out_text("\n");
+}
+
+static void tell_decision(const struct once_entry *entry, const struct entry_words *words)
+{
+    char time[TEXT_TIME_BYTES];
+    out_text("%s  #%llu  ", text_put_time(time, entry->time_ms), (unsigned long long)entry->seq);
+    out_text("%.*s: %s%.*s%s", SLICE_ARGS(words->request), out_tint(TINT_BOLD),
         SLICE_ARGS(words->decision), out_plain());
     if (words->fence.len > 0) {
         out_text(", fence %.*s", SLICE_ARGS(words->fence));
@@ -45,6 +59,15 @@ static void tell(const struct once_entry *entry, const struct entry_words *words
     out_text("\n    rule %.*s: %s\n", SLICE_ARGS(words->rule), rule_words(words->rule));
     if (words->state.len > 0) {
         out_text("    then: %.*s\n", SLICE_ARGS(words->state));
+    }
+}
+
+static void tell(const struct once_entry *entry, const struct entry_words *words)
+{
+    if (words->decision.len > 0) {
+        tell_decision(entry, words);
+    } else {
+        tell_note(entry, words);
     }
     struct slice said[] = {words->reason, words->actor, words->request_id};
     const char *names[] = {"reason", "actor", "request"};
@@ -112,9 +135,8 @@ static void introduce(const struct once_operation *operation)
 }
 
 static int tell_story(
-    struct story *story, struct once *once, const struct once_operation *operation)
+    struct story *story, struct origin *origin, const struct once_operation *operation)
 {
-    struct once_error error = {0};
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
@@ -129,14 +151,12 @@ static int tell_story(
     } else {
         introduce(operation);
     }
-    int code = CLI_OK;
-    if (once_evidence(once, operation->operation_id, 0, visit, story, &error) != ONCE_OK) {
-        code = cli_fail(&error);
-    } else if (story->cli->json) {
+    int code = origin->ops->evidence(origin, operation->operation_id, 0, visit, story);
+    if (code == CLI_OK && story->cli->json) {
         jsonw_close(&json, ']');
         jsonw_close(&json, '}');
         code = jsonw_print(&json);
-    } else {
+    } else if (code == CLI_OK) {
         code = out_finish();
     }
     buf_release(&bytes);
@@ -145,18 +165,17 @@ static int tell_story(
 
 int cmd_why(struct cli *cli)
 {
-    struct once *once = NULL;
-    struct once_operation *operation = NULL;
+    struct origin origin;
+    const struct once_operation *operation = NULL;
     struct story story = {.cli = cli};
-    int code = cli_open_to_look(cli, &once);
+    int code = origin_open(cli, &origin);
     if (code != CLI_OK) {
         return code;
     }
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    code = operation_find(cli, once, &operation);
-    code = code != CLI_OK ? code : tell_story(&story, once, operation);
+    code = operation_find(cli, &origin, &operation);
+    code = code != CLI_OK ? code : tell_story(&story, &origin, operation);
     arena_release(&story.arena);
-    once_operation_free(once, operation);
-    (void)once_close(once, NULL); /* only looked */
+    origin_close(&origin);
     return code;
 }

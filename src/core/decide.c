@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/source.h"
 
 const struct policy policy_default = {
     .window_ms = LIMIT_WINDOW_MS_DEFAULT,
@@ -80,6 +81,13 @@ static void become_unknown(struct record *record, struct slice reason)
     record->reason = reason;
 }
 
+/* B9: something newer of the same source has taken effect, so this must not any more (OPS-7). */
+static bool outdated(const struct request *request, struct decide_moment moment)
+{
+    return source_ordered(&request->source) && moment.version_sealed.len > 0 &&
+           version_older(request->source.version, moment.version_sealed);
+}
+
 /* Give the right to execute. The fence is new every time (P4); what an earlier attempt left behind
  * goes, so that nothing of it can be replayed. */
 static void grant(struct decision *decision, const char *rule, const struct request *request,
@@ -98,12 +106,20 @@ static void grant(struct decision *decision, const char *rule, const struct requ
     record->effect_id = SLICE_EMPTY;
     record->outcome = (struct outcome){0};
     record->reason = SLICE_EMPTY;
+    /* What is about to take effect is this version: its seal is what will be remembered. */
+    if (source_ordered(&request->source)) {
+        record->source = request->source;
+    }
     put(decision, DECISION_FIRST_SEEN, rule, moment);
 }
 
 static void grant_again(struct decision *decision, const char *rule, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    if (outdated(request, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "B9", found);
+        return;
+    }
     (void)keep(decision, found);
     grant(decision, rule, request, moment);
 }
@@ -111,6 +127,10 @@ static void grant_again(struct decision *decision, const char *rule, const struc
 static void grant_new(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {
+    if (outdated(request, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "B9", NULL);
+        return;
+    }
     decision->next = (struct record){
         .key = request->key,
         .kind = RECORD_OPERATION,
@@ -479,6 +499,7 @@ const char *decision_name(enum decision_kind kind)
     case DECISION_STALE_FENCE: return "stale_fence";
     case DECISION_ALREADY_SEALED: return "already_sealed";
     case DECISION_STILL_RUNNING: return "still_running";
+    case DECISION_STALE_VERSION: return "stale_version";
     case DECISION_NOTHING: return "nothing";
     }
     return "unnamed";

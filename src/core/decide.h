@@ -18,6 +18,10 @@
  *           lets that be tried again
  *   B8    executed, failed, rejected,         duplicate_replayed
  *           compensated
+ *   B9    B1, B4, B6 or B7 would grant, and   stale_version, nothing changes (OPS-7)
+ *           the version of the request's
+ *           source is older than the last
+ *           sealed one (core/source.h)
  *
  * The holder's calls (seal, release, unknown, renew) go down this one:
  *
@@ -105,6 +109,8 @@ enum decision_kind {
     DECISION_STALE_FENCE,
     DECISION_ALREADY_SEALED,
     DECISION_STILL_RUNNING,
+    /* To a begin again: these numbers are public. */
+    DECISION_STALE_VERSION,
     DECISION_NOTHING, /* the janitor was late: there is nothing to do */
 };
 
@@ -127,6 +133,9 @@ struct decision {
 struct decide_moment {
     int64_t now_ms;      /* the engine's time */
     uint64_t fence_next; /* what a grant would get; greater than every fence ever granted (P4) */
+    /* Begin, and only when its source is ordered: the last sealed version of it, empty for none.
+     * With a seal it is told in evidence what it is from then on; decide does not look at it. */
+    struct slice version_sealed;
 };
 
 extern const struct policy policy_default;

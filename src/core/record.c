@@ -17,6 +17,11 @@ struct key_part {
 
 enum status record_key_seal(struct record_key *key, struct err *err)
 {
+    return record_key_seal_as(key, RECORD_OPERATION, err);
+}
+
+enum status record_key_seal_as(struct record_key *key, enum record_kind kind, struct err *err)
+{
     const struct key_part parts[] = {
         {"tenant", key->tenant, LIMIT_TENANT_BYTES_MAX, true},
         {"scope", key->scope, LIMIT_SCOPE_BYTES_MAX, false},
@@ -24,8 +29,12 @@ enum status record_key_seal(struct record_key *key, struct err *err)
         {"key", key->key, LIMIT_KEY_BYTES_MAX, true},
     };
     /* Each part behind its length: "ab" + "c" is not "a" + "bc" (P9, OPS-1). */
-    char framed[4 * (2 + 255)];
+    char framed[1 + 4 * (2 + 255)];
     size_t at = 0;
+    /* An operation's starts with the upper byte of a small length, which is 0 and no kind. */
+    if (kind != RECORD_OPERATION) {
+        framed[at++] = (char)kind;
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].required && parts[i].value.len == 0) {
             return err_set(err, E_INVALID, "%s is empty", parts[i].name);
@@ -200,12 +209,27 @@ int64_t record_due_ms(const struct record *record)
     return record->window_expires_ms;
 }
 
+/* R7 */
+static bool source_holds(const struct record *record)
+{
+    const struct outcome *outcome = &record->outcome;
+    return record->status == RECORD_EXECUTED && record->source.version.len > 0 &&
+           slice_equal(record->source.type, record->key.principal) &&
+           slice_equal(record->source.id, record->key.key) && record->source.type.len > 0 &&
+           record->effect_id.len == 0 && outcome->code == 0 && outcome->meta.len == 0 &&
+           outcome->body.bytes == 0 && !outcome->body.retained && record->request.bytes == 0 &&
+           !record->request.retained;
+}
+
 /* The first invariant that does not hold, or NULL. Shared by record_check and record_decode, so
  * that what is written and what is read are held to the same rules. */
 static const char *record_fault(const struct record *record)
 {
-    if (record->kind != RECORD_OPERATION) {
+    if (record->kind != RECORD_OPERATION && record->kind != RECORD_SOURCE) {
         return "the kind is not known";
+    }
+    if (record->kind == RECORD_SOURCE && !source_holds(record)) {
+        return "it is not what is remembered of a source"; /* R7 */
     }
     if ((int)record->status < RECORD_IN_PROGRESS || (int)record->status >= STATUS_COUNT) {
         return "the status is not known";

@@ -8,6 +8,9 @@
  *   R4  every other status has a window that ends after the record was last granted, and no lease.
  *   R5  only executed, failed, rejected and compensated carry an outcome or a seal time (P3).
  *   R6  tenant and key are not empty; every name is within its limit (P14).
+ *   R7  a source's record is executed, without an outcome; its key is the source's type (in place
+ *       of the principal) and id, and it has a version. operation_id and fence are those of the
+ *       seal that it came from. R1 to R6 hold for it too.
  *
  *                  +------------- renew ------------+
  *                  v                                |
@@ -17,7 +20,8 @@
  *      |           +------- release / resolve --+--> released      |
  *      +---- window over ----------------------------------+-------+
  *
- * Every arrow is performed by decide() and by nothing else; window over is absence (decide.h).
+ * That is an operation. Every arrow is performed by decide() and by nothing else; window over is
+ * absence (decide.h). A source's record only ever becomes newer (core/source.h).
  *
  * Ownership: slices are borrowed; an arena or a store owns the bytes.
  */
@@ -36,6 +40,7 @@
 /* Values are on disk: never renumber. */
 enum record_kind {
     RECORD_OPERATION = 1, /* effects and deliveries are to come */
+    RECORD_SOURCE = 2,    /* the newest version of a source that was sealed (core/source.h) */
 };
 
 /* Values are on disk: never renumber. */
@@ -115,6 +120,9 @@ struct record {
 /* Compute key->hash from the parts. E_INVALID names the part that is empty, too long or not
  * UTF-8. */
 enum status record_key_seal(struct record_key *key, struct err *err) MUST_CHECK;
+/* The same for a record of another kind: its hash is never one of an operation. */
+enum status record_key_seal_as(
+    struct record_key *key, enum record_kind kind, struct err *err) MUST_CHECK;
 
 /* The id of the operation that this fence was first granted for. Pure and unique: a store never
  * issues a fence twice. 48 bits of the key's hash are in it, so that a store finds the record from
@@ -142,7 +150,7 @@ bool record_window_over(const struct record *record, int64_t now_ms);
 /* When the janitor has something to do with it; INT64_MAX for never. */
 int64_t record_due_ms(const struct record *record);
 
-/* Assert R1 to R6. For records that our own code made. */
+/* Assert R1 to R7. For records that our own code made. */
 void record_check(const struct record *record);
 
 /* The stored form, described in docs/formats/journal.md. */

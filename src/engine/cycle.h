@@ -26,6 +26,8 @@ struct cycle {
     struct arena arena;           /* of the batch */
     struct buf text;              /* one entry while it is composed */
     struct cycle_seen *seen;      /* keys of the batch and their records so far */
+    uint64_t keys_max;            /* live keys at most; 0: no limit */
+    uint64_t keys_made;           /* by this batch, not yet in the store's count */
     uint32_t turn;                /* tells this batch's marks in seen from older ones */
     struct quarantine quarantine; /* who holds what this store never gave */
 };

@@ -13,8 +13,9 @@
 #include "engine/parked.h"
 
 enum {
-    BATCHES = 4,       /* one collecting, one deciding, one flushing, one being answered */
-    IDLE_TICK_MS = 250 /* how often an idle engine looks at its timers */
+    BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
+    IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
+    FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
 /* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
@@ -36,8 +37,11 @@ struct engine {
     struct parked parked;
     struct janitor janitor;
     struct queue ready; /* woken or timed-out calls, to go before new ones */
+    struct queue again; /* reads that go on, one a batch, behind those that waited before them */
+    uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
-    bool ending;        /* stopping, as the engine thread has seen it: nobody waits any more */
+    bool ending;        /* stopping, as the engine thread has seen it */
+    bool impatient;     /* nobody waits for a seal any more, as the engine thread has seen it */
 
     /* Shared, under lock. */
     pthread_mutex_t lock;
@@ -49,6 +53,7 @@ struct engine {
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
     bool stopping;      /* engine_free was called */
+    bool waits_over;    /* engine_end_waits was called */
     bool drained;       /* the engine thread has ended: nothing will be filled any more */
     struct err failure; /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
@@ -92,6 +97,15 @@ static void batch_fill(struct engine *engine, struct batch *batch)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Nobody in it is to be answered yet. */
+static void batch_recycle(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    batch->next = engine->free;
+    engine->free = batch;
+    pthread_mutex_unlock(&engine->lock);
+}
+
 static void batch_answer(struct engine *engine, struct batch *batch, const struct err *failure)
 {
     if (failure->status != OK) {
@@ -109,6 +123,16 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
+}
+
+/* Each bucket is twice as wide as the one before; the last takes the rest. */
+static void histogram_add(uint64_t buckets[ENGINE_BUCKETS], uint64_t value, uint64_t first)
+{
+    size_t at = 0;
+    while (at + 1 < ENGINE_BUCKETS && value > first << at) {
+        at++;
+    }
+    buckets[at]++;
 }
 
 /* Make one round of batches durable, then tell their callers (E1). */
@@ -130,6 +154,7 @@ static void flush_round(struct engine *engine, struct batch *batch)
     pthread_mutex_lock(&engine->lock);
     engine->stats.flushes++;
     engine->stats.flush_nanos += took;
+    histogram_add(engine->stats.flush_micros, took / 1000, FLUSH_MICROS_FIRST);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -158,16 +183,60 @@ static size_t call_bytes(const struct engine_call *call)
     return call->request_body.len + call->outcome_body.len;
 }
 
-/* Move calls from a queue into the batch while it has room. One call always fits. */
+/* What goes into one commit from the head of a queue: one call, or all of a group. */
+static size_t head_measure(const struct queue *queue, size_t *ret_bytes)
+{
+    size_t count = 1 + (size_t)queue->first->group_left;
+    const struct engine_call *call = queue->first;
+    *ret_bytes = 0;
+    for (size_t i = 0; i < count; i++, call = call->next) {
+        ASSERT(call != NULL && call->group_left == count - 1 - i);
+        *ret_bytes += call_bytes(call);
+    }
+    return count;
+}
+
+/* Move calls from a queue into the batch while it has room. One call always fits, and so does one
+ * group, whatever its bodies: it is never taken apart. */
 static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes)
 {
-    while (queue->first != NULL && batch->count < LIMIT_BATCH_REQUESTS_MAX) {
-        size_t more = call_bytes(queue->first);
-        if (batch->count > 0 && *bytes + more > LIMIT_BATCH_BYTES_MAX) {
+    while (queue->first != NULL) {
+        size_t more = 0;
+        size_t count = head_measure(queue, &more);
+        if (batch->count + count > LIMIT_BATCH_REQUESTS_MAX ||
+            (batch->count > 0 && *bytes + more > LIMIT_BATCH_BYTES_MAX)) {
             return;
         }
         *bytes += more;
-        batch->calls[batch->count++] = queue_pop(queue);
+        while (count-- > 0) {
+            batch->calls[batch->count++] = queue_pop(queue);
+        }
+    }
+}
+
+/* One read that goes on, when all that waited before it are collected: one a batch, so that many of
+ * them cost everybody else no more than one does. */
+static void collect_again(struct engine *engine, struct batch *batch)
+{
+    const struct engine_call *first = engine->again.first;
+    if (first != NULL && engine->collected >= first->again_after &&
+        batch->count < LIMIT_BATCH_REQUESTS_MAX) {
+        batch->calls[batch->count++] = queue_pop(&engine->again);
+    }
+}
+
+/* What is waiting, in the order of its turn. With the lock. */
+static void collect_all(struct engine *engine, struct batch *batch)
+{
+    size_t bytes = 0;
+    size_t reads = engine->again.count;
+    collect_from(&engine->ready, batch, &bytes);
+    collect_again(engine, batch);
+    size_t waiting = engine->queue.count;
+    collect_from(&engine->queue, batch, &bytes);
+    engine->collected += waiting - engine->queue.count;
+    if (engine->again.count == reads) {
+        collect_again(engine, batch);
     }
 }
 
@@ -193,9 +262,9 @@ static void wait_for_work(struct engine *engine)
  */
 static struct batch *collect(struct engine *engine)
 {
-    size_t bytes = 0;
     pthread_mutex_lock(&engine->lock);
-    bool work = engine->queue.first != NULL || engine->ready.first != NULL;
+    bool work =
+        engine->queue.first != NULL || engine->ready.first != NULL || engine->again.first != NULL;
     if (!work && !engine->stopping) {
         wait_for_work(engine);
     }
@@ -207,9 +276,9 @@ static struct batch *collect(struct engine *engine)
     struct batch *batch = engine->free;
     engine->free = batch->next;
     batch->count = 0;
-    collect_from(&engine->ready, batch, &bytes);
-    collect_from(&engine->queue, batch, &bytes);
+    collect_all(engine, batch);
     engine->ending = engine->stopping;
+    engine->impatient = engine->stopping || engine->waits_over;
     bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
         batch->next = engine->free;
@@ -221,7 +290,22 @@ static struct batch *collect(struct engine *engine)
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* Take parked calls out of a decided batch, and wake those that wait for what it settled. */
+/* Put a read that is not done behind those that wait by now. false: nobody reads on at the end. */
+static bool read_on(struct engine *engine, struct engine_call *call)
+{
+    if (engine->ending) {
+        (void)err_set(&call->err, E_UNAVAILABLE, "the engine is shutting down");
+        return false;
+    }
+    pthread_mutex_lock(&engine->lock);
+    call->again_after = engine->collected + engine->queue.count;
+    pthread_mutex_unlock(&engine->lock);
+    queue_push(&engine->again, call);
+    return true;
+}
+
+/* Take parked calls and reads that go on out of a decided batch, and wake those that wait for what
+ * it settled. */
 static void park_and_wake(struct engine *engine, struct batch *batch)
 {
     size_t kept = 0;
@@ -237,6 +321,10 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
             }
             continue;
         }
+        if (call->read != NULL && call->read_again && call->err.status == OK &&
+            read_on(engine, call)) {
+            continue;
+        }
         batch->calls[kept++] = call;
         const struct record *next = &call->decision.next;
         if (call->read == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
@@ -250,6 +338,10 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
 static void run_batch(struct engine *engine, struct batch *batch, const struct store_moment *now)
 {
     struct err err = {0};
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->calls[i]->now_ms = now->time_ms;
+        batch->calls[i]->read_again = false;
+    }
     enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);
     if (status == OK) {
         park_and_wake(engine, batch);
@@ -266,7 +358,7 @@ static void turn(struct engine *engine, struct batch *batch)
 {
     struct store_moment now = moment_now(&engine->moment);
     engine->boot_ms = now.boot_ms;
-    parked_expire(&engine->parked, engine->ending ? INT64_MAX : now.boot_ms, &engine->ready);
+    parked_expire(&engine->parked, engine->impatient ? INT64_MAX : now.boot_ms, &engine->ready);
     struct err err = {0};
     if (janitor_turn(&engine->janitor, &now, batch->calls, &batch->count, &err) != OK) {
         engine_fail(engine, &err);
@@ -281,6 +373,10 @@ static void turn(struct engine *engine, struct batch *batch)
     }
     pthread_mutex_lock(&engine->lock);
     engine->stats.batches += batch->count > 0;
+    if (batch->count > 0) {
+        histogram_add(engine->stats.batch_sizes, batch->count, 1);
+    }
+    engine->stats.unknown_since_ms = engine->janitor.unknown_since_ms;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->moment.held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
@@ -294,7 +390,11 @@ static void *engine_main(void *context)
     struct batch *batch;
     while ((batch = collect(engine)) != NULL) {
         turn(engine, batch);
-        batch_fill(engine, batch);
+        if (batch->count == 0 && engine->again.first != NULL) {
+            batch_recycle(engine, batch); /* the batch that answers the read will flush */
+        } else {
+            batch_fill(engine, batch);
+        }
     }
     pthread_mutex_lock(&engine->lock);
     engine->drained = true;
@@ -305,39 +405,86 @@ static void *engine_main(void *context)
 
 /* ---- the interface ------------------------------------------------------------------------- */
 
-enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
+static enum status call_check(const struct engine_call *call, struct err *err)
 {
     ASSERT(call->done != NULL && call->arena != NULL);
-    if (call->read == NULL) {
-        enum status status = request_check(&call->request, err);
-        if (status != OK) {
-            return status;
-        }
+    if (call->note != NULL) {
+        return note_check(call->note, err);
     }
-    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
-    call->wait_until_ms = 0;
-    call->parked = false;
+    return call->read != NULL ? OK : request_check(&call->request, err);
+}
 
-    enum status status = OK;
-    pthread_mutex_lock(&engine->lock);
+/* Why nothing can be accepted now; OK when so many more can. With the lock. */
+static enum status refuse(const struct engine *engine, size_t count, struct err *err)
+{
     if (engine->failure.status != OK) {
-        status = engine->failure.status;
         if (err != NULL) {
             *err = engine->failure;
         }
-    } else if (engine->stopping) {
-        status = err_set(err, E_UNAVAILABLE, "the engine is shutting down");
-    } else if (engine->queue.count >= LIMIT_QUEUE_REQUESTS_MAX) {
-        status = err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
+        return engine->failure.status;
+    }
+    if (engine->stopping) {
+        return err_set(err, E_UNAVAILABLE, "the engine is shutting down");
+    }
+    if (engine->queue.count + count > LIMIT_QUEUE_REQUESTS_MAX) {
+        return err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
             LIMIT_QUEUE_REQUESTS_MAX);
-    } else {
-        queue_push(&engine->queue, call);
-        if (engine->sleeping) {
-            pthread_cond_signal(&engine->work);
-        }
+    }
+    return OK;
+}
+
+/* All of them into the queue, one behind the other, or none. */
+static enum status enqueue(
+    struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct engine_call *call = calls[i];
+        call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
+        call->wait_until_ms = 0;
+        call->parked = false;
+        call->group_left = (uint32_t)(count - 1 - i);
+    }
+    pthread_mutex_lock(&engine->lock);
+    enum status status = refuse(engine, count, err);
+    for (size_t i = 0; i < count && status == OK; i++) {
+        queue_push(&engine->queue, calls[i]);
+    }
+    if (status == OK && engine->sleeping) {
+        pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
+}
+
+enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
+{
+    enum status status = call_check(call, err);
+    return status == OK ? enqueue(engine, &call, 1, err) : status;
+}
+
+enum status engine_submit_all(
+    struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
+{
+    if (count == 0 || count > LIMIT_GROUP_REQUESTS_MAX) {
+        return err_set(err, E_INVALID,
+            "a group of %zu requests, outside of 1 to "
+            "group_requests_max (%d)",
+            count, LIMIT_GROUP_REQUESTS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        enum status status = call_check(calls[i], err);
+        if (status == OK && calls[i]->wait_ms != 0) {
+            /* It would be decided in a later commit than the others. */
+            status = err_set(err, E_INVALID, "wait is not possible in a group");
+        }
+        if (status != OK) {
+            if (err != NULL) {
+                err_prefix(err, "request %zu of the group", i);
+            }
+            return status;
+        }
+    }
+    return enqueue(engine, calls, count, err);
 }
 
 struct waiter {
@@ -377,6 +524,25 @@ void engine_fingerprint(
 {
     digest_hmac(engine->identity.fingerprint_key, sizeof engine->identity.fingerprint_key,
         plain->bytes, sizeof plain->bytes, ret_keyed);
+}
+
+bool engine_failure(struct engine *engine, struct err *ret_err)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool failed = engine->failure.status != OK;
+    if (failed && ret_err != NULL) {
+        *ret_err = engine->failure;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return failed;
+}
+
+void engine_end_waits(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->waits_over = true;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
@@ -467,6 +633,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
     moment_init(&engine->moment, &engine->clock, &engine->stats.head.moment);
     parked_init(&engine->parked);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
+    engine->cycle.keys_max = options->keys_max;
     if (status == OK) {
         status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
     }

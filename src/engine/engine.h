@@ -20,6 +20,7 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "base/clock.h"
+#include "evidence/note.h"
 #include "store/store.h"
 
 struct engine;
@@ -36,8 +37,9 @@ struct engine_call {
     struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
     engine_read read;          /* instead of a request: look */
+    const struct note *note;   /* instead of a request: leave this in the evidence (note.h) */
     void *context;             /* the caller's */
-    struct arena *arena;       /* where the answer's bytes live; not shared between calls */
+    struct arena *arena; /* where the answer's bytes live; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
 
     /* Set by the engine before done. */
@@ -45,9 +47,13 @@ struct engine_call {
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict */
+    int64_t now_ms;           /* engine time when it was decided or read last */
 
     /* The engine's own. */
     struct engine_call *next;
+    uint32_t group_left;   /* calls behind this one that must be in the same commit */
+    bool read_again;       /* set by read: look again behind those that wait by now */
+    uint64_t again_after;  /* … which are collected when so many are */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
     void *waiter;          /* engine_do's */
@@ -57,15 +63,22 @@ struct engine_options {
     const struct mem *mem;       /* NULL: the C library's */
     const struct clock *clock;   /* NULL: the machine's */
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
+    uint64_t keys_max;           /* live keys: a begin of another one is refused; 0: no limit */
 };
+
+enum { ENGINE_BUCKETS = 16 }; /* of a histogram; powers of two */
 
 struct engine_stats {
     uint64_t calls;   /* answered */
     uint64_t batches; /* committed */
     uint64_t flushes;
-    uint64_t flush_nanos; /* spent in them */
-    uint64_t queued;      /* waiting to be collected now */
-    uint64_t parked;      /* waiting for somebody's seal now */
+    uint64_t flush_nanos;                 /* spent in them */
+    uint64_t queued;                      /* waiting to be collected now */
+    uint64_t parked;                      /* waiting for somebody's seal now */
+    uint64_t batch_sizes[ENGINE_BUCKETS]; /* batches of at most 1, 2, 4, … calls; the last: more */
+    uint64_t
+        flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
+    int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
     struct store_head head;
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */
@@ -78,10 +91,16 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's. A begin of a
- * tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h). */
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's.
+ * A begin of a tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h), and one of a new
+ * key past keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
+/* The same for several that are accepted or refused together, decided in this order and go into one
+ * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
+ * decision and its own done. */
+enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
+    struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */
 enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHECK;
 
@@ -89,6 +108,14 @@ enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHEC
  * away what a guessable payload was (DESIGN section 6). Any thread. */
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
+
+/* Whether the engine stopped for good (E5), and why: whoever runs it should end the process,
+ * because only opening the store again reads the truth. Any thread. */
+bool engine_failure(struct engine *engine, struct err *ret_err);
+
+/* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is
+ * about to end. Any thread. */
+void engine_end_waits(struct engine *engine);
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);

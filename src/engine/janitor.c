@@ -10,6 +10,10 @@ enum {
     CHECKPOINT_EVERY_MS = 60000,
     ARCHIVE_EVERY_MS = 60000,
     PASS_TIME_EVERY_MS = 60000,
+    UNKNOWN_EVERY_MS = 100,
+    UNKNOWN_LOOKS = 40000, /* keys in one piece: a fraction of a millisecond, 10 M keys in 25 s */
+    UNKNOWN_READS = 64,    /* unknown records read in one piece: likewise */
+    UNKNOWN_ARENA_BYTES_MAX = 4 << 20,  /* so many records at their limits */
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
 };
 
@@ -25,6 +29,7 @@ enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_init(&janitor->arenas[i], cycle->mem, JANITOR_ARENA_BYTES_MAX);
     }
+    arena_init(&janitor->unknown_arena, cycle->mem, UNKNOWN_ARENA_BYTES_MAX);
     return OK;
 }
 
@@ -33,6 +38,7 @@ void janitor_release(struct janitor *janitor)
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_release(&janitor->arenas[i]);
     }
+    arena_release(&janitor->unknown_arena);
 }
 
 /* Runs on the flush thread. A failure needs no word here: the engine stopped, or the lease is still
@@ -118,6 +124,51 @@ static enum status pass_time(
     return fatal_only(store->ops->commit(store, &commit, err), err);
 }
 
+static void note_unknown(struct janitor *janitor, int64_t updated_ms)
+{
+    int64_t *min_ms = &janitor->unknown_min_ms;
+    *min_ms = *min_ms == 0 || updated_ms < *min_ms ? updated_ms : *min_ms;
+    /* An older one holds at once; that the oldest is gone shows when the sweep is over. */
+    if (janitor->unknown_since_ms == 0 || *min_ms < janitor->unknown_since_ms) {
+        janitor->unknown_since_ms = *min_ms;
+    }
+}
+
+/* A piece of the sweep for the oldest unknown operation. */
+static enum status look_for_unknown(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_head head;
+    store->ops->head(store, &head);
+    if (head.unknown == 0) {
+        janitor->unknown_after = (struct digest){{0}};
+        janitor->unknown_min_ms = 0;
+        janitor->unknown_since_ms = 0;
+        return OK;
+    }
+    const struct record *records[UNKNOWN_READS];
+    struct scan_pace pace = {.looks_max = UNKNOWN_LOOKS, .reads_max = UNKNOWN_READS};
+    struct scan scan = {.status = RECORD_UNKNOWN,
+        .after = janitor->unknown_after,
+        .limit = UNKNOWN_READS,
+        .pace = &pace};
+    size_t count = 0;
+    enum status status =
+        store->ops->scan(store, &scan, &janitor->unknown_arena, records, &count, err);
+    for (size_t i = 0; status == OK && i < count; i++) {
+        note_unknown(janitor, records[i]->updated_ms);
+    }
+    arena_clear(&janitor->unknown_arena);
+    if (status == OK) {
+        janitor->unknown_after = pace.done ? (struct digest){{0}} : pace.after;
+    }
+    if (status == OK && pace.done) {
+        janitor->unknown_since_ms = janitor->unknown_min_ms;
+        janitor->unknown_min_ms = 0;
+    }
+    return fatal_only(status, err);
+}
+
 /* Runs on the flush thread, behind the flush that made the entry durable. */
 static void barrier_done(struct engine_call *call)
 {
@@ -194,6 +245,10 @@ enum status janitor_turn(struct janitor *janitor, const struct store_moment *now
     if (status == OK && now->boot_ms - janitor->checkpoint_ms >= janitor->checkpoint_every_ms) {
         janitor->checkpoint_ms = now->boot_ms;
         status = sign_checkpoint(janitor, now, err);
+    }
+    if (status == OK && now->boot_ms - janitor->unknown_ms >= UNKNOWN_EVERY_MS) {
+        janitor->unknown_ms = now->boot_ms;
+        status = look_for_unknown(janitor, err);
     }
     if (status == OK) {
         status = archive(janitor, now, calls, count, err);

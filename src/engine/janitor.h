@@ -6,6 +6,7 @@
  *   leases that ran out         every 500 ms: in_progress becomes unknown, with evidence
  *   committing the time         every minute of an idle store that has something to forget
  *   signed checkpoints          every minute when there is new evidence, and at close
+ *   the oldest unknown one      every 100 ms a piece of the store, while there are any
  *   evidence past its retention every minute: an entry first, and when that is durable, out it goes
  *
  * Threads: the engine thread alone, but for the done function of its own calls.
@@ -32,6 +33,11 @@ struct janitor {
     _Atomic bool archive_durable; /* its entry is */
     struct engine_call barrier;   /* answered when that is so */
     struct arena barrier_arena;   /* unused, but every call has one */
+    int64_t unknown_ms;           /* boot clock: when unknown ones were looked for last */
+    struct digest unknown_after;  /* where that goes on */
+    int64_t unknown_min_ms;       /* updated_ms of the oldest one found in this sweep; 0: none */
+    int64_t unknown_since_ms;     /* the same as far as is known now */
+    struct arena unknown_arena;   /* a piece of the sweep */
     _Atomic size_t in_flight;     /* own calls not answered yet */
     struct engine_call calls[JANITOR_CALLS];
     struct arena arenas[JANITOR_CALLS];

@@ -3,8 +3,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "canon/jcs.h"
+#include "core/source.h"
+#include "evidence/note.h"
 
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity)
@@ -40,7 +43,8 @@ const char *entry_type(const struct request *request, const struct decision *dec
 {
     switch (decision->kind) {
     case DECISION_FIRST_SEEN: return "execution.started";
-    case DECISION_CONFLICT_REJECTED: return "execution.rejected";
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_STALE_VERSION: return "execution.rejected";
     case DECISION_SEALED:
         return decision->repeated ? "observation.emitted" : settled_type(request->status);
     case DECISION_RELEASED:
@@ -142,6 +146,17 @@ static void put_outcome_facts(struct buf *out, const struct outcome *outcome)
     buf_str(out, outcome->body.retained ? ",\"retained\":true}" : ",\"retained\":false}");
 }
 
+static void put_source(struct buf *out, const struct source *source)
+{
+    if (source->type.len + source->id.len + source->version.len == 0) {
+        return;
+    }
+    put_text(out, ",\"source\":{\"id\":", source->id);
+    put_text(out, ",\"type\":", source->type);
+    put_text_if(out, ",\"version\":", source->version);
+    buf_char(out, '}');
+}
+
 /* What decide was told and which rule it applied: enough to decide again. */
 static void put_decided(struct buf *out, const struct entry_facts *facts)
 {
@@ -177,6 +192,10 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
         buf_str(out, ",\"retry_rejected\":true");
     }
     put_str(out, ",\"rule\":", facts->decision->rule);
+    put_text_if(out, ",\"sealed_version\":", facts->moment.version_sealed);
+    if (begin && source_ordered(&request->source)) {
+        put_source(out, &request->source);
+    }
     if (settles) {
         put_str(out, ",\"status\":", record_status_name(request->status));
     }
@@ -186,16 +205,36 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     buf_char(out, '}');
 }
 
-/* IDS-14 knows three decisions; the two others are duplicates that ran nothing, with the detail
- * beside it (DESIGN section 4). */
+const char *entry_dedupe(enum decision_kind kind)
+{
+    switch (kind) {
+    case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN: return "duplicate_replayed";
+    case DECISION_STALE_VERSION: return "conflict_rejected";
+    case DECISION_FIRST_SEEN:
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_NOTHING: break;
+    }
+    return decision_name(kind);
+}
+
 static void put_dedupe(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
 {
     const char *decision = decision_name(facts->decision->kind);
-    bool detail = facts->decision->kind == DECISION_IN_PROGRESS ||
-                  facts->decision->kind == DECISION_HELD_UNKNOWN;
+    const char *told = entry_dedupe(facts->decision->kind);
     bool executed = facts->decision->kind == DECISION_FIRST_SEEN;
-    put_str(out, ",\"dedupe\":{\"decision\":", detail ? "duplicate_replayed" : decision);
-    if (detail) {
+    put_str(out, ",\"dedupe\":{\"decision\":", told);
+    if (strcmp(told, decision) != 0) {
         put_str(out, ",\"detail\":", decision);
     }
     buf_str(out, executed ? ",\"executed\":true" : ",\"executed\":false");
@@ -219,7 +258,8 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_NOT_FOUND:
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
-    case DECISION_STILL_RUNNING: return slice_str(decision_name(facts->decision->kind));
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION: return slice_str(decision_name(facts->decision->kind));
     case DECISION_FIRST_SEEN:
     case DECISION_DUPLICATE_REPLAYED:
     case DECISION_IN_PROGRESS:
@@ -232,20 +272,8 @@ static struct slice entry_reason(const struct entry_facts *facts)
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
 }
 
-static void put_source(struct buf *out, const struct source *source)
+static void put_outcome(struct buf *out, struct slice reason, const char *state)
 {
-    if (source->type.len + source->id.len + source->version.len == 0) {
-        return;
-    }
-    put_text(out, ",\"source\":{\"id\":", source->id);
-    put_text(out, ",\"type\":", source->type);
-    put_text_if(out, ",\"version\":", source->version);
-    buf_char(out, '}');
-}
-
-static void put_outcome(struct buf *out, const struct entry_facts *facts, const char *state)
-{
-    struct slice reason = entry_reason(facts);
     buf_str(out, ",\"outcome\":{");
     if (reason.len > 0) {
         put_text(out, "\"reason\":", reason);
@@ -305,7 +333,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     put_str(out, ",\"lifecycle_state\":", state);
     put_word(out, ",\"occurred_at\":", chain_time(chain, facts->moment.now_ms));
     put_word(out, ",\"operation_id\":", operation_id);
-    put_outcome(out, facts, state);
+    put_outcome(out, entry_reason(facts), state);
     put_text_if(out, ",\"principal\":", key->principal);
     put_text(out, ",\"scope\":", key->scope);
     put_u64(out, ",\"seq\":", chain->seq + 1);
@@ -365,6 +393,200 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     put_str(out, ",\"operation_id\":", op_id_put(operation_id, &ret_entry->operation_id));
     put_u64(out, ",\"seq\":", chain->seq + 1);
     put_str(out, ",\"type\":", "evidence.archived");
+    buf_char(out, '}');
+    return append(chain, out, from, ret_entry);
+}
+
+/* ---- showing ------------------------------------------------------------------------------ */
+
+/* Behind the string that begins at *at; false when it does not end. */
+static bool skip_string(struct slice text, size_t *at)
+{
+    for (size_t i = *at + 1; i < text.len; i++) {
+        if (text.data[i] == '"') {
+            *at = i + 1;
+            return true;
+        }
+        i += text.data[i] == '\\';
+    }
+    return false;
+}
+
+/* Behind the value that begins at *at: brackets are counted, strings passed over whole. */
+static bool skip_value(struct slice text, size_t *at)
+{
+    size_t depth = 0;
+    while (*at < text.len) {
+        char c = text.data[*at];
+        if (c == '"') {
+            if (!skip_string(text, at)) {
+                return false;
+            }
+            continue;
+        }
+        if (depth == 0 && (c == ',' || c == '}')) {
+            return true;
+        }
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        (*at)++;
+    }
+    return false;
+}
+
+/* Where the first member of the object begins whose name is not before the given one; where the
+ * object ends when there is none. 0: the text is not an object. Canonical text has no spaces, and
+ * ours no name that is not ASCII, so bytes are in the order of RFC 8785. */
+static size_t member_place(struct slice text, const char *name)
+{
+    struct slice wanted = slice_str(name);
+    size_t at = 1;
+    if (text.len < 2 || text.data[0] != '{') {
+        return 0;
+    }
+    while (at < text.len && text.data[at] == '"') {
+        size_t start = at;
+        if (!skip_string(text, &at)) {
+            return 0;
+        }
+        struct slice found = slice_of(text.data + start + 1, at - start - 2);
+        size_t less = found.len < wanted.len ? found.len : wanted.len;
+        int order = memcmp(found.data, wanted.data, less);
+        if (order > 0 || (order == 0 && found.len >= wanted.len)) {
+            return start;
+        }
+        if (!skip_value(text, &at) || at >= text.len) {
+            return 0;
+        }
+        at += text.data[at] == ',';
+    }
+    return at < text.len && text.data[at] == '}' ? at : 0;
+}
+
+/* Add a member in front of the one at a place, or behind the last one. */
+static void put_member(
+    struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
+{
+    bool last = text.data[place] == '}';
+    buf_str(out, last ? ",\"" : "\"");
+    buf_str(out, name);
+    put_digest(out, "\":", digest);
+    if (!last) {
+        buf_char(out, ',');
+    }
+}
+
+enum status entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out)
+{
+    struct slice text = entry->bytes;
+    size_t hash = member_place(text, "hash");
+    size_t previous = member_place(text, "prev_hash");
+    if (hash == 0 || previous == 0 || previous < hash) {
+        return E_CORRUPT;
+    }
+    buf_slice(out, slice_of(text.data, hash));
+    put_member(out, text, hash, "hash", &entry->hash);
+    buf_slice(out, slice_of(text.data + hash, previous - hash));
+    put_member(out, text, previous, "prev_hash", prev_hash);
+    buf_slice(out, slice_of(text.data + previous, text.len - previous));
+    return buf_status(out);
+}
+
+/* ---- notes -------------------------------------------------------------------------------- */
+
+enum status note_check(const struct note *note, struct err *err)
+{
+    const struct {
+        const char *name;
+        struct slice text;
+        size_t bytes_max;
+    } texts[] = {
+        {"tenant", note->tenant, LIMIT_TENANT_BYTES_MAX},
+        {"actor", note->actor, LIMIT_PRINCIPAL_BYTES_MAX},
+        {"trace", note->trace, LIMIT_TRACE_BYTES_MAX},
+        {"reason", note->reason, LIMIT_REASON_BYTES_MAX},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].text.len > texts[i].bytes_max || !text_utf8(texts[i].text)) {
+            return err_set(
+                err, E_INVALID, "%s of the note is too long or not valid UTF-8", texts[i].name);
+        }
+    }
+    if (note->tenant.len == 0 && note->kind != NOTE_CONFIG_CHANGED) {
+        return err_set(err, E_INVALID, "the note has no tenant");
+    }
+    if (note->kind != NOTE_DUPLICATES) {
+        return OK;
+    }
+    struct record_key key = note->key;
+    enum status status = record_key_seal(&key, err);
+    if (status == OK && !slice_equal(key.tenant, note->tenant)) {
+        status = err_set(err, E_INVALID, "the note is about another tenant's key"); /* P9 */
+    }
+    if (status == OK && (note->count == 0 || !digest_equal(&key.hash, &note->key.hash))) {
+        status = err_set(err, E_INVALID, "the note has no count, or its key is not sealed");
+    }
+    return status;
+}
+
+static const char *note_type(enum note_kind kind)
+{
+    switch (kind) {
+    case NOTE_ACCESS_READ: return "access.read";
+    case NOTE_CONFIG_CHANGED: return "config.changed";
+    case NOTE_DUPLICATES: break;
+    }
+    return "observation.emitted";
+}
+
+enum status note_compose(struct chain *chain, const struct note *note, const struct record *found,
+    int64_t now_ms, struct buf *out, struct entry *ret_entry)
+{
+    bool duplicates = note->kind == NOTE_DUPLICATES;
+    ASSERT(found == NULL || slice_equal(found->key.tenant, note->tenant)); /* P9 */
+    const char *state = !duplicates     ? "noted"
+                        : found == NULL ? "absent"
+                                        : record_status_name(found->status);
+    size_t from = out->len;
+    char id_text[OP_ID_TEXT_BYTES];
+    *ret_entry = (struct entry){
+        .operation_id = found != NULL ? found->operation_id : note->operation_id,
+        .time_ms = now_ms,
+    };
+    struct slice operation_id =
+        slice_of(op_id_put(id_text, &ret_entry->operation_id), OP_ID_TEXT_BYTES - 1);
+    buf_char(out, '{');
+    if (note->actor.len > 0) {
+        put_text(out, "\"actor\":", note->actor);
+        buf_char(out, ',');
+    }
+    put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
+    if (note->count > 0) {
+        put_u64(out, ",\"count\":", note->count);
+    }
+    if (duplicates) {
+        put_str(out, ",\"dedupe\":{\"decision\":", "duplicate_replayed");
+        buf_str(out, ",\"executed\":false");
+        put_word(out, ",\"original_operation_id\":", operation_id);
+        buf_char(out, '}');
+    }
+    put_entry_id(chain, out);
+    put_text_if(out, ",\"idempotency_key\":", duplicates ? note->key.key : SLICE_EMPTY);
+    put_str(out, ",\"lifecycle_state\":", state);
+    put_word(out, ",\"occurred_at\":", chain_time(chain, now_ms));
+    put_word(out, ",\"operation_id\":", operation_id);
+    put_outcome(out, note->reason, state);
+    put_text_if(out, ",\"principal\":", duplicates ? note->key.principal : SLICE_EMPTY);
+    if (duplicates) {
+        put_text(out, ",\"scope\":", note->key.scope);
+    }
+    put_u64(out, ",\"seq\":", chain->seq + 1);
+    put_text(out, ",\"tenant_id\":", note->tenant);
+    if (note->trace.len > 0) {
+        buf_str(out, ",\"trace\":");
+        buf_slice(out, note->trace); /* canonical JSON already */
+    }
+    put_str(out, ",\"type\":", note_type(note->kind));
     buf_char(out, '}');
     return append(chain, out, from, ret_entry);
 }

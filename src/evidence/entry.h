@@ -50,6 +50,16 @@ enum status entry_compose(struct chain *chain, const struct entry_facts *facts, 
 enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
 
+/* Append an entry as its readers get it: the stored object with `hash` and `prev_hash` (64 hex)
+ * added as members, in canonical order. E_CORRUPT: the bytes are not an entry's; E_NOMEM, E_LIMIT:
+ * out is short of room. */
+enum status entry_show(
+    const struct entry *entry, const struct digest *prev_hash, struct buf *out) MUST_CHECK;
+
+/* How IDS-14, which knows three decisions, names the answer to a begin: the finer ones are
+ * duplicates or refusals that ran nothing, with the detail beside it (DESIGN section 4). */
+const char *entry_dedupe(enum decision_kind kind);
+
 /* "execution.started", … for a decision. */
 const char *entry_type(const struct request *request, const struct decision *decision);
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "core/source.h"
 
 /* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
 #define NUMBER_MAX (UINT64_C(1) << 53)
@@ -155,6 +156,22 @@ static bool on_unknown_read(struct slice text, enum on_unknown *ret_on_unknown)
     return false;
 }
 
+static void read_source(struct members *outer, struct source *ret_source)
+{
+    struct members members = {.object = member(outer, "source", JSON_OBJECT, true)};
+    if (members.object == NULL) {
+        return;
+    }
+    ret_source->id = text_of(&members, "id");
+    ret_source->type = text_of(&members, "type");
+    ret_source->version = text_if(&members, "version");
+    if (members.wrong != NULL || ret_source->id.len > LIMIT_SOURCE_BYTES_MAX ||
+        ret_source->type.len > LIMIT_SOURCE_BYTES_MAX ||
+        ret_source->version.len > LIMIT_SOURCE_BYTES_MAX) {
+        fail(outer, "source");
+    }
+}
+
 static void read_begin(struct members *decided, struct entry_view *view)
 {
     struct policy *policy = &view->request.policy;
@@ -170,6 +187,14 @@ static void read_begin(struct members *decided, struct entry_view *view)
     }
     policy->retry_failed = flag_of(decided, "retry_failed", true);
     policy->retry_rejected = flag_of(decided, "retry_rejected", true);
+    if (json_find(decided->object, SLICE_LIT("source")) != NULL) {
+        read_source(decided, &view->request.source);
+        if (!source_ordered(&view->request.source)) {
+            fail(decided, "source");
+        }
+    } else if (view->moment.version_sealed.len > 0) {
+        fail(decided, "sealed_version"); /* of what? */
+    }
 }
 
 static const char *read_decided(
@@ -192,6 +217,10 @@ static const char *read_decided(
         (int64_t)u64_max(&decided, "lease_ms", true, (uint64_t)LIMIT_LEASE_MS_MAX);
     request->policy.window_ms =
         (int64_t)u64_max(&decided, "window_ms", true, (uint64_t)LIMIT_WINDOW_MS_MAX);
+    view->moment.version_sealed = text_if(&decided, "sealed_version");
+    if (view->moment.version_sealed.len > LIMIT_SOURCE_BYTES_MAX) {
+        fail(&decided, "sealed_version");
+    }
     if (request->kind == REQUEST_BEGIN) {
         read_begin(&decided, view);
     } else {
@@ -311,6 +340,19 @@ static void read_archived(struct members *top, struct entry_view *view)
     }
 }
 
+/* What says nothing of a decision is one of the notes that are known to have none. */
+static void check_note(struct members *top, const struct entry_view *view)
+{
+    bool duplicates = slice_is(view->type, "observation.emitted");
+    if (!view->decides && duplicates && (view->count == 0 || !view->keyed || !view->dedupe)) {
+        fail(top, "count"); /* coalesced duplicates say how many, and of which key */
+    }
+    if (!view->decides && !duplicates && !view->archives && !slice_is(view->type, "access.read") &&
+        !slice_is(view->type, "config.changed")) {
+        fail(top, "decided");
+    }
+}
+
 static enum status read_members(
     const struct json_value *object, struct arena *arena, struct entry_view *view, struct err *err)
 {
@@ -320,6 +362,7 @@ static enum status read_members(
     view->type = text_of(&top, "type");
     view->lifecycle_state = text_of(&top, "lifecycle_state");
     view->effect_id = text_if(&top, "effect_id");
+    view->count = u64_of(&top, "count", true);
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
     }
@@ -327,6 +370,7 @@ static enum status read_members(
         fail(&top, "operation_id");
     }
     read_key(&top, view);
+    read_source(&top, &view->source);
     const struct json_value *decided = member(&top, "decided", JSON_OBJECT, true);
     if (decided != NULL && top.wrong == NULL) {
         view->decides = true;
@@ -339,6 +383,7 @@ static enum status read_members(
         read_dedupe(&top, view);
         read_conflict(&top, view);
         read_archived(&top, view);
+        check_note(&top, view);
         check_echoes(&top, view);
     }
     if (top.wrong != NULL) {

@@ -21,9 +21,11 @@ struct entry_view {
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
     struct slice lifecycle_state; /* of the record from now on, or "absent" */
     struct slice effect_id;       /* of the record */
+    struct source source;         /* of the record, or of the request when there is none */
     bool archives;                /* type evidence.archived: everything up to … */
     uint64_t archived_seq;        /* … this entry left the journal, … */
     struct digest archived_hash;  /* … whose hash is this */
+    uint64_t count;               /* of a note: duplicates refused, entries read; 0: it says none */
     bool decides;                 /* it is about a decision: what follows is filled in */
     struct request request;       /* as decide was told; outcome.meta is the digest of meta */
     struct decide_moment moment;  /* as decide was told; fence_next 0 unless a begin */

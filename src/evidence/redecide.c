@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "core/source.h"
 
 /* What is remembered of a record: enough to decide on it. Texts are held as their digests, which
  * are equal exactly when the texts are. */
@@ -26,11 +27,14 @@ struct redecide_record {
     uint32_t attempt;
     uint32_t duplicates;
     int32_t code;
+    uint8_t kind;
     uint8_t status;
     uint8_t fingerprint_version;
     bool has_meta;
     bool has_effect_id;
     bool retained;
+    uint8_t source_bytes; /* of a source: how long its version is … */
+    char *source;         /* … and the version; owned */
 };
 
 enum { RECORDS_MIN = 1024 };
@@ -43,6 +47,9 @@ void redecide_init(struct redecide *redecide, const struct mem *mem)
 void redecide_release(struct redecide *redecide)
 {
     if (redecide->mem != NULL) {
+        for (size_t i = 0; i < redecide->count; i++) {
+            mem_free(redecide->mem, redecide->records[i].source);
+        }
         mem_free(redecide->mem, redecide->records);
         mem_free(redecide->mem, redecide->slots);
     }
@@ -97,6 +104,8 @@ static void records_sweep(struct redecide *redecide)
         record_expand(&redecide->records[i], &key, &record);
         if (!record_window_over(&record, redecide->now_ms)) {
             redecide->records[kept++] = redecide->records[i];
+        } else {
+            mem_free(redecide->mem, redecide->records[i].source);
         }
     }
     redecide->count = kept;
@@ -149,7 +158,8 @@ static struct redecide_record *records_find(
     size_t at = slot_of(redecide, prefix);
     for (; redecide->slots[at] != 0; at = (at + 1) & (redecide->slot_count - 1)) {
         struct redecide_record *record = &redecide->records[redecide->slots[at] - 1];
-        if (operation_id != NULL ? op_id_equal(&record->operation_id, operation_id)
+        if (operation_id != NULL ? record->kind == RECORD_OPERATION &&
+                                       op_id_equal(&record->operation_id, operation_id)
                                  : digest_equal(&record->key_hash, key_hash)) {
             return record;
         }
@@ -196,7 +206,7 @@ static void record_expand(
     *ret_record = (struct record){
         .key = *key,
         .version = from->version,
-        .kind = RECORD_OPERATION,
+        .kind = (enum record_kind)from->kind,
         .status = (enum record_status)from->status,
         .operation_id = from->operation_id,
         .fingerprint = from->fingerprint,
@@ -214,6 +224,7 @@ static void record_expand(
         .outcome = {.code = from->code,
             .meta = digest_slice(from->has_meta, &from->meta),
             .body = {.digest = from->body, .bytes = from->body_bytes, .retained = from->retained}},
+        .source.version = slice_of(from->source, from->source_bytes),
     };
     ret_record->key.hash = from->key_hash;
 }
@@ -251,6 +262,7 @@ static void record_pack(
         .attempt = from->attempt,
         .duplicates = from->duplicates,
         .code = from->outcome.code,
+        .kind = (uint8_t)from->kind,
         .status = (uint8_t)from->status,
         .fingerprint_version = from->fingerprint_version,
         .retained = from->outcome.body.retained,
@@ -317,14 +329,15 @@ static enum status compare_dedupe(
     const struct entry_view *view, const struct decision *decision, struct err *err)
 {
     bool begin = view->request.kind == REQUEST_BEGIN;
-    bool detail = decision->kind == DECISION_IN_PROGRESS || decision->kind == DECISION_HELD_UNKNOWN;
     const char *name = decision_name(decision->kind);
+    const char *told = entry_dedupe(decision->kind);
+    bool detail = strcmp(told, name) != 0;
     const struct body_ref *body = &decision->next.outcome.body;
     bool outcome = decision->kind == DECISION_DUPLICATE_REPLAYED && body->bytes > 0;
     if (view->dedupe != begin) {
         return err_set(err, E_CORRUPT, "only the answer to a begin says dedupe");
     }
-    if (begin && (!slice_is(view->dedupe_decision, detail ? "duplicate_replayed" : name) ||
+    if (begin && (!slice_is(view->dedupe_decision, told) ||
                      !slice_is(view->dedupe_detail, detail ? name : "") ||
                      view->executed != (decision->kind == DECISION_FIRST_SEEN) ||
                      view->outcome_known != outcome ||
@@ -351,6 +364,10 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     if (view->conflict != conflict ||
         (conflict && !digest_equal(&view->stored, &found->fingerprint))) {
         return err_set(err, E_CORRUPT, "conflict does not say what was decided");
+    }
+    if (decision->kind == DECISION_FIRST_SEEN && source_ordered(&view->request.source) &&
+        !source_equal(&view->request.source, &view->source)) {
+        return err_set(err, E_CORRUPT, "the entry names another source than was granted");
     }
     enum status status = compare_record_told(view, decision, err);
     return status == OK ? compare_dedupe(view, decision, err) : status;
@@ -459,6 +476,157 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
     return OK;
 }
 
+/* ---- sources ------------------------------------------------------------------------------ */
+
+/* What the entries so far say about a source. *ret_sure is false when some that matter are gone. */
+static enum status source_known(struct redecide *redecide, const struct record_key *operation,
+    const struct source *source, struct record *ret_known, bool *ret_there, bool *ret_sure,
+    struct err *err)
+{
+    struct record_key key;
+    enum status status = source_key_seal(operation, source, &key, err);
+    if (status != OK) {
+        return E_CORRUPT;
+    }
+    const struct redecide_record *known = records_find(redecide, &key.hash, NULL);
+    bool other = known != NULL && known->kind != RECORD_SOURCE; /* stored by who knows whom */
+    *ret_there = known != NULL && !other;
+    *ret_sure = known == NULL ? !redecide->partial : !other && known->seq > redecide->gap_seq;
+    ret_known->key = key;
+    if (*ret_there) {
+        record_expand(known, &key, ret_known);
+        ret_known->source.type = source->type;
+        ret_known->source.id = source->id;
+    }
+    return OK;
+}
+
+static enum status source_differs(struct slice told, struct slice made, struct err *err)
+{
+    return err_set(err, E_CORRUPT,
+        "decided again, the last sealed version of the source is '%.*s' and not '%.*s'",
+        SLICE_ARGS(made), SLICE_ARGS(told));
+}
+
+/* A begin was told of the last sealed version that the seals before it make. */
+static enum status check_told_version(
+    struct redecide *redecide, const struct entry_view *view, struct err *err)
+{
+    struct record known;
+    bool there, sure;
+    if (view->request.kind != REQUEST_BEGIN || !source_ordered(&view->request.source)) {
+        return OK;
+    }
+    enum status status = source_known(
+        redecide, &view->request.key, &view->request.source, &known, &there, &sure, err);
+    if (status != OK || !sure) {
+        return status;
+    }
+    struct slice made = source_version(there ? &known : NULL, view->moment.now_ms);
+    return slice_equal(made, view->moment.version_sealed)
+               ? OK
+               : source_differs(view->moment.version_sealed, made, err);
+}
+
+static enum status source_put(struct redecide *redecide, const struct record *next, uint64_t seq,
+    struct slice tenant, struct err *err)
+{
+    char *version = mem_alloc(redecide->mem, next->source.version.len);
+    struct redecide_record *known = records_find(redecide, &next->key.hash, NULL);
+    enum status status = version == NULL ? E_NOMEM : OK;
+    if (status == OK && known == NULL) {
+        status = records_add(redecide, &next->key.hash, &known, err);
+    }
+    if (status != OK) {
+        mem_free(redecide->mem, version);
+        return err_set(err, status, "out of memory for a source");
+    }
+    memcpy(version, next->source.version.data, next->source.version.len);
+    mem_free(redecide->mem, known->source);
+    record_pack(next, seq, tenant_mark(tenant), known);
+    known->source = version;
+    known->source_bytes = (uint8_t)next->source.version.len;
+    return OK;
+}
+
+/* Numbers of what was stored of a source, against what its seal makes of it. */
+static enum status compare_source(
+    const struct redecide_stored *stored, bool changes, const struct record *next, struct err *err)
+{
+    if (stored->squeezed) {
+        return OK;
+    }
+    if ((stored->source != NULL) != changes) {
+        return err_set(err, E_CORRUPT,
+            changes ? "the version that was sealed was not remembered"
+                    : "a version was remembered that is not the newest");
+    }
+    if (changes && (!digest_equal(&stored->source->key.hash, &next->key.hash) ||
+                       !slice_equal(stored->source->source.version, next->source.version) ||
+                       stored->source->window_expires_ms != next->window_expires_ms ||
+                       stored->source->fence != next->fence)) {
+        return err_set(err, E_CORRUPT, "the version remembered is not the one that was sealed");
+    }
+    return OK;
+}
+
+/*
+ * A seal whose operation, or what was sealed before it, is not known: take what was stored of the
+ * source where that is still there, otherwise remember that we do not know how long it lasts.
+ */
+static enum status source_unsure(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, struct err *err)
+{
+    struct record_key key;
+    struct err ignored;
+    if (view->request.kind == REQUEST_BEGIN || view->moment.version_sealed.len == 0 ||
+        !view->keyed || !source_ordered(&view->source) ||
+        source_key_seal(&view->request.key, &view->source, &key, &ignored) != OK) {
+        return OK;
+    }
+    if (stored->source != NULL && digest_equal(&stored->source->key.hash, &key.hash)) {
+        return source_put(redecide, stored->source, view->seq, key.tenant, err);
+    }
+    struct redecide_record *known = records_find(redecide, &key.hash, NULL);
+    if (known != NULL) {
+        known->seq = 0;
+    }
+    return OK;
+}
+
+/* What a seal makes of its source. Only told by entries of stores that remember them: they say the
+ * version that is the last sealed one from then on. */
+static enum status fold_source(struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_stored *stored, const struct decision *decision, struct err *err)
+{
+    struct record known = {0};
+    struct record next = decision->next;
+    bool there, sure;
+    if (view->moment.version_sealed.len == 0 || decision->change != CHANGE_PUT ||
+        !record_status_sealed(next.status) || !source_ordered(&view->source) || !view->keyed) {
+        return stored->source == NULL
+                   ? OK
+                   : err_set(err, E_CORRUPT, "a version was remembered without a seal");
+    }
+    next.source = view->source;
+    enum status status =
+        source_known(redecide, &view->request.key, &view->source, &known, &there, &sure, err);
+    if (status != OK || !sure) {
+        return status != OK ? status : source_unsure(redecide, view, stored, err);
+    }
+    struct record_key key = known.key;
+    struct record made = known;
+    bool changes = source_remember(there ? &known : NULL, &next, &key, &made);
+    struct slice version = source_version(&made, view->moment.now_ms);
+    if (!slice_equal(version, view->moment.version_sealed)) {
+        return source_differs(view->moment.version_sealed, version, err);
+    }
+    status = compare_source(stored, changes, &made, err);
+    return status == OK && changes
+               ? source_put(redecide, &made, view->seq, view->request.key.tenant, err)
+               : status;
+}
+
 /*
  * What the record is now does not follow from the entries: take the stored one where there is one
  * and decide() could live with it, otherwise remember that we do not know.
@@ -467,6 +635,10 @@ static enum status fold_unsure(struct redecide *redecide, const struct entry_vie
     const struct redecide_stored *stored, struct err *err)
 {
     const struct record *record = stored->record;
+    enum status status = source_unsure(redecide, view, stored, err);
+    if (status != OK) {
+        return status;
+    }
     if (record != NULL && record->window_ms <= LIMIT_WINDOW_MS_MAX &&
         record->attempt < UINT32_MAX && record->fence <= view->fence) {
         struct record next = *record;
@@ -506,6 +678,9 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
         decision.next.version = stored->record->version;
     } else if (!version_follows(there, &decision.next)) {
         decision.next.version = 0;
+    }
+    if (status == OK) {
+        status = fold_source(redecide, view, stored, &decision, err);
     }
     if (status == OK && decision.change != CHANGE_NONE) {
         status = fold(redecide, &decision.next, view->seq, decision.next.key.tenant, err);
@@ -555,6 +730,9 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
     bool sure = known == NULL ? !redecide->partial : known->seq > redecide->gap_seq;
     redecide->now_ms = view->moment.now_ms;
     enum status status = check_fence(redecide, view, err);
+    if (status == OK) {
+        status = check_told_version(redecide, view, err);
+    }
     if (status == OK && !sure) {
         return decide_unsure(redecide, view, stored, known, err);
     }

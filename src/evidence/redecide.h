@@ -4,7 +4,9 @@
  * A fold over the entries in order: each is turned back into the request and the moment that
  * decide() was told, decide() is run against the records as folded so far, and what it says must be
  * what the entry says (decision, rule, fence, attempt, status, operation, fingerprints), and what
- * was stored with it must be the record that it makes (lease, window, version, …).
+ * was stored with it must be the record that it makes (lease, window, version, …). Which version of
+ * a source was sealed last is folded from the seals in the same way, and a begin must have been
+ * told just that.
  *
  * Promises:  the only input is the evidence; stored records are compared, never believed, except
  *            where the entries that made them are no longer there. What cannot be decided again for
@@ -39,6 +41,7 @@ struct redecide_stored {
     bool squeezed;               /* records were dropped on purpose: their absence says nothing */
     const struct record *record; /* the record as put; NULL: none was */
     const struct digest *touch;  /* key hash of the record that was touched; NULL: none was */
+    const struct record *source; /* what is remembered of the source as put; NULL: none was */
 };
 
 void redecide_init(struct redecide *redecide, const struct mem *mem);

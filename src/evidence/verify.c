@@ -1,3 +1,7 @@
+/*
+ * One walk over all frames, and what is checked at each. It is past 800 lines because the checks of
+ * one change share what was read of it so far, and to take them apart would show that to everybody.
+ */
 #include "evidence/verify.h"
 
 #include <fcntl.h>
@@ -5,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "core/source.h"
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
 #include "evidence/redecide.h"
@@ -31,6 +36,8 @@ struct pending {
     struct body_seen outcome;
     bool put;
     struct record record; /* in the arena */
+    bool sourced;
+    struct record source; /* what is remembered of the operation's source; in the arena */
     bool touched;
     struct digest touch; /* the key hash */
 };
@@ -163,7 +170,8 @@ static void on_segment(struct verify *verify, const struct journal_walk *walk)
 static void close_batch(struct verify *verify, const struct journal_walk *walk)
 {
     const struct pending *pending = &verify->pending;
-    if (pending->put || pending->touched || pending->request.there || pending->outcome.there) {
+    if (pending->put || pending->touched || pending->sourced || pending->request.there ||
+        pending->outcome.there) {
         struct spot spot = spot_of(walk);
         spot.operation_id = pending->put ? &pending->record.operation_id : NULL;
         damage(verify, &spot, "a change in the batch before has no entry");
@@ -242,7 +250,8 @@ static bool read_record(struct verify *verify, const struct journal_walk *walk,
     }
     struct record_key key = record.key;
     spot.operation_id = &record.operation_id;
-    if (record_key_seal(&key, &err) != OK || !digest_equal(&key.hash, &record.key.hash)) {
+    if (record_key_seal_as(&key, record.kind, &err) != OK ||
+        !digest_equal(&key.hash, &record.key.hash)) {
         damage(verify, &spot, "the record's key does not have its hash");
     }
     if (record.fence > verify->batch_fence) {
@@ -263,10 +272,22 @@ static enum status on_record(struct verify *verify, const struct journal_walk *w
 {
     enum status status;
     struct spot spot = spot_of(walk);
-    if (verify->pending.put || verify->pending.touched) {
+    struct pending *pending = &verify->pending;
+    struct record record;
+    if (!read_record(verify, walk, &record, &status)) {
+        return status;
+    }
+    bool source = record.kind == RECORD_SOURCE;
+    if (pending->put || pending->touched || (source && pending->sourced)) {
         damage(verify, &spot, "two records in one change");
     }
-    verify->pending.put = read_record(verify, walk, &verify->pending.record, &status);
+    if (source) {
+        pending->sourced = true;
+        pending->source = record;
+    } else {
+        pending->put = true;
+        pending->record = record;
+    }
     return status;
 }
 
@@ -276,7 +297,7 @@ static enum status on_moved(struct verify *verify, const struct journal_walk *wa
     enum status status;
     struct record record;
     struct spot spot = spot_of(walk);
-    if (verify->pending.put || verify->pending.touched) {
+    if (verify->pending.put || verify->pending.touched || verify->pending.sourced) {
         damage(verify, &spot, "two records in one change");
     }
     (void)read_record(verify, walk, &record, &status);
@@ -431,10 +452,38 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
     }
 }
 
+/* What is remembered of a source, against the operation that was sealed with it (R7). */
+static void check_source(
+    struct verify *verify, const struct spot *spot, const struct entry_view *view)
+{
+    const struct pending *pending = &verify->pending;
+    const struct record *source = &pending->source;
+    const struct record *sealed = &pending->record;
+    struct record_key key;
+    struct err err = {0};
+    if (!pending->put || !view->keyed || !record_status_sealed(sealed->status) ||
+        source_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
+        !digest_equal(&key.hash, &source->key.hash)) {
+        damage(verify, spot, "the source stored with the entry is of another operation");
+        return;
+    }
+    if (!source_equal(&source->source, &sealed->source) ||
+        !source_equal(&view->source, &sealed->source) || source->fence != sealed->fence ||
+        !op_id_equal(&source->operation_id, &sealed->operation_id) ||
+        source->sealed_ms != sealed->sealed_ms ||
+        source->window_expires_ms != sealed->window_expires_ms ||
+        !slice_equal(view->moment.version_sealed, source->source.version)) {
+        damage(verify, spot, "the source stored with the entry is not the one it tells of");
+    }
+}
+
 static void check_change(
     struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
     const struct pending *pending = &verify->pending;
+    if (pending->sourced) {
+        check_source(verify, spot, view);
+    }
     if (pending->put) {
         check_put(verify, spot, view);
     } else if (pending->request.there || pending->outcome.there) {
@@ -456,7 +505,8 @@ static enum status run_redecide(
     const struct pending *pending = &verify->pending;
     struct redecide_stored stored = {.squeezed = verify->squeezed,
         .record = pending->put ? &pending->record : NULL,
-        .touch = pending->touched ? &pending->touch : NULL};
+        .touch = pending->touched ? &pending->touch : NULL,
+        .source = pending->sourced ? &pending->source : NULL};
     struct err err = {0};
     enum status status = redecide_entry(&verify->redecide, view, &stored, &err);
     if (status == E_CORRUPT) {

@@ -7,6 +7,7 @@
 static_assert((int)ONCE_FIRST_SEEN == (int)DECISION_FIRST_SEEN, "public numbers are the core's");
 static_assert((int)ONCE_HELD_UNKNOWN == (int)DECISION_HELD_UNKNOWN, "public numbers");
 static_assert((int)ONCE_SEALED == (int)DECISION_SEALED, "public numbers");
+static_assert((int)ONCE_STALE_VERSION == (int)DECISION_STALE_VERSION, "public numbers");
 static_assert((int)ONCE_STILL_RUNNING == (int)DECISION_STILL_RUNNING, "public numbers");
 static_assert((int)ONCE_STATUS_IN_PROGRESS == (int)RECORD_IN_PROGRESS, "public numbers");
 static_assert((int)ONCE_COMPENSATED == (int)RECORD_COMPENSATED, "public numbers");
@@ -119,6 +120,7 @@ static bool shows_fence(const struct decision *decision)
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
     case DECISION_NOTHING: break;
     }
     return false;

@@ -1,15 +1,18 @@
 /* What the filters of a scan and of a range of entries mean, the same for all stores. */
+#include "base/check.h"
 #include "store/store.h"
 
 bool scan_match(const struct scan *scan, const struct record *record)
 {
-    return memcmp(record->key.hash.bytes, scan->after.bytes, DIGEST_BYTES) > 0 &&
+    return record->kind == RECORD_OPERATION &&
+           memcmp(record->key.hash.bytes, scan->after.bytes, DIGEST_BYTES) > 0 &&
            (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
            (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
            (scan->key.len == 0 || slice_equal(scan->key, record->key.key)) &&
            (scan->status == 0 || scan->status == record->status) &&
            (scan->updated_from_ms == 0 || record->updated_ms >= scan->updated_from_ms) &&
-           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms);
+           (scan->updated_until_ms == 0 || record->updated_ms < scan->updated_until_ms) &&
+           (scan->now_ms == 0 || !record_window_over(record, scan->now_ms));
 }
 
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
@@ -18,4 +21,32 @@ bool entry_in_range(const struct entry_range *range, const struct entry *entry)
     return entry->seq > range->after_seq &&
            (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
            (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
+}
+
+struct scan_walk scan_walk_start(const struct scan *scan)
+{
+    struct scan_pace *pace = scan->pace;
+    ASSERT(pace == NULL || (pace->looks_max > 0 && pace->reads_max > 0)); /* or it never ends */
+    return (struct scan_walk){.pace = pace, .after = scan->after};
+}
+
+bool scan_walk_step(struct scan_walk *walk, const struct digest *hash, bool reads)
+{
+    const struct scan_pace *pace = walk->pace;
+    if (pace != NULL &&
+        (walk->looks == pace->looks_max || (reads && walk->reads == pace->reads_max))) {
+        return false;
+    }
+    walk->looks++;
+    walk->reads += reads;
+    walk->after = *hash;
+    return true;
+}
+
+void scan_walk_end(struct scan_walk *walk, bool done)
+{
+    if (walk->pace != NULL) {
+        walk->pace->after = walk->after;
+        walk->pace->done = done;
+    }
 }

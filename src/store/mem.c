@@ -152,7 +152,7 @@ static enum status mem_find(struct store *store, const struct op_id *id, struct 
     *ret_record = NULL;
     for (size_t i = 0; i < items_count(self); i++) {
         const struct item *item = items_of(self)[i];
-        if (op_id_equal(&item->record.operation_id, id)) {
+        if (item->record.kind == RECORD_OPERATION && op_id_equal(&item->record.operation_id, id)) {
             return record_give(item, arena, ret_record, err);
         }
     }
@@ -188,7 +188,8 @@ static void counts_add(struct store_head *head, const struct item *item, int one
 {
     if (item != NULL) {
         uint64_t step = (uint64_t)(int64_t)one;
-        head->records += step;
+        head->records += item->record.kind == RECORD_OPERATION ? step : 0;
+        head->sources += item->record.kind == RECORD_SOURCE ? step : 0;
         head->in_progress += item->record.status == RECORD_IN_PROGRESS ? step : 0;
         head->unknown += item->record.status == RECORD_UNKNOWN ? step : 0;
     }
@@ -382,10 +383,16 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
     const struct mem_store *self = mem_of(store);
+    struct scan_walk walk = scan_walk_start(scan);
     size_t count = 0;
-    for (size_t i = items_search(self, &scan->after); i < items_count(self); i++) {
+    size_t i = items_search(self, &scan->after);
+    for (; i < items_count(self) && count < scan->limit; i++) {
         const struct item *item = items_of(self)[i];
-        if (count == scan->limit) {
+        bool wanted = scan->status == 0 || scan->status == item->record.status;
+        if (memcmp(&item->record.key.hash, &scan->after, sizeof scan->after) == 0) {
+            continue;
+        }
+        if (!scan_walk_step(&walk, &item->record.key.hash, wanted)) {
             break;
         }
         if (scan_match(scan, &item->record)) {
@@ -396,6 +403,7 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
             count++;
         }
     }
+    scan_walk_end(&walk, i == items_count(self));
     *ret_count = count;
     return OK;
 }
@@ -416,18 +424,32 @@ static enum status mem_due(struct store *store, int64_t now_ms, struct op_id *re
     return OK;
 }
 
+/* A place is the index of the next entry + 1. */
 static enum status mem_entries(struct store *store, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
     (void)err;
     const struct mem_store *self = mem_of(store);
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
-    for (size_t i = 0; i < self->entries.len / sizeof *kept; i++) {
-        const struct entry *entry = &kept[i].entry;
-        if (entry_in_range(range, entry) && !visit(context, entry)) {
-            break;
+    struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
+    struct entry_pace *pace = range->pace == NULL ? &unpaced : range->pace;
+    size_t count = self->entries.len / sizeof *kept;
+    size_t at = pace->place == 0 ? 0 : (size_t)pace->place - 1;
+    size_t bytes = 0;
+    bool stopped = false;
+    for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
+        const struct entry *entry = &kept[at].entry;
+        bytes += entry->bytes.len;
+        if (range->pace == NULL || entry->kind == ENTRY_EVIDENCE) {
+            stopped = entry_in_range(range, entry) && !visit(context, entry);
+        }
+        if (entry->kind == ENTRY_EVIDENCE) {
+            pace->seq = entry->seq;
+            pace->hash = entry->hash;
         }
     }
+    pace->place = at + 1;
+    pace->done = at == count && !stopped;
     return OK;
 }
 

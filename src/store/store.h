@@ -50,7 +50,8 @@ struct entry {
     struct slice bytes;        /* canonical JSON, or the note's text; empty: no entry */
 };
 
-/* One record's change and the entry that describes it. */
+/* One record's change and the entry that describes it. What is remembered of a source changes
+ * without an entry of its own, just before the change of the operation that was sealed. */
 struct change {
     enum decision_change kind;   /* put, touch (duplicates + 1), or none: an entry alone */
     const struct record *record; /* put: the record from now on; touch: the record; none: NULL */
@@ -79,9 +80,10 @@ struct store_head {
     struct digest hash;         /* its chained hash; zero for none */
     uint64_t fence;             /* the highest ever given out */
     struct store_moment moment; /* of the last commit */
-    uint64_t records;           /* live now, expired ones included until swept */
+    uint64_t records;           /* operations live now, expired ones included until swept */
     uint64_t in_progress;       /* of these */
     uint64_t unknown;           /* of these */
+    uint64_t sources;           /* records of sources (core/source.h), not among these */
 };
 
 /* Made once, when the store is created. Secret but for the chain id. */
@@ -91,6 +93,14 @@ struct store_identity {
     unsigned char signing_seed[32];    /* Ed25519 private key of the checkpoints */
 };
 
+/* A bound on what one call of scan may cost; the caller goes on with scan.after = after. */
+struct scan_pace {
+    size_t looks_max;    /* at most so many keys are looked at, at least 1; … */
+    size_t reads_max;    /* … at most so many records are read to see if they match, likewise */
+    struct digest after; /* set: everything up to this key hash was looked at */
+    bool done;           /* set: there is nothing behind it */
+};
+
 struct scan {
     struct slice tenant;       /* empty: any; only for the operator's own tools */
     struct slice scope;        /* empty: any */
@@ -98,17 +108,34 @@ struct scan {
     enum record_status status; /* 0: any */
     int64_t updated_from_ms;   /* 0: any */
     int64_t updated_until_ms;  /* 0: any; exclusive */
+    int64_t now_ms;            /* leave out those past their window by then; 0: as they are */
     struct digest after;       /* key hash of the last one returned; zero to start */
     size_t limit;              /* at most this many */
+    struct scan_pace *pace;    /* NULL: go on until the limit or the end */
 };
 
 /* Called for each entry in order. Return false to stop. The bytes are valid during the call. */
 typedef bool (*entry_visit)(void *context, const struct entry *entry);
 
+/*
+ * A bound on what one call of entries may cost, and how far it came: zeroed but for bytes_max it
+ * starts, and the same one goes on in the next call. Meanwhile evidence may be added, rewritten and
+ * removed: it goes on behind the last entry that it passed. Checkpoint notes are left out.
+ */
+struct entry_pace {
+    size_t bytes_max;   /* read in one call, roughly: a batch is always read whole; not 0 */
+    uint64_t seq;       /* of the last entry passed, matching or not; in a visit the one before */
+    struct digest hash; /* of that one: what the next is chained to */
+    uint64_t place;     /* the store's own: where to go on; 0: not begun */
+    bool squeezed;      /* the store's own: what place is in had been rewritten */
+    bool done;          /* set: there is nothing behind, now */
+};
+
 struct entry_range {
     uint64_t after_seq;               /* only those behind it; 0 for all */
     int64_t from_ms;                  /* only those decided then or later; 0 for all */
     const struct op_id *operation_id; /* only those of it; NULL for all */
+    struct entry_pace *pace;          /* NULL: go on until the visitor stops or the end */
 };
 
 /* The oldest evidence, when all of it is past its retention. */
@@ -125,7 +152,7 @@ struct store_ops {
     /* ret_records[i] is NULL when there is none. Records past their window may still come back. */
     enum status (*load)(struct store *store, const struct digest *hashes, size_t count,
         struct arena *arena, const struct record **ret_records, struct err *err);
-    /* *ret_record is NULL when there is none. */
+    /* *ret_record is NULL when there is none. Operations only. */
     enum status (*find)(struct store *store, const struct op_id *id, struct arena *arena,
         const struct record **ret_record, struct err *err);
     /* The bytes of a retained body, checked against the digest. */
@@ -137,7 +164,8 @@ struct store_ops {
     enum status (*fences)(
         struct store *store, uint64_t count, uint64_t *ret_first, struct err *err);
 
-    /* Ordered by key hash; fewer than limit means that was all. */
+    /* Operations only, ordered by key hash; fewer than limit means that was all, unless a pace says
+     * otherwise. */
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
     /* Operations in progress whose lease is over, in no order. May miss some that fell due in the
@@ -165,6 +193,19 @@ struct store_ops {
 /* What the members above mean, for all stores. */
 bool scan_match(const struct scan *scan, const struct record *record);
 bool entry_in_range(const struct entry_range *range, const struct entry *entry);
+
+/* How far a scan has come, for the stores. */
+struct scan_walk {
+    struct scan_pace *pace; /* NULL: as far as there is */
+    struct digest after;    /* of the last key looked at */
+    size_t looks;           /* so far */
+    size_t reads;           /* likewise */
+};
+struct scan_walk scan_walk_start(const struct scan *scan);
+/* Before a key is looked at, and read or not. false: the pace does not allow it, stop here. */
+bool scan_walk_step(struct scan_walk *walk, const struct digest *hash, bool reads) MUST_CHECK;
+/* Say in the pace how far it came. */
+void scan_walk_end(struct scan_walk *walk, bool done);
 
 struct store_options {
     const struct mem *mem; /* NULL: the C library's */

@@ -9,7 +9,8 @@ import subprocess
 import pytest
 from conftest import BINARY, ROOT, clean_environment
 
-PAGES = ["README.md", "docs/run.md", "docs/unknown.md", "docs/verify.md", "docs/operate.md"]
+PAGES = ["README.md", "docs/run.md", "docs/unknown.md", "docs/verify.md", "docs/operate.md",
+    "docs/config.md", "docs/serve.md"]
 SPACES = re.compile(r"[ \t]+")
 
 

@@ -16,6 +16,7 @@ struct sim_call *actor_call(struct sim *sim, int from, int key, enum request_kin
     call->id = ++sim->call_count;
     call->from = from;
     call->key = key;
+    call->source = -1;
     arena_init(&call->arena, &mem_libc, CALL_ARENA_BYTES_MAX);
     int len = snprintf(call->trace, sizeof call->trace, "{\"call\":%" PRIu32 "}", call->id);
     call->call.arena = &call->arena;
@@ -65,6 +66,20 @@ static void give_outcome(struct sim_call *call, enum record_status status, uint3
     }
 }
 
+static void give_source(struct sim_call *call, int source, uint64_t version)
+{
+    struct request *request = &call->call.request;
+    call->source = source;
+    call->version = version;
+    if (source >= 0) {
+        int id = snprintf(call->source_text, sizeof call->source_text, "o-%d", source);
+        int len = snprintf(call->version_text, sizeof call->version_text, "v%" PRIu64, version);
+        request->source = (struct source){.type = SLICE_LIT("feed"),
+            .id = slice_of(call->source_text, (size_t)id),
+            .version = slice_of(call->version_text, (size_t)len)};
+    }
+}
+
 /* ---- Clients. ---- */
 
 static void client_done(struct sim_client *client)
@@ -82,6 +97,12 @@ static void client_take_job(struct sim *sim, struct sim_client *client)
     client->state = CLIENT_BEGIN;
     client->key = (int)prng_below(&sim->prng, SIM_KEYS);
     client->payload = prng_once_in(&sim->prng, 7) ? 1 : 0;
+    client->source = -1;
+    if (sim->sourced && !prng_once_in(&sim->prng, 4)) {
+        client->source = (int)prng_below(&sim->prng, SIM_SOURCES);
+        /* Around ten, where text and number differ in order, and on as things get done. */
+        client->version = 8 + sim->outcome_count / 8 + prng_below(&sim->prng, 4);
+    }
 }
 
 static void client_send_begin(struct sim *sim, int index)
@@ -90,6 +111,7 @@ static void client_send_begin(struct sim *sim, int index)
     struct sim_call *call = actor_call(sim, index, client->key, REQUEST_BEGIN);
     call->call.request.policy = sim->keys[client->key].policy;
     give_payload(call, client->payload);
+    give_source(call, client->source, client->version);
     if (prng_once_in(&sim->prng, 4)) {
         call->call.wait_ms = 1000;
     }
@@ -196,6 +218,7 @@ static void client_begin_answered(
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
     case DECISION_NOTHING: break;
     }
     client_done(client);
@@ -406,7 +429,8 @@ void actors_turn(struct sim *sim)
 
 void actors_init(struct sim *sim)
 {
-    static const char *const tenants[] = {"acme", "zeta"};
+    static const char *const tenants[SIM_TENANTS] = {"acme", "zeta"};
+    sim->sourced = prng_once_in(&sim->prng, 3);
     for (int i = 0; i < SIM_KEYS; i++) {
         struct sim_key *key = &sim->keys[i];
         (void)snprintf(sim->key_names[i], sizeof sim->key_names[i], "k%d", i % (SIM_KEYS / 2));

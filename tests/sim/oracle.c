@@ -39,6 +39,89 @@ static bool takes_over(const struct sim *sim, const struct sim_operation *operat
     return sim->keys[operation->key].policy.on_unknown == ON_UNKNOWN_TAKEOVER;
 }
 
+/* ---- Sources. ---- */
+
+static struct sim_source *source_of(struct sim *sim, int key, int source)
+{
+    return &sim->sources[key / (SIM_KEYS / SIM_TENANTS)][source];
+}
+
+/* The source and version that a record carries. False: none. */
+static bool source_read(const struct record *record, int *ret_source, uint64_t *ret_version)
+{
+    if (record->source.version.len < 2 || record->source.id.len != 3) {
+        return false;
+    }
+    *ret_source = record->source.id.data[2] - '0';
+    *ret_version = 0;
+    for (size_t i = 1; i < record->source.version.len; i++) {
+        *ret_version = 10 * *ret_version + (uint64_t)(record->source.version.data[i] - '0');
+    }
+    return true;
+}
+
+/* A seal was committed, maybe durably: what is remembered may from now on be this version. */
+static void source_committed(struct sim *sim, const struct sim_call *call)
+{
+    const struct record *record = &call->call.decision.next;
+    int which;
+    uint64_t version;
+    if (!record_status_sealed(record->status) || !source_read(record, &which, &version)) {
+        return;
+    }
+    struct sim_source *source = source_of(sim, call->key, which);
+    if (version > source->any || call->commit_ms >= source->any_end_ms) {
+        source->any = version;
+        source->any_end_ms = record->window_expires_ms;
+    } else if (version == source->any && record->window_expires_ms < source->any_end_ms) {
+        source->any_end_ms = record->window_expires_ms;
+    }
+    if (version > source->told && source->any_end_ms < source->told_end_ms) {
+        source->told_end_ms = source->any_end_ms; /* the newer one is forgotten sooner */
+    }
+    source->ever = version > source->ever ? version : source->ever;
+}
+
+/* Somebody heard of the seal: from now on nothing older may be granted. */
+static void source_told(struct sim *sim, const struct sim_call *call)
+{
+    const struct record *record = &call->call.decision.next;
+    int which;
+    uint64_t version;
+    if (call->call.decision.repeated || !source_read(record, &which, &version)) {
+        return;
+    }
+    struct sim_source *source = source_of(sim, call->key, which);
+    if (version > source->told || call->commit_ms >= source->told_end_ms) {
+        source->told = version;
+        source->told_end_ms = record->window_expires_ms;
+        if (source->any > version && source->any_end_ms < source->told_end_ms) {
+            source->told_end_ms = source->any_end_ms;
+        }
+        sim_note(sim, SOMETIMES_VERSIONS_SEALED);
+    }
+}
+
+static void check_granted_version(struct sim *sim, const struct sim_call *call)
+{
+    if (call->source < 0) {
+        return;
+    }
+    const struct sim_source *source = source_of(sim, call->key, call->source);
+    if (call->version < source->told && call->commit_ms < source->told_end_ms) {
+        sim_violate(sim, "OPS-7: version %" PRIu64 " was granted after the seal of %" PRIu64,
+            call->version, source->told);
+    }
+}
+
+static void check_stale_version(struct sim *sim, const struct sim_call *call)
+{
+    if (call->source < 0 || source_of(sim, call->key, call->source)->ever <= call->version) {
+        sim_violate(sim, "OPS-7: refused as stale, and nothing newer was sealed");
+    }
+    sim_note(sim, SOMETIMES_VERSIONS_STALE);
+}
+
 /*
  * A commit may be durable without anybody ever hearing of it, so what it allows is noted here and
  * not with the answer: a release frees the key, a seal starts its window.
@@ -53,6 +136,9 @@ void oracle_committed(struct sim *sim, const struct sim_call *call)
     struct sim_operation *operation = oracle_operation(sim, &said->next.operation_id, call->key);
     int64_t over_ms = call->commit_ms + sim->keys[call->key].policy.window_ms;
     bool resolved = said->kind == DECISION_RESOLVED;
+    if (said->kind == DECISION_SEALED || resolved) {
+        source_committed(sim, call);
+    }
     if (said->kind == DECISION_FIRST_SEEN) {
         operation->fence_any = said->next.fence;
         /* An id that nobody was told of can come again after a crash, for another payload. */
@@ -105,6 +191,7 @@ static void check_grant(struct sim *sim, const struct sim_call *call)
     struct sim_key *key = &sim->keys[call->key];
     struct sim_operation *operation = oracle_operation(sim, &record->operation_id, call->key);
     sim_note(sim, SOMETIMES_GRANTS);
+    check_granted_version(sim, call);
     if (record->fence <= sim->fence_told) {
         sim_violate(
             sim, "P4: fence %" PRIu64 " was told after %" PRIu64, record->fence, sim->fence_told);
@@ -186,6 +273,12 @@ static void check_replay(
 static void check_begin(struct sim *sim, const struct sim_call *call)
 {
     const struct decision *said = &call->call.decision;
+    if (said->kind == DECISION_STALE_VERSION) {
+        check_stale_version(sim, call);
+        if (said->next.fence == 0) {
+            return; /* there is no record to show */
+        }
+    }
     if (memcmp(&said->next.key.hash, &sim->keys[call->key].key.hash, 32) != 0 ||
         !slice_equal(said->next.key.tenant, sim->keys[call->key].key.tenant)) {
         sim_violate(sim, "P9: the answer is about another key");
@@ -213,7 +306,7 @@ static void check_begin(struct sim *sim, const struct sim_call *call)
     } else if (said->kind == DECISION_HELD_UNKNOWN && takes_over(sim, operation)) {
         sim_violate(sim, "held although the policy takes over");
     }
-    if (said->kind != DECISION_DUPLICATE_REPLAYED) {
+    if (said->kind != DECISION_DUPLICATE_REPLAYED && said->kind != DECISION_STALE_VERSION) {
         sim_note(sim, conflict                             ? SOMETIMES_CONFLICTS
                       : said->kind == DECISION_IN_PROGRESS ? SOMETIMES_IN_PROGRESS
                                                            : SOMETIMES_HELD);
@@ -255,6 +348,7 @@ static void check_refused(
     case DECISION_RENEWED:
     case DECISION_RESOLVED:
     case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
     case DECISION_NOTHING: break;
     }
     sim_violate(sim, "a holder was told %s", decision_name(call->call.decision.kind));
@@ -277,6 +371,7 @@ static void check_holder(struct sim *sim, const struct sim_call *call)
             sim_violate(sim, "P8: the window does not count from the seal");
         }
         note_sealed(sim, operation, call->outcome, &said->next);
+        source_told(sim, call);
         return;
     case DECISION_RENEWED:
         operation->lease_ms = said->next.lease_expires_ms;
@@ -294,6 +389,7 @@ static void check_holder(struct sim *sim, const struct sim_call *call)
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
     case DECISION_NOTHING: break;
     }
     check_refused(sim, operation, call);
@@ -334,6 +430,7 @@ static void check_resolve(struct sim *sim, const struct sim_call *call)
     struct sim_operation *operation =
         oracle_operation(sim, &call->call.request.operation_id, call->key);
     note_sealed(sim, operation, call->outcome, &said->next);
+    source_told(sim, call);
     sim_note(sim, SOMETIMES_RESOLVED_EXECUTED);
 }
 

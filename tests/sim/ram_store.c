@@ -140,7 +140,8 @@ static void count_status(struct ram_store *ram, const struct ram_record *at, boo
         return;
     }
     uint64_t by = more ? 1 : UINT64_MAX;
-    ram->head.records += by;
+    ram->head.records += at->record.kind == RECORD_OPERATION ? by : 0;
+    ram->head.sources += at->record.kind == RECORD_SOURCE ? by : 0;
     ram->head.in_progress += at->record.status == RECORD_IN_PROGRESS ? by : 0;
     ram->head.unknown += at->record.status == RECORD_UNKNOWN ? by : 0;
 }
@@ -227,7 +228,7 @@ static enum status ram_find(struct store *store, const struct op_id *id, struct 
     for (size_t i = 0; i < ram->count; i++) {
         if (ram->records[i].encoded.len > 0) {
             struct record record = ram->records[i].record;
-            if (op_id_equal(&record.operation_id, id)) {
+            if (record.kind == RECORD_OPERATION && op_id_equal(&record.operation_id, id)) {
                 return ram_load(store, &ram->records[i].hash, 1, arena, ret_record, err);
             }
         }
@@ -358,7 +359,8 @@ static enum status ram_fences(
 
 static bool scan_wants(const struct scan *scan, const struct record *record)
 {
-    return (scan->status == 0 || scan->status == record->status) &&
+    return record->kind == RECORD_OPERATION &&
+           (scan->status == 0 || scan->status == record->status) &&
            (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant));
 }
 

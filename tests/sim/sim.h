@@ -83,6 +83,8 @@ enum {
     X(CLOCK_JUMP, "clock jumps ahead")                                                             \
     X(CLOCK_HELD, "expiry paused by a jump")                                                       \
     X(CLOCK_FROZEN, "clock freezes")                                                               \
+    X(VERSIONS_SEALED, "newer versions of a source sealed")                                        \
+    X(VERSIONS_STALE, "older versions of a source refused")                                        \
     X(EFFECTS, "effects")
 
 enum sometimes {
@@ -117,6 +119,21 @@ struct sim_call {
     char payload_text[48];
     char outcome_text[160];
     char outcome_meta[16];
+    int source;       /* which of the tenant's sources a begin came from; -1: none */
+    uint64_t version; /* and which version of it */
+    char source_text[8];
+    char version_text[24];
+};
+
+enum { SIM_TENANTS = 2, SIM_SOURCES = 2 };
+
+/* What the oracle knows of one source (OPS-7). */
+struct sim_source {
+    uint64_t told;       /* the newest version whose seal somebody was told of … */
+    int64_t told_end_ms; /* … which is remembered at least until this engine time */
+    uint64_t any;        /* the newest whose seal was committed, told or not … */
+    int64_t any_end_ms;  /* … and the earliest that it can be forgotten */
+    uint64_t ever;       /* the newest that was ever committed */
 };
 
 /* What the oracle knows of one operation. */
@@ -171,6 +188,8 @@ struct sim_client {
     enum client_plan plan;
     int key;
     int payload;
+    int source;       /* of its job; -1: none */
+    uint64_t version; /* of that source */
     struct op_id operation_id;
     uint64_t fence;
     enum request_kind settles_with;
@@ -230,6 +249,7 @@ struct sim {
     /* The world. */
     struct sim_key keys[SIM_KEYS];
     char key_names[SIM_KEYS][16];
+    bool sourced; /* jobs come from sources that have versions */
     struct sim_client clients[SIM_CLIENTS];
     struct sim_call *operator_call; /* at most one of its calls is on its way */
 
@@ -241,6 +261,7 @@ struct sim {
     uint32_t call_count;
     uint32_t outcome_count;
     uint64_t fence_told; /* the highest that somebody was told of */
+    struct sim_source sources[SIM_TENANTS][SIM_SOURCES];
 };
 
 /* One run. False: sim->violation says what went wrong. Caller's memory, zeroed but for

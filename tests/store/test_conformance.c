@@ -1,5 +1,6 @@
 /*
  * What every store has to do, run over each of them. Each test opens a store of its own.
+ * This file is past 800 lines because the suite is one list, run as a whole on each store.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -437,6 +438,182 @@ static void only_what_expired_is_forgotten(void **state)
     kit_put_flush(fixture->store, &again, 0);
 }
 
+/* All keys that a paced scan shows, in order and none twice; how many calls it took. */
+static unsigned pace_through(struct fixture *fixture, struct scan scan, unsigned *ret_seen)
+{
+    const struct record *found[3];
+    struct digest last = {{0}};
+    unsigned calls = 0;
+    struct err err;
+    *ret_seen = 0;
+    do {
+        size_t count = 0;
+        scan.limit = 3;
+        assert_int_equal(
+            fixture->store->ops->scan(fixture->store, &scan, &fixture->arena, found, &count, &err),
+            OK);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(memcmp(&found[i]->key.hash, &last, sizeof last) > 0);
+            last = found[i]->key.hash;
+            assert_true(memcmp(&last, &scan.pace->after, sizeof last) <= 0);
+            ++*ret_seen;
+        }
+        assert_true(scan.pace->done || memcmp(&scan.pace->after, &scan.after, 32) > 0);
+        scan.after = scan.pace->after;
+        calls++;
+    } while (!scan.pace->done);
+    return calls;
+}
+
+static void a_paced_scan_sees_all_in_bounded_steps(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { COUNT = 60 };
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct record record = kit_record(i, i + 1);
+        assert_int_equal(kit_put(fixture->store, &record, 0), OK);
+        if (i % 4 == 0) {
+            struct record sealed = kit_sealed(&record, KIT_NOW + 86400000);
+            assert_int_equal(kit_put(fixture->store, &sealed, 1), OK);
+        }
+    }
+    reopen(fixture);
+    unsigned seen;
+    for (size_t looks = 1; looks < COUNT + 2; looks += looks < 4 ? 1 : 13) {
+        struct scan_pace pace = {.looks_max = looks, .reads_max = COUNT};
+        struct scan all = {.pace = &pace};
+        assert_true(pace_through(fixture, all, &seen) >= COUNT / (looks < 3 ? looks : 3));
+        assert_int_equal(seen, COUNT);
+        struct scan sealed = {.status = RECORD_EXECUTED, .pace = &pace};
+        assert_true(pace_through(fixture, sealed, &seen) >= COUNT / looks);
+        assert_int_equal(seen, COUNT / 4);
+        struct scan other = {.tenant = SLICE_LIT("other"), .pace = &pace};
+        assert_true(pace_through(fixture, other, &seen) >= COUNT / looks);
+        assert_int_equal(seen, 0);
+        pace.reads_max = 1;
+        struct scan key = {.key = SLICE_LIT("key-17"), .pace = &pace};
+        assert_true(pace_through(fixture, key, &seen) >= COUNT);
+        assert_int_equal(seen, 1);
+        pace.looks_max = SIZE_MAX; /* what the status rules out costs no read */
+        assert_true(pace_through(fixture, sealed, &seen) <= COUNT / 4 + 1);
+        assert_int_equal(seen, COUNT / 4);
+    }
+    struct scan_pace slow = {.looks_max = 1, .reads_max = 1};
+    struct scan late = {.now_ms = KIT_NOW + 86400000, .pace = &slow};
+    (void)pace_through(fixture, late, &seen);
+    assert_int_equal(seen, COUNT / 4 * 3); /* past its window is as absent */
+}
+
+/* Keys come and go between two steps; those that were there all the time are seen once. */
+static void a_paced_scan_goes_on_while_keys_change(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { COUNT = 40 };
+    struct err err;
+    bool seen[3 * COUNT] = {false};
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct record record = kit_record(i, i + 1);
+        kit_put_flush(fixture->store, &record, 0);
+    }
+    struct scan_pace pace = {.looks_max = 2, .reads_max = 2};
+    struct scan scan = {.limit = 5, .pace = &pace};
+    for (unsigned step = 0; !pace.done; step++) {
+        const struct record *found[5];
+        size_t count = 0;
+        assert_int_equal(
+            fixture->store->ops->scan(fixture->store, &scan, &fixture->arena, found, &count, &err),
+            OK);
+        for (size_t i = 0; i < count; i++) {
+            size_t number = (size_t)found[i]->fence - 1;
+            assert_false(seen[number]);
+            seen[number] = true;
+        }
+        scan.after = pace.after;
+        if (step < COUNT) {
+            struct record more = kit_record(COUNT + step, COUNT + step + 1);
+            kit_put_flush(fixture->store, &more, 0);
+            struct record sealed =
+                kit_sealed(kit_load(fixture->store, step, &fixture->arena), KIT_NOW + 86400000);
+            kit_put_flush(fixture->store, &sealed, 1);
+        }
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_true(seen[i]);
+    }
+}
+
+static bool see_first(void *context, const struct entry *entry)
+{
+    *(struct entry *)context = *entry;
+    return false;
+}
+
+struct paced {
+    struct entry_pace pace;
+    uint64_t last;      /* seq of the last one seen */
+    struct digest hash; /* its hash */
+    unsigned a_call;    /* stop behind so many; 0: never */
+    unsigned seen;      /* in this call */
+};
+
+static bool see_paced(void *context, const struct entry *entry)
+{
+    struct paced *paced = context;
+    assert_int_equal(entry->kind, ENTRY_EVIDENCE);
+    assert_int_equal(entry->seq, paced->last + 1);
+    assert_int_equal(paced->pace.seq, paced->last);
+    assert_memory_equal(&paced->pace.hash, &paced->hash, sizeof paced->hash);
+    paced->last = entry->seq;
+    paced->hash = entry->hash;
+    return ++paced->seen != paced->a_call;
+}
+
+static void paced_entries_go_on_where_they_stopped(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { COUNT = 50 };
+    struct err err;
+    unsigned made = 0;
+    struct paced paced = {.pace = {.bytes_max = 1}};
+    for (unsigned step = 0; paced.last < COUNT || !paced.pace.done; step++) {
+        if (made < COUNT) { /* more comes meanwhile, flushed or not */
+            struct record record = kit_record(made, made + 1);
+            assert_int_equal(kit_put(fixture->store, &record, 0), OK);
+            made++;
+        }
+        if (step % 3 == 0) {
+            assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
+        }
+        struct entry_range range = {.pace = &paced.pace};
+        paced.seen = 0;
+        paced.a_call = step % 2;
+        assert_int_equal(
+            fixture->store->ops->entries(fixture->store, &range, see_paced, &paced, &err), OK);
+        assert_true(step < 10 * COUNT);
+    }
+    assert_int_equal(paced.last, COUNT);
+    for (unsigned page = 1; page < 9; page++) { /* pages that begin anew behind a seq */
+        for (uint64_t after = 0; after < COUNT;) {
+            struct paced fresh = {.pace = {.bytes_max = 100}, .a_call = page, .last = after};
+            struct entry_range range = {.after_seq = after, .pace = &fresh.pace};
+            const struct entry_range before = {.after_seq = after == 0 ? 0 : after - 1};
+            struct entry found = {0};
+            assert_int_equal(
+                fixture->store->ops->entries(fixture->store, &before, see_first, &found, &err), OK);
+            fresh.hash = after == 0 ? fresh.hash : found.hash;
+            while (fresh.seen < page && !fresh.pace.done) {
+                assert_int_equal(
+                    fixture->store->ops->entries(fixture->store, &range, see_paced, &fresh, &err),
+                    OK);
+            }
+            after = fresh.last;
+        }
+        if (page % 3 == 0) {
+            reopen(fixture);
+        }
+    }
+}
+
 struct seen {
     uint64_t next;
     uint64_t count;
@@ -642,9 +819,12 @@ int main(void)
             ON(bodies_come_back_byte_for_byte),
             ON(fences_only_grow),
             ON(a_scan_is_in_order_and_filters),
+            ON(a_paced_scan_sees_all_in_bounded_steps),
+            ON(a_paced_scan_goes_on_while_keys_change),
             ON(leases_that_are_over_are_due),
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),
+            ON(paced_entries_go_on_where_they_stopped),
             ON(entries_are_dense_and_notes_are_apart),
             ON(the_identity_stays),
             ON(it_agrees_with_the_reference),

@@ -636,6 +636,80 @@ static void old_segments_are_squeezed_and_removed(void **state)
     remove_oldest(url, store, later, place->data);
 }
 
+struct paced {
+    struct entry_pace pace;
+    uint64_t next;
+    struct digest hash; /* of the one before */
+    unsigned left;      /* to be seen in this call */
+};
+
+static bool paced_visit(void *context, const struct entry *entry)
+{
+    struct paced *paced = context;
+    assert_int_equal(entry->seq, paced->next++);
+    assert_memory_equal(&paced->pace.hash, &paced->hash, sizeof paced->hash);
+    paced->hash = entry->hash;
+    return --paced->left > 0;
+}
+
+/* So many more entries, a few bytes a call. */
+static void pace_on(struct store *store, struct paced *paced, unsigned count)
+{
+    struct err err = {0};
+    struct entry_range range = {.pace = &paced->pace};
+    paced->left = count;
+    for (int i = 0; i < 10000 && paced->left > 0 && !paced->pace.done; i++) {
+        assert_int_equal(store->ops->entries(store, &range, paced_visit, paced, &err), OK);
+    }
+    assert_int_equal(paced->left, 0);
+}
+
+/* What is being read is rewritten and removed between two calls. */
+static void paced_entries_survive_squeezing_and_removal(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB&background=off", place->data);
+    struct err err = {0};
+    struct store *store = open_url(url, NULL);
+    fill(store, 0, 100, &place->arena);
+    for (unsigned i = 0; i < 100; i++) {
+        struct record sealed = kit_sealed(kit_load(store, i, &place->arena), KIT_NOW + 3600000);
+        kit_put_flush(store, &sealed, 1);
+    }
+    struct paced early = {.pace = {.bytes_max = 1}, .next = 1};
+    struct paced late = {.pace = {.bytes_max = 1}, .next = 1};
+    pace_on(store, &early, 3);
+    pace_on(store, &late, 29);
+    int64_t later = KIT_NOW + 86400000;
+    struct commit commit = {.moment = {later, 1, 1}};
+    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    struct journal_info info;
+    count_squeezed(store, &info);
+    assert_true(info.segments_squeezed > 2);
+    pace_on(store, &late, 9); /* rewritten in between */
+    struct store_removable removable;
+    assert_int_equal(
+        store->ops->removable(store, later + INT64_C(401) * 86400000, &removable, &err), OK);
+    assert_true(removable.seq > 4);
+    assert_true(removable.seq < 60);
+    assert_int_equal(store->ops->remove(store, removable.place, &err), OK);
+    early.next = removable.seq + 1; /* what it stood in is gone */
+    early.hash = removable.hash;
+    pace_on(store, &early, (unsigned)(200 - removable.seq));
+    if (late.next <= removable.seq) {
+        late.next = removable.seq + 1;
+        late.hash = removable.hash;
+    }
+    pace_on(store, &late, (unsigned)(200 - late.next + 1));
+    assert_int_equal(kit_close(store), OK);
+}
+
 /*
  * A segment whose last records were replaced by a commit keeps them until that commit is on the
  * disk: a crash before takes the replacement with it, and the key would be free again (P1).
@@ -984,6 +1058,7 @@ int main(void)
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
         ON(a_segment_is_not_squeezed_before_what_replaced_it_is_stable),
+        ON(paced_entries_survive_squeezing_and_removal),
         ON(nothing_expires_before_its_time_is_stable),
         ON(a_failed_flush_stops_everything),
         ON(a_full_disk_refuses_and_goes_on_later),

@@ -19,6 +19,7 @@ enum fact {
     MAY_TAKE_OVER = 1 << 12,
     ASKS_RELEASED = 1 << 13,
     NAMES_FENCE = 1 << 14,
+    OUTDATED = 1 << 15, /* a newer version of its source was sealed */
 };
 
 enum kinds {
@@ -58,10 +59,16 @@ struct row {
 
 /* The first row that fits decides. */
 static const struct row rows[] = {
+    {"B9", BEGIN, OUTDATED, THERE, DECISION_STALE_VERSION, DO_HIDE, false},
+    {"B9", BEGIN, OUTDATED | OVER, 0, DECISION_STALE_VERSION, DO_HIDE, false},
     {"B1", BEGIN, 0, THERE, DECISION_FIRST_SEEN, DO_START, false},
     {"B1", BEGIN, OVER, 0, DECISION_FIRST_SEEN, DO_START, false},
     {"B2", BEGIN, 0, SAME_PRINT, DECISION_CONFLICT_REJECTED, DO_COUNT, false},
     {"B3", BEGIN, RUNNING | ALIVE, 0, DECISION_IN_PROGRESS, DO_COUNT, false},
+    {"B9", BEGIN, OUTDATED | RUNNING | MAY_TAKE_OVER, 0, DECISION_STALE_VERSION, DO_NOTHING, false},
+    {"B9", BEGIN, OUTDATED | UNKNOWN | MAY_TAKE_OVER, 0, DECISION_STALE_VERSION, DO_NOTHING, false},
+    {"B9", BEGIN, OUTDATED | RELEASED, 0, DECISION_STALE_VERSION, DO_NOTHING, false},
+    {"B9", BEGIN, OUTDATED | RETRIABLE, 0, DECISION_STALE_VERSION, DO_NOTHING, false},
     {"B4", BEGIN, RUNNING | MAY_TAKE_OVER, 0, DECISION_FIRST_SEEN, DO_AGAIN, false},
     {"B4", BEGIN, UNKNOWN | MAY_TAKE_OVER, 0, DECISION_FIRST_SEEN, DO_AGAIN, false},
     {"B5", BEGIN, RUNNING, 0, DECISION_HELD_UNKNOWN, DO_RUN_OUT_COUNT, false},
@@ -103,8 +110,8 @@ static const struct row rows[] = {
     {"J3", JANITOR, 0, 0, DECISION_NOTHING, DO_NOTHING, false},
 };
 
-const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "H1", "H2", "H3",
-    "H4", "H5", "N1", "N2", "N3", "N4", "N5", "N6", "J1", "J2", "J3", NULL};
+const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "H1", "H2",
+    "H3", "H4", "H5", "N1", "N2", "N3", "N4", "N5", "N6", "J1", "J2", "J3", NULL};
 
 /* Where a field's new value comes from. */
 enum from {
@@ -182,11 +189,27 @@ static int facts_of_status(const struct record *record, const struct policy *pol
     return facts;
 }
 
-static int facts_of(const struct record *found, const struct request *request, int64_t now)
+/* The cases have versions of one digit, or ten: the model need not know how they are compared. */
+static bool outdated(const struct source *source, struct slice sealed)
 {
+    static const char *const order[] = {"8", "9", "10"};
+    int asked = -1;
+    int last = -1;
+    for (int i = 0; i < 3; i++) {
+        asked = slice_is(source->version, order[i]) ? i : asked;
+        last = slice_is(sealed, order[i]) ? i : last;
+    }
+    return asked >= 0 && asked < last && source->type.len > 0 && source->id.len > 0;
+}
+
+static int facts_of(
+    const struct record *found, const struct request *request, struct decide_moment moment)
+{
+    int64_t now = moment.now_ms;
     int facts = request->policy.on_unknown == ON_UNKNOWN_TAKEOVER ? MAY_TAKE_OVER : 0;
     facts |= request->status == RECORD_RELEASED ? ASKS_RELEASED : 0;
     facts |= request->fence != 0 ? NAMES_FENCE : 0;
+    facts |= outdated(&request->source, moment.version_sealed) ? OUTDATED : 0;
     if (found == NULL) {
         return facts;
     }
@@ -268,6 +291,10 @@ static void apply(const struct deed *deed, const struct request *request,
     if (deed->grants) {
         to->fence = moment.fence_next;
         to->attempt += 1;
+        const struct source *source = &request->source;
+        if (source->type.len > 0 && source->id.len > 0 && source->version.len > 0) {
+            to->source = *source;
+        }
     }
     if (deed->length == ASKED || (deed->length == IF_ASKED && request->policy.window_ms != 0)) {
         to->window_ms = request->policy.window_ms;
@@ -281,7 +308,7 @@ static void apply(const struct deed *deed, const struct request *request,
 struct decision model_decide(
     const struct record *found, const struct request *request, struct decide_moment moment)
 {
-    const struct row *row = row_for((int)request->kind, facts_of(found, request, moment.now_ms));
+    const struct row *row = row_for((int)request->kind, facts_of(found, request, moment));
     if (row == NULL) {
         return (struct decision){.rule = "none"};
     }

@@ -18,6 +18,7 @@ struct asked {
     struct request request;
     int fence_off;        /* -1, 0, 1 against the record's; NO_FENCE: names none */
     bool other_operation; /* names another operation than the record's */
+    const char *sealed;   /* what is told of its source: the last sealed version; NULL: none */
 };
 
 enum { NO_FENCE = 99, ASKED_MAX = 2000, SHAPES_MAX = 40, MOMENTS_MAX = 8 };
@@ -33,7 +34,27 @@ struct explorer {
 static void add_asked(struct explorer *all, struct request request, int fence_off, bool other)
 {
     assert_true(all->asked_count < ASKED_MAX);
-    all->asked[all->asked_count++] = (struct asked){request, fence_off, other};
+    all->asked[all->asked_count++] = (struct asked){request, fence_off, other, NULL};
+}
+
+/* Begins whose source is older than, as old as and newer than the last sealed version. */
+static void add_ordered(struct explorer *all)
+{
+    static const char *const versions[][2] = {
+        {"9", NULL}, {"9", "8"}, {"9", "9"}, {"9", "10"}, {"10", "9"}, {"", "10"}};
+    for (int i = 0; i < 2 * 2 * 2; i++) {
+        for (size_t j = 0; j < sizeof versions / sizeof *versions; j++) {
+            struct request request = begin_request();
+            request.fingerprint = i % 2 ? print_b : print_a;
+            request.policy.on_unknown = (enum on_unknown)(i / 2 % 2);
+            request.policy.retry_failed = request.policy.retry_rejected = i / 4 % 2;
+            request.source = (struct source){.type = SLICE_LIT("feed"),
+                .id = SLICE_LIT("o-1"),
+                .version = slice_str(versions[j][0])};
+            add_asked(all, request, 0, false);
+            all->asked[all->asked_count - 1].sealed = versions[j][1];
+        }
+    }
 }
 
 static void add_begins(struct explorer *all, bool small)
@@ -90,6 +111,7 @@ static void collect_requests(struct explorer *all, bool small)
         REQUEST_RELEASE, REQUEST_UNKNOWN, REQUEST_RENEW, REQUEST_LEASE_OVER};
     struct record any = shape(RECORD_IN_PROGRESS);
     add_begins(all, small);
+    add_ordered(all);
     add_seals(all, holder_request(REQUEST_SEAL, &any), small, false);
     add_seals(all, holder_request(REQUEST_RESOLVE, &any), small, true);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
@@ -140,8 +162,15 @@ static const char *broken_promise(const struct record *found, const struct reque
 {
     bool granted = said->kind == DECISION_FIRST_SEEN;
     const struct record *next = &said->next;
+    if (granted && slice_is(request->source.version, "9") &&
+        slice_is(moment.version_sealed, "10")) {
+        return "OPS-7: what is older than the last sealed version is not granted";
+    }
     if (granted && (next->fence != moment.fence_next || next->status != RECORD_IN_PROGRESS)) {
         return "P4: a grant has the new fence";
+    }
+    if (said->kind == DECISION_STALE_VERSION && said->change != CHANGE_NONE) {
+        return "OPS-7: a stale version changes nothing";
     }
     if (found == NULL) {
         return !granted && next->fence != 0 ? "only a grant makes a record" : NULL;
@@ -385,6 +414,8 @@ static void explore_from(struct explorer *all, const struct state *from, struct 
         struct decide_moment moment = {.now_ms = moments[i], .fence_next = from->fence_next};
         for (size_t j = 0; j < all->asked_count; j++) {
             struct request request = aim(&all->asked[j], found);
+            const char *sealed = all->asked[j].sealed;
+            moment.version_sealed = sealed == NULL ? SLICE_EMPTY : slice_str(sealed);
             struct decision said = step(all, found, &request, moment);
             all->histories += from->ways;
             if (ret_next != NULL) {

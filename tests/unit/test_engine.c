@@ -430,6 +430,36 @@ static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
     assert_int_equal(do_begin(fixture, "k", "{}", &after), DECISION_FIRST_SEEN);
 }
 
+static enum status fail_flush(struct store *store, struct err *err)
+{
+    (void)store;
+    return err_set(err, E_UNKNOWN, "the disk is gone");
+}
+
+/* E5, and the server can see it. */
+static void an_engine_that_stopped_for_good_says_so(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct engine_call call;
+    (void)do_begin(fixture, "k", "{}", &call);
+    assert_false(engine_failure(fixture->engine, &err));
+    struct store_ops ops = *fixture->store->ops;
+    ops.flush = fail_flush;
+    (void)engine_free(fixture->engine, NULL);
+    struct store *store;
+    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, &err), OK);
+    store->ops = &ops;
+    fixture_start(fixture, store);
+    call = begin_call(fixture, "l", "{}");
+    assert_int_equal(engine_do(fixture->engine, &call), E_UNKNOWN);
+    assert_true(engine_failure(fixture->engine, &err));
+    assert_int_equal(err.status, E_UNKNOWN);
+    assert_string_equal(err.text, "the disk is gone");
+    (void)engine_free(fixture->engine, NULL);
+    fixture->engine = NULL;
+}
+
 static void requests_beyond_the_limits_are_refused_by_name(void **state)
 {
     struct fixture *fixture = *state;
@@ -458,6 +488,7 @@ int main(void)
         ENGINE_TEST(every_answer_has_one_entry),
         ENGINE_TEST(of_many_threads_on_one_key_exactly_one_is_granted),
         ENGINE_TEST(a_full_queue_refuses_by_name_and_answers_what_it_took),
+        ENGINE_TEST(an_engine_that_stopped_for_good_says_so),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

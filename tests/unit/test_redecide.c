@@ -8,7 +8,7 @@
 #include "store/mem.h"
 #include "workload.h"
 
-enum { STEPS = 300, LINE_BYTES_MAX = 8192 };
+enum { STEPS = 500, LINE_BYTES_MAX = 8192 };
 
 struct world {
     struct store *store;

@@ -11,7 +11,7 @@ enum { CURSOR_WINDOW_BYTES = 1 << 20 }; /* many small batches a read */
 
 void cursor_init(struct cursor *cursor, const struct io *io, const struct mem *mem, int fd)
 {
-    *cursor = (struct cursor){.io = io, .mem = mem, .fd = fd};
+    *cursor = (struct cursor){.io = io, .mem = mem, .fd = fd, .window_bytes = CURSOR_WINDOW_BYTES};
 }
 
 void cursor_release(struct cursor *cursor)
@@ -43,7 +43,7 @@ const char *cursor_bytes(struct cursor *cursor, uint64_t offset, size_t size, in
         return cursor->window + (offset - cursor->window_at);
     }
     uint64_t left = cursor->size - offset;
-    size_t want = size > CURSOR_WINDOW_BYTES ? size : CURSOR_WINDOW_BYTES;
+    size_t want = size > cursor->window_bytes ? size : cursor->window_bytes;
     want = left < want ? (size_t)left : want;
     int failed = window_reserve(cursor, want == 0 ? 1 : want);
     if (failed == 0) {

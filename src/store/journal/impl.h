@@ -52,6 +52,7 @@ enum {
     JOURNAL_SEGMENT_MIN = 64 << 10,    /* smaller ones are all header */
     JOURNAL_SNAPSHOT_BYTES = 64 << 20, /* of journal between two saved indexes */
     JOURNAL_FILES_OPEN_MAX = 64,       /* old segments that are kept open for reading */
+    JOURNAL_HINTS = 16, /* readings of evidence whose end is kept: about as many go on at a time */
 };
 
 struct segment {
@@ -112,10 +113,12 @@ struct journal {
     struct segment *segments; /* in the order of their numbers, which are dense */
     size_t segments_count;
     size_t segments_cap;
-    unsigned files_open; /* of segments[].fd */
-    struct buf undo;     /* struct undo of the commit being made */
-    unsigned sweep_part; /* where the next look for expired ones begins */
-    unsigned due_part;   /* where the next look for leases begins */
+    unsigned files_open;                    /* of segments[].fd */
+    struct buf undo;                        /* struct undo of the commit being made */
+    unsigned sweep_part;                    /* where the next look for expired ones begins */
+    unsigned due_part;                      /* where the next look for leases begins */
+    struct entry_pace hints[JOURNAL_HINTS]; /* where readings of evidence ended; place 0: none */
+    unsigned hint_next;                     /* the one to be replaced, modulo their count */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;                 /* flight, growing or failed changed */
@@ -206,11 +209,12 @@ struct cursor {
     uint64_t offset; /* of the next batch */
     uint32_t seed;
     bool squeezed;
-    int error;          /* -errno when cursor_start could not read: that is no damage; else 0 */
-    char *window;       /* bytes of the file … */
-    size_t window_cap;  /* … as many as fit … */
-    uint64_t window_at; /* … from this offset … */
-    size_t window_len;  /* … to so many behind it */
+    int error;           /* -errno when cursor_start could not read: that is no damage; else 0 */
+    size_t window_bytes; /* read at a time; cursor_init sets a usual one */
+    char *window;        /* bytes of the file … */
+    size_t window_cap;   /* … as many as fit … */
+    uint64_t window_at;  /* … from this offset … */
+    size_t window_len;   /* … to so many behind it */
 };
 
 enum cursor_result {

@@ -54,6 +54,7 @@ struct slot slot_of(const struct record *record, uint64_t place)
         .due_s = due_second(record_due_ms(record)),
         .version = (uint32_t)record->version,
         .status = (uint8_t)record->status,
+        .kind = (uint8_t)record->kind,
     };
 }
 

@@ -38,7 +38,8 @@ struct slot {
     uint32_t duplicates; /* touches since that frame */
     uint32_t version;    /* the lower half of the record's */
     uint8_t status;      /* enum record_status */
-    uint8_t unused[3];   /* zero */
+    uint8_t kind;        /* enum record_kind */
+    uint8_t unused[2];   /* zero */
 };
 
 struct part {

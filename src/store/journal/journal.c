@@ -332,7 +332,7 @@ static void journal_check(struct journal *journal)
         live += journal->segments[i].live;
     }
     ASSERT(live == journal->index.count);
-    ASSERT(journal->head.records == journal->index.count);
+    ASSERT(journal->head.records + journal->head.sources == journal->index.count);
     (void)pthread_mutex_lock(&journal->mutex);
     ASSERT(atomic_load(&journal->stable) <= journal->next.place);
     ASSERT(

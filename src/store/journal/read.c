@@ -223,7 +223,7 @@ enum status journal_find(struct store *store, const struct op_id *id, struct are
         if (status != OK) {
             return status;
         }
-        if (op_id_equal(&record->operation_id, id)) {
+        if (record->kind == RECORD_OPERATION && op_id_equal(&record->operation_id, id)) {
             *ret_record = record;
             return OK;
         }
@@ -302,13 +302,52 @@ static enum status scan_one(struct journal *journal, const struct scan *scan,
     return OK;
 }
 
-static uint64_t after_high(const struct digest *after)
+static uint64_t be64_from(const unsigned char *bytes)
 {
-    uint64_t high = 0;
+    uint64_t number = 0;
     for (int i = 0; i < 8; i++) {
-        high = high << 8 | after->bytes[i];
+        number = number << 8 | bytes[i];
     }
-    return high;
+    return number;
+}
+
+/* The last hash that the slot can stand for: a record's own is not known before it is read. */
+static struct digest slot_last(const struct slot *slot)
+{
+    struct digest last;
+    memset(&last, 0xff, sizeof last);
+    for (int i = 0; i < 8; i++) {
+        last.bytes[i] = (unsigned char)(slot->key_high >> (56 - 8 * i));
+        last.bytes[8 + i] = (unsigned char)(slot->key_low >> (56 - 8 * i));
+    }
+    return last;
+}
+
+/* The first slot behind a hash, in this partition or a later one; NULL: none. */
+static struct slot *scan_first(struct index *index, const struct digest *after)
+{
+    static const struct digest zero = {{0}};
+    uint64_t high = be64_from(after->bytes);
+    uint64_t low = be64_from(after->bytes + 8);
+    unsigned part = (unsigned)(high >> (64 - INDEX_PART_BITS));
+    struct slot *slot = index_seek(index, high, low);
+    if (slot != NULL && slot_is(slot, after) && memcmp(after, &zero, sizeof zero) != 0) {
+        slot = index_next(index, part, slot);
+    }
+    while (slot == NULL && ++part < INDEX_PARTS) {
+        slot = index_next(index, part, NULL);
+    }
+    return slot;
+}
+
+static struct slot *scan_next(struct index *index, struct slot *slot)
+{
+    unsigned part = slot_part(slot);
+    slot = index_next(index, part, slot);
+    while (slot == NULL && ++part < INDEX_PARTS) {
+        slot = index_next(index, part, NULL);
+    }
+    return slot;
 }
 
 enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,
@@ -318,27 +357,28 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
     enum status status = journal_failed(journal, err);
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
+    struct scan_walk walk = scan_walk_start(scan);
     size_t count = 0;
-    uint64_t high = after_high(&scan->after);
-    unsigned part = (unsigned)(high >> (64 - INDEX_PART_BITS));
-    struct slot *slot = index_seek(&journal->index, high, 0);
-    while (status == OK && part < INDEX_PARTS && count < scan->limit) {
-        if (slot == NULL) {
-            part++;
-            slot = part < INDEX_PARTS ? index_next(&journal->index, part, NULL) : NULL;
-            continue;
+    struct slot *slot = scan_first(&journal->index, &scan->after);
+    while (status == OK && slot != NULL && count < scan->limit) {
+        bool wanted =
+            slot->kind == RECORD_OPERATION && (scan->status == 0 || slot->status == scan->status);
+        struct digest last = slot_last(slot);
+        if (!scan_walk_step(&walk, &last, wanted)) {
+            break;
         }
-        if (scan->status == 0 || slot->status == scan->status) {
-            const struct record *record;
+        const struct record *record = NULL;
+        if (wanted) {
             status = scan_one(journal, scan, slot, &scratch, arena, &record, err);
-            if (status == OK && record != NULL) {
-                ret_records[count++] = record;
-            }
         }
-        slot = index_next(&journal->index, part, slot);
+        if (record != NULL) {
+            ret_records[count++] = record;
+        }
+        slot = scan_next(&journal->index, slot);
     }
     arena_release(&scratch);
     if (status == OK) {
+        scan_walk_end(&walk, slot == NULL);
         *ret_count = count;
     }
     return status;
@@ -421,8 +461,32 @@ struct entries {
     const struct entry_range *range;
     entry_visit visit;
     void *context;
-    bool stopped;
+    struct entry_pace *at; /* how far it came; the caller's, when that one sets the pace */
+    size_t bytes;          /* read so far */
+    bool stopped;          /* the visitor has enough */
 };
+
+/* The pace allows no more in this call. */
+static bool entries_spent(const struct entries *entries)
+{
+    return entries->bytes >= entries->at->bytes_max;
+}
+
+/* What was passed is not shown again: a batch is read from its start, wherever it stopped. */
+static void entry_pass(struct entries *entries, const struct entry *entry)
+{
+    bool evidence = entry->kind == ENTRY_EVIDENCE;
+    if (evidence ? entry->seq <= entries->at->seq : entries->range->pace != NULL) {
+        return;
+    }
+    if (entry_in_range(entries->range, entry)) {
+        entries->stopped = !entries->visit(entries->context, entry);
+    }
+    if (evidence) {
+        entries->at->seq = entry->seq;
+        entries->at->hash = entry->hash;
+    }
+}
 
 static enum status entries_of_batch(
     struct entries *entries, const struct cursor_batch *batch, uint64_t segment, struct err *err)
@@ -438,16 +502,33 @@ static enum status entries_of_batch(
         if (wrong != NULL) {
             return place_corrupt(place_make(segment, frame.offset), wrong, err);
         }
-        if (entry_in_range(entries->range, &entry)) {
-            entries->stopped = !entries->visit(entries->context, &entry);
-        }
+        entry_pass(entries, &entry);
     }
     return OK;
 }
 
-/* The entries of one segment's file, from an offset on, up to but not including the place until. */
-static enum status entries_of_file(struct entries *entries, struct segment *segment,
-    uint64_t offset, uint64_t until, struct err *err)
+/* Go to where the reading stands in this segment; to its beginning when it stands elsewhere, or
+ * when the file was rewritten since and its offsets mean nothing any more. */
+static void entries_seek(
+    struct entries *entries, const struct segment *segment, struct cursor *cursor)
+{
+    struct entry_pace *at = entries->at;
+    if (place_segment(at->place) == segment->number && at->squeezed == cursor->squeezed &&
+        place_offset(at->place) >= cursor->offset) {
+        cursor->offset = place_offset(at->place);
+        return;
+    }
+    at->place = place_make(segment->number, cursor->offset);
+    at->squeezed = cursor->squeezed;
+    if (at->seq < segment->mark.seq) {
+        at->seq = segment->mark.seq; /* it starts here, or what was before is gone */
+        at->hash = segment->mark.hash;
+    }
+}
+
+/* The entries of one segment's file, from where the reading stands, up to the place until. */
+static enum status entries_of_file(
+    struct entries *entries, struct segment *segment, uint64_t until, struct err *err)
 {
     struct journal *journal = entries->journal;
     int fd;
@@ -457,6 +538,8 @@ static enum status entries_of_file(struct entries *entries, struct segment *segm
     }
     struct cursor cursor;
     cursor_init(&cursor, journal->io, journal->mem, fd);
+    size_t window = cursor.window_bytes;
+    cursor.window_bytes = JOURNAL_BLOCK_BYTES; /* the header alone: it may go on far behind */
     struct segment_header header;
     const char *wrong = cursor_start(&cursor, &header);
     if (cursor.error != 0) {
@@ -465,15 +548,20 @@ static enum status entries_of_file(struct entries *entries, struct segment *segm
     } else if (wrong != NULL) {
         status = place_corrupt(place_make(segment->number, 0), wrong, err);
     }
-    if (status == OK && offset > cursor.offset) {
-        cursor.offset = offset;
+    if (status == OK) {
+        entries_seek(entries, segment, &cursor);
+        cursor.window_bytes = entries->at->bytes_max < window ? entries->at->bytes_max : window;
     }
-    while (
-        status == OK && !entries->stopped && place_make(segment->number, cursor.offset) < until) {
+    while (status == OK && !entries->stopped && !entries_spent(entries) &&
+           place_make(segment->number, cursor.offset) < until) {
         struct cursor_batch batch;
         enum cursor_result result = cursor_next(&cursor, &batch);
         if (result == CURSOR_BATCH) {
             status = entries_of_batch(entries, &batch, segment->number, err);
+            entries->bytes += batch.header.length;
+            if (!entries->stopped) {
+                entries->at->place = place_make(segment->number, cursor.offset);
+            }
         } else if (result == CURSOR_END) {
             break;
         } else {
@@ -499,6 +587,44 @@ static size_t entries_first(const struct journal *journal, const struct entry_ra
         first++;
     }
     return first;
+}
+
+/*
+ * The segment to go on with. A reading that begins takes over from one that ended not far before
+ * what it asks for, so that page after page of a segment does not start at its beginning.
+ */
+static size_t entries_start(struct entries *entries)
+{
+    const struct journal *journal = entries->journal;
+    struct entry_pace *at = entries->at;
+    uint64_t oldest = journal->segments[0].number;
+    if (at->place != 0) {
+        uint64_t number = place_segment(at->place);
+        return number < oldest ? 0 : (size_t)(number - oldest);
+    }
+    size_t first = entries_first(journal, entries->range);
+    uint64_t least = journal->segments[first].mark.seq;
+    for (size_t i = 0; i < JOURNAL_HINTS && entries->range->pace != NULL; i++) {
+        const struct entry_pace *hint = &journal->hints[i];
+        if (hint->place != 0 && hint->seq >= least && hint->seq <= entries->range->after_seq &&
+            hint->seq >= at->seq && place_segment(hint->place) >= oldest) {
+            size_t bytes_max = at->bytes_max;
+            *at = *hint;
+            at->bytes_max = bytes_max;
+            first = (size_t)(place_segment(hint->place) - oldest);
+        }
+    }
+    return first;
+}
+
+/* Say how far it came, and keep that for the next page when this one is over. */
+static void entries_end(struct entries *entries)
+{
+    struct journal *journal = entries->journal;
+    entries->at->done = !entries->stopped && !entries_spent(entries);
+    if (entries->range->pace != NULL && (entries->stopped || entries->at->done)) {
+        journal->hints[journal->hint_next++ % JOURNAL_HINTS] = *entries->at;
+    }
 }
 
 static void batch_copy(struct buf *copy, const struct buffer *buffer)
@@ -560,24 +686,32 @@ enum status journal_entries(struct store *store, const struct entry_range *range
     void *context, struct err *err)
 {
     struct journal *journal = journal_of(store);
-    struct entries entries = {
-        .journal = journal, .range = range, .visit = visit, .context = context};
+    struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
+    struct entries entries = {.journal = journal,
+        .range = range,
+        .visit = visit,
+        .context = context,
+        .at = range->pace == NULL ? &unpaced : range->pace};
+    ASSERT(entries.at->bytes_max > 0);
     enum status status = journal_failed(journal, err);
     uint64_t stable = atomic_load(&journal->stable);
-    for (size_t i = entries_first(journal, range);
-         i < journal->segments_count && status == OK && !entries.stopped; i++) {
-        status = entries_of_file(&entries, &journal->segments[i], 0, stable, err);
+    for (size_t i = entries_start(&entries); i < journal->segments_count && status == OK &&
+                                             !entries.stopped && !entries_spent(&entries);
+         i++) {
+        status = entries_of_file(&entries, &journal->segments[i], stable, err);
     }
     bool again = true;
-    while (again && status == OK && !entries.stopped) {
+    while (again && status == OK && !entries.stopped && !entries_spent(&entries)) {
         status = entries_of_memory(&entries, stable, &again, err);
         if (again && status == OK) {
-            uint64_t now = atomic_load(&journal->stable);
-            struct segment *segment = segment_get(journal, place_segment(now));
+            stable = atomic_load(&journal->stable);
+            struct segment *segment = segment_get(journal, place_segment(stable));
             ASSERT(segment != NULL);
-            status = entries_of_file(&entries, segment, place_offset(stable), now, err);
-            stable = now;
+            status = entries_of_file(&entries, segment, stable, err);
         }
+    }
+    if (status == OK) {
+        entries_end(&entries);
     }
     return status;
 }

@@ -405,7 +405,8 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
 
 static void counts_rebuild(struct journal *journal)
 {
-    journal->head.records = journal->head.in_progress = journal->head.unknown = 0;
+    journal->head.records = journal->head.sources = 0;
+    journal->head.in_progress = journal->head.unknown = 0;
     for (size_t i = 0; i < journal->segments_count; i++) {
         journal->segments[i].live = 0;
     }
@@ -416,7 +417,8 @@ static void counts_rebuild(struct journal *journal)
             if (segment != NULL) {
                 segment->live++;
             }
-            journal->head.records++;
+            journal->head.records += slot->kind == RECORD_OPERATION;
+            journal->head.sources += slot->kind == RECORD_SOURCE;
             journal->head.in_progress += slot->status == RECORD_IN_PROGRESS;
             journal->head.unknown += slot->status == RECORD_UNKNOWN;
         }

@@ -70,7 +70,9 @@ static void slot_encode(const struct slot *slot, unsigned char *bytes)
     le32_put(bytes + 24, slot->due_s);
     le32_put(bytes + 28, slot->duplicates);
     le32_put(bytes + 32, slot->version);
-    le32_put(bytes + 36, slot->status);
+    /* An operation's kind is written as 0, as it was before there were others. */
+    uint32_t kind = slot->kind == RECORD_OPERATION ? 0 : slot->kind;
+    le32_put(bytes + 36, slot->status | kind << 8);
 }
 
 static void header_copy(const struct journal *journal, struct snapshot *snapshot)
@@ -342,8 +344,10 @@ bool snapshot_work(struct journal *journal)
 
 static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
 {
-    uint32_t status = le32_get(bytes + 36);
-    if (status < RECORD_IN_PROGRESS || status > RECORD_COMPENSATED) {
+    uint32_t kind = le32_get(bytes + 36) >> 8;
+    uint32_t status = le32_get(bytes + 36) & 0xff;
+    if (status < RECORD_IN_PROGRESS || status > RECORD_COMPENSATED ||
+        (kind != 0 && kind != RECORD_SOURCE)) {
         return false;
     }
     *ret_slot = (struct slot){.key_high = le64_get(bytes),
@@ -352,7 +356,8 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
         .due_s = le32_get(bytes + 24),
         .duplicates = le32_get(bytes + 28),
         .version = le32_get(bytes + 32),
-        .status = (uint8_t)status};
+        .status = (uint8_t)status,
+        .kind = kind == 0 ? RECORD_OPERATION : (uint8_t)kind};
     return true;
 }
 

@@ -348,7 +348,8 @@ static uint64_t frame_record(
 static void counts_add(struct store_head *head, const struct slot *slot, int one)
 {
     uint64_t step = (uint64_t)(int64_t)one;
-    head->records += step;
+    head->records += slot->kind == RECORD_OPERATION ? step : 0;
+    head->sources += slot->kind == RECORD_SOURCE ? step : 0;
     head->in_progress += slot->status == RECORD_IN_PROGRESS ? step : 0;
     head->unknown += slot->status == RECORD_UNKNOWN ? step : 0;
 }

@@ -1,0 +1,31 @@
+-- wrk sends the request of a file, with another number in the place of its run of '#' each time,
+-- and prints one line of JSON.
+--
+--     wrk -s begin.lua URL -- FILE FIRST_NUMBER
+
+local threads = 0
+
+function setup(thread)
+    thread:set("thread", threads)
+    threads = threads + 1
+end
+
+function init(args)
+    local file = assert(io.open(args[1]))
+    local before, marks, after = file:read("*a"):match("^(.-)(#+)(.*)$")
+    file:close()
+    local number = tonumber(args[2]) + thread * 1e10 -- more than one thread sends in one run
+    local form = before:gsub("%%", "%%%%") .. "%0" .. #marks .. "d" .. after:gsub("%%", "%%%%")
+    request = function()
+        number = number + 1
+        return form:format(number)
+    end
+end
+
+function done(summary, latency)
+    local errors = summary.errors
+    print(string.format('{"requests":%d,"seconds":%.6f,"errors":%d,"p50_us":%d,"p99_us":%d}',
+        summary.requests, summary.duration / 1e6,
+        errors.connect + errors.read + errors.write + errors.status + errors.timeout,
+        latency:percentile(50), latency:percentile(99)))
+end

@@ -1,0 +1,426 @@
+#!/usr/bin/python3
+"""bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3).
+
+    bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [only=B1] [alone=1]
+
+All servers run from the start, each with data of its own below dir, and take turns being loaded:
+only one at a time has work. Prints one row a line, as the other programs do (bench.h). alone=1
+loads Once only, for a profile.
+"""
+import json
+import os
+import pwd
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONNECTIONS = 64
+CORES = len(os.sched_getaffinity(0))
+START_S = 60
+PAYLOAD = json.dumps({"amount": 1999, "currency": "EUR", "order": "ord_7f3a9c21",
+    "customer": {"id": "cus_5521", "email": "someone@example.com"}, "items": [1, 2, 3]})
+KEY_DIGITS = 16
+MARKS = "#" * KEY_DIGITS  # where each request has a number of its own
+RUN_NUMBERS = 10 ** 12  # numbers that one run may use
+PEERS = [("B1", "nginx", "nginx, a static 200", 0.7), ("B2", "redis", "Redis, SET NX, fsync always",
+    1.0), ("B3", "postgres", "PostgreSQL, INSERT", 5.0)]
+WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
+
+
+class Missing(Exception):
+    """It cannot be measured here, and why."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def found(name, *places):
+    """The path of a program; Debian keeps some where PATH does not look."""
+    where = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", *places])
+    path = shutil.which(name, path=where)
+    if path is None:
+        raise Missing(f"{name} is not installed")
+    return path
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def wait_until(works, what):
+    until = time.monotonic() + START_S
+    while not works():
+        if time.monotonic() > until:
+            raise Missing(f"{what} does not start")
+        time.sleep(0.02)
+
+
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+def whole(seconds):
+    """wrk and pgbench take no less than one."""
+    return max(1, round(seconds))
+
+
+class Process:
+    """A server in the foreground, in a directory of its own, ended by its pid."""
+
+    name = ""
+
+    def __init__(self, directory):
+        self.directory = directory / self.name
+        self.directory.mkdir()
+        self.process = None
+
+    def launch(self, *command, **how):
+        self.log = self.directory / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([str(word) for word in command],
+                stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+                **{"stdout": log, "cwd": self.directory, **how})
+
+    def check(self):
+        if self.process.poll() is not None:
+            raise Missing(f"{self.name} ended: {self.log.read_text(errors='replace')[-500:]}")
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def request_text():
+    body = '{"scope":"bench","key":"%s","payload":%s}' % (MARKS, PAYLOAD)
+    return ("POST /v1/fences HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}")
+
+
+class Web(Process):
+    """What is loaded over HTTP, with the same requests from the same program."""
+
+    numbers = 0  # of the runs so far, of all of them
+
+    def __init__(self, directory, tools):
+        super().__init__(directory)
+        self.tools, self.port = tools, None
+        self.request = self.directory / "request"
+        self.request.write_text(request_text(), newline="")
+
+    def first(self):
+        Web.numbers += 1
+        return Web.numbers * RUN_NUMBERS
+
+    def load(self, seconds):
+        """Answers a second, as many as it gives."""
+        done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
+            f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--",
+            self.request, str(self.first())], capture_output=True, text=True)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode != 0 or not lines:
+            raise Missing(f"wrk: {done.stderr or done.stdout}")
+        result = json.loads(lines[-1])
+        if result["errors"]:
+            raise Missing(f"{self.name}: {result['errors']} of wrk's requests failed")
+        return result["requests"] / result["seconds"], result["requests"]
+
+    def latency(self, rate, seconds):
+        """Of requests that come at this rate, whatever becomes of those before them."""
+        done = subprocess.run([self.tools / "bench_open", f"port={self.port}", f"rate={rate:.0f}",
+            f"seconds={seconds:g}", f"connections={CONNECTIONS}", f"request={self.request}",
+            f"first={self.first()}"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(done.stderr.strip())
+        return json.loads(done.stdout)
+
+
+class Once(Web):
+    name = "once"
+
+    def __init__(self, directory, tools, binary):
+        super().__init__(directory, tools)
+        self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--store",
+            f"journal:{self.directory}/data")
+        text = self.directory / "log"
+        address = r"http://127\.0\.0\.1:(\d+)"
+        wait_until(lambda: self.check() or re.search(address, text.read_text()), "once serve")
+        self.port = int(re.search(address, text.read_text()).group(1))
+        wait_until(lambda: listens(self.port), "once serve")
+
+    def fence(self):
+        """A grant's number: how many there were."""
+        text = request_text().replace(MARKS, f"{self.first():0{KEY_DIGITS}d}").encode()
+        with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
+            wire.sendall(text)
+            answer = b""
+            while (match := re.search(rb'"fence": *(\d+)', answer)) is None:
+                data = wire.recv(1 << 16)
+                if not data:
+                    raise Missing(f"once answered {answer[:300]!r}")
+                answer += data
+        return int(match.group(1))
+
+    def load(self, seconds):
+        """Each answer has to have been a grant: fences are counted."""
+        before = self.fence()
+        rate, requests = super().load(seconds)
+        granted = self.fence() - before - 1
+        if granted < requests:
+            raise Missing(f"only {granted} of {requests} begins were granted")
+        return rate, requests
+
+
+class Nginx(Web):
+    """A static answer to the same POST, about as long as ours, from as many workers as cores."""
+
+    name = "nginx"
+    answer = json.dumps({"decision": "first_seen", "attempt": 1, "fence": 123456,
+        "lease_expires_at": "2026-01-01T00:00:30.000Z",
+        "operation_id": "op_019b7a3c-0000-7000-8000-0123456789ab"})
+
+    def __init__(self, directory, tools):
+        super().__init__(directory, tools)
+        self.port = free_port()
+        config = self.directory / "nginx.conf"
+        config.write_text(f"""
+daemon off; worker_processes {CORES}; pid {self.directory}/pid; error_log stderr warn;
+{'user ' + pwd.getpwuid(os.geteuid()).pw_name + ';' if os.geteuid() == 0 else ''}
+events {{ worker_connections 4096; }}
+http {{
+    access_log off; keepalive_requests 1000000000; keepalive_timeout 600;
+    client_body_temp_path {self.directory}/body; proxy_temp_path {self.directory}/proxy;
+    fastcgi_temp_path {self.directory}/fastcgi; uwsgi_temp_path {self.directory}/uwsgi;
+    scgi_temp_path {self.directory}/scgi;
+    server {{
+        listen 127.0.0.1:{self.port} reuseport;
+        location / {{ default_type application/json; return 200 '{self.answer}'; }}
+    }}
+}}
+""")
+        self.launch(found("nginx"), "-p", self.directory, "-c", config)
+        wait_until(lambda: self.check() or listens(self.port), "nginx")
+
+
+class Redis(Process):
+    """SET NX of keys that are new, each on the disk before it is answered."""
+
+    name = "redis"
+    keys = 2_000_000_000  # to pick from: nearly every one is new
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.port, self.requests, self.made = free_port(), 2000, 0
+        self.launch(found("redis-server"), "--port", self.port, "--bind", "127.0.0.1", "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", 0,
+            "--dir", self.directory)
+        wait_until(lambda: self.check() or listens(self.port), "redis-server")
+
+    def size(self):
+        with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
+            wire.sendall(b"DBSIZE\r\n")
+            return int(wire.recv(64)[1:])
+
+    def load(self, seconds):
+        """redis-benchmark counts requests, so as many as the last run says fit into the time."""
+        done = subprocess.run([found("redis-benchmark"), "-p", str(self.port), "-c",
+            str(CONNECTIONS), "-n", str(self.requests), "-r", str(self.keys), "--csv", "SET",
+            "bench:__rand_int__", PAYLOAD, "NX"], capture_output=True, text=True)
+        match = re.search(r'^"SET .*?","([\d.]+)"', done.stdout, re.M)
+        if done.returncode != 0 or match is None:
+            raise Missing(f"redis-benchmark: {done.stderr or done.stdout}")
+        rate, made = float(match.group(1)), self.requests
+        self.made += made
+        if self.size() < 0.99 * self.made:
+            raise Missing(f"only {self.size()} of {self.made} keys were new to redis")
+        self.requests = max(2000, int(rate * seconds))
+        return rate, made
+
+
+class Postgres(Process):
+    """INSERT … ON CONFLICT DO NOTHING of keys that are new, prepared, one commit each."""
+
+    name = "postgres"
+    settings = {"listen_addresses": "", "fsync": "on", "synchronous_commit": "on",
+        "shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h",
+        "autovacuum": "off", "max_connections": CONNECTIONS + 20}
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        places = sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))[::-1]
+        self.tool = lambda name: found(name, *places)
+        self.who = self.somebody()
+        data = self.directory / "data"
+        self.run("initdb", "-D", data, "-U", "bench", "-A", "trust", "--no-sync")
+        (self.directory / "bench.sql").write_text(
+            "\\set key random(1, 9000000000000000000)\n"
+            f"INSERT INTO fences VALUES ('bench', :key, '{PAYLOAD}') ON CONFLICT DO NOTHING;\n")
+        options = [word for pair in {**self.settings, "unix_socket_directories": self.directory}
+            .items() for word in ("-c", f"{pair[0]}={pair[1]}")]
+        self.launch(self.tool("postgres"), "-D", data, *options, **self.who)
+        wait_until(lambda: self.check() or self.ask("SELECT 1").returncode == 0, "postgres")
+        self.ask("CREATE TABLE fences (scope text, key bigint, payload text,"
+            " PRIMARY KEY (scope, key))").check_returncode()
+
+    def somebody(self):
+        """PostgreSQL does not run as root."""
+        if os.geteuid() != 0:
+            return {}
+        try:
+            user = pwd.getpwnam("postgres")
+        except KeyError:
+            raise Missing("there is no user 'postgres' to run PostgreSQL as") from None
+        os.chown(self.directory, user.pw_uid, user.pw_gid)
+        for parent in self.directory.parents:
+            if not os.stat(parent).st_mode & 0o001:
+                raise Missing(f"the user 'postgres' cannot pass through '{parent}' (see --dir)")
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def run(self, name, *words):
+        done = subprocess.run([self.tool(name), *[str(word) for word in words]], text=True,
+            capture_output=True, cwd=self.directory, **self.who)
+        if done.returncode != 0:
+            raise Missing(f"{name}: {done.stderr[-300:]}")
+        return done.stdout
+
+    def ask(self, sql):
+        return subprocess.run([self.tool("psql"), "-h", self.directory, "-U", "bench", "-q", "-c",
+            sql, "postgres"], capture_output=True, text=True)
+
+    def load(self, seconds):
+        out = self.run("pgbench", "-h", self.directory, "-U", "bench", "-n", "-M", "prepared", "-c",
+            CONNECTIONS, "-j", CORES, "-T", whole(seconds), "-f",
+            self.directory / "bench.sql", "postgres")
+        made = int(re.search(r"processed: (\d+)", out).group(1))
+        return float(re.search(r"^tps = ([\d.]+)", out, re.M).group(1)), made
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(2)  # SIGINT: end its sessions and then itself
+        super().stop()
+
+
+def row(name, compared, bar, ours, theirs):
+    ratios = sorted(one / other for one, other in zip(ours, theirs))
+    return {"id": name, "what": WHAT, "figure": round(statistics.median(ours)),
+        "unit": "begins/s", "compared": compared,
+        "compared_figure": round(statistics.median(theirs)),
+        "ratio": round(statistics.median(ratios), 4), "ratio_low": round(ratios[0], 4),
+        "ratio_high": round(ratios[-1], 4), "bar": bar, "better": "at_least"}
+
+
+class Bench:
+    def __init__(self, options):
+        self.directory, self.tools = Path(options["dir"]), Path(options["tools"])
+        self.seconds, self.rounds = float(options["seconds"]), int(options["rounds"])
+        self.only, self.binary = options["only"], options["once"]
+        self.running, self.rates = {}, {}
+
+    def make(self, name):
+        if name == "once":
+            return Once(self.directory, self.tools, self.binary)
+        if name == "nginx":
+            return Nginx(self.directory, self.tools)
+        return {"redis": Redis, "postgres": Postgres}[name](self.directory)
+
+    def start(self, name):
+        say(f"starting {name}")
+        self.running[name] = self.make(name)
+        self.rates[name] = []
+
+    def start_all(self):
+        """Why a row cannot be measured, by its id."""
+        self.start("once")
+        missing = {}
+        for ident, name, _, _ in PEERS:
+            try:
+                if self.only in ("", ident):
+                    self.start(name)
+            except Missing as fault:
+                missing[ident] = str(fault)
+        return missing
+
+    def round(self, number):
+        """Each in turn; who is first changes. The first round only warms up."""
+        names = list(self.running)
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            say(f"round {number} of {self.rounds}: {name}")
+            rate, _ = self.running[name].load(self.seconds if number else self.seconds / 2)
+            say(f"round {number} of {self.rounds}: {name} {rate:,.0f}/s")
+            if number:
+                self.rates[name].append(rate)
+
+    def half_load(self):
+        """Members of B1's row: latencies at half of what was reached, of us and of nginx."""
+        rate = statistics.median(self.rates["once"]) / 2
+        say(f"latency at {rate:,.0f}/s")
+        ours = [self.running["once"].latency(rate, self.seconds) for _ in range(3)]
+        theirs = [self.running["nginx"].latency(rate, self.seconds) for _ in range(3)]
+        half = {"rate": round(rate)}
+        for who, results in (("once", ours), ("nginx", theirs)):
+            half[who] = {part: statistics.median(result[part] for result in results)
+                for part in ("p50_us", "p99_us", "p999_us")}
+        return {"half_load": half}
+
+    def report(self, missing):
+        for ident, name, compared, bar in PEERS:
+            if self.only not in ("", ident):
+                continue
+            if ident in missing:
+                print(json.dumps({"id": ident, "what": WHAT, "skipped": missing[ident]}))
+                continue
+            result = row(ident, compared, bar, self.rates["once"], self.rates[name])
+            if name == "nginx":
+                result.update(self.half_load())
+            print(json.dumps(result), flush=True)
+
+    def stop(self):
+        for process in self.running.values():
+            process.stop()
+
+    def run(self):
+        missing = self.start_all()
+        for number in range(self.rounds + 1):
+            self.round(number)
+        self.report(missing)
+
+
+def main():
+    options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": "",
+        "alone": ""}
+    options.update(word.split("=", 1) for word in sys.argv[1:])
+    bench = Bench(options)
+    try:
+        found("wrk")
+        if options["alone"]:
+            bench.start("once")
+            say(f"{bench.running['once'].load(bench.seconds)[0]:,.0f} begins/s")
+        else:
+            bench.run()
+    except Missing as fault:
+        say(f"bench_http: {fault}")
+        return 1
+    finally:
+        bench.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

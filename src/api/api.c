@@ -1,0 +1,568 @@
+#include "api/api.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "api/routes.h"
+#include "base/check.h"
+
+enum {
+    DRAIN_NANOS = 1000000000,    /* what a flood refused becomes evidence about once a second */
+    NOTES_MAX = 1024,            /* of a flood in the engine at a time; one more is only logged */
+    POLICY_BYTES_MAX = 64 << 20, /* of all tokens */
+    RETRY_SOON_MS = 1000,
+};
+
+/* ---- policies ------------------------------------------------------------------------------ */
+
+struct api_held {
+    struct api_policy policy;
+    struct arena arena; /* what the policy points at */
+    unsigned holders;   /* requests, and the api itself while it is the current one */
+};
+
+static enum status copy_tokens(
+    struct api_held *held, const struct api_policy *policy, struct api_token *to)
+{
+    for (size_t i = 0; i < policy->token_count; i++) {
+        to[i] = policy->tokens[i];
+        if (arena_copy(&held->arena, policy->tokens[i].tenant, &to[i].tenant) != OK ||
+            arena_copy(&held->arena, policy->tokens[i].name, &to[i].name) != OK) {
+            return E_NOMEM;
+        }
+    }
+    return OK;
+}
+
+static void held_free(const struct mem *mem, struct api_held *held)
+{
+    if (held != NULL) {
+        arena_release(&held->arena);
+        mem_free(mem, held);
+    }
+}
+
+static struct api_held *held_new(const struct mem *mem, const struct api_policy *policy)
+{
+    struct api_held *held = mem_zalloc(mem, 1, sizeof *held);
+    if (held == NULL) {
+        return NULL;
+    }
+    arena_init(&held->arena, mem, POLICY_BYTES_MAX);
+    held->policy = *policy;
+    held->holders = 1;
+    if (policy->token_count > 0) {
+        struct api_token *tokens = arena_alloc(&held->arena, policy->token_count * sizeof *tokens);
+        if (tokens == NULL || copy_tokens(held, policy, tokens) != OK) {
+            held_free(mem, held);
+            return NULL;
+        }
+        held->policy.tokens = tokens;
+    }
+    return held;
+}
+
+static struct api_held *held_take(struct api *api)
+{
+    (void)pthread_mutex_lock(&api->lock);
+    struct api_held *held = api->held;
+    held->holders++;
+    (void)pthread_mutex_unlock(&api->lock);
+    return held;
+}
+
+static void held_drop(struct api *api, struct api_held *held)
+{
+    (void)pthread_mutex_lock(&api->lock);
+    ASSERT(held->holders > 0);
+    bool is_last = --held->holders == 0;
+    (void)pthread_mutex_unlock(&api->lock);
+    if (is_last) {
+        held_free(api->mem, held);
+    }
+}
+
+/* ---- notes for the evidence ---------------------------------------------------------------- */
+
+/* What a flood refused of one key, on its way into the evidence. */
+struct flood_note {
+    struct engine_call call; /* first */
+    struct note note;
+    struct api *api;
+    struct arena arena;
+};
+
+static void flood_note_free(struct flood_note *note)
+{
+    struct api *api = note->api;
+    arena_release(&note->arena);
+    mem_free(api->mem, note);
+    atomic_fetch_sub(&api->notes, 1);
+}
+
+static void flood_noted(struct engine_call *call)
+{
+    flood_note_free((struct flood_note *)(void *)call);
+}
+
+static enum status copy_key(
+    struct arena *arena, const struct record_key *from, struct record_key *ret_key)
+{
+    *ret_key = *from;
+    if (arena_copy(arena, from->tenant, &ret_key->tenant) != OK ||
+        arena_copy(arena, from->scope, &ret_key->scope) != OK ||
+        arena_copy(arena, from->principal, &ret_key->principal) != OK ||
+        arena_copy(arena, from->key, &ret_key->key) != OK) {
+        return E_NOMEM;
+    }
+    return OK;
+}
+
+static struct flood_note *flood_note_new(
+    struct api *api, const struct record_key *key, uint64_t refused)
+{
+    struct flood_note *note = mem_zalloc(api->mem, 1, sizeof *note);
+    if (note == NULL) {
+        return NULL;
+    }
+    atomic_fetch_add(&api->notes, 1);
+    note->api = api;
+    arena_init(&note->arena, api->mem, 1 << 20);
+    note->note = (struct note){.kind = NOTE_DUPLICATES, .count = refused};
+    if (copy_key(&note->arena, key, &note->note.key) != OK) {
+        flood_note_free(note);
+        return NULL;
+    }
+    note->note.tenant = note->note.key.tenant;
+    note->call =
+        (struct engine_call){.note = &note->note, .arena = &note->arena, .done = flood_noted};
+    return note;
+}
+
+static void log_lost(struct api *api, const struct record_key *key, uint64_t refused)
+{
+    struct log_field fields[] = {LOG_TEXT("tenant", key->tenant), LOG_TEXT("scope", key->scope),
+        LOG_TEXT("idempotency_key", key->key), LOG_NUMBER("refused", refused)};
+    log_event(
+        api->log, LOG_WARN, "flood_not_in_evidence", fields, sizeof fields / sizeof fields[0]);
+}
+
+static void flood_refused(void *context, const struct record_key *key, uint64_t refused)
+{
+    struct api *api = context;
+    struct flood_note *note = NULL;
+    if (atomic_load(&api->notes) < NOTES_MAX) {
+        note = flood_note_new(api, key, refused);
+    }
+    if (note == NULL) {
+        log_lost(api, key, refused);
+    } else if (engine_submit(api->engine, &note->call, NULL) != OK) {
+        log_lost(api, key, refused);
+        flood_note_free(note);
+    }
+}
+
+void api_turn(void *context, unsigned loop)
+{
+    struct api *api = context;
+    (void)loop;
+    uint64_t now = clock_nanos();
+    uint64_t last = atomic_load_explicit(&api->drained_nanos, memory_order_relaxed);
+    /* One loop a second wins the right to drain. */
+    if (now - last >= DRAIN_NANOS &&
+        atomic_compare_exchange_strong(&api->drained_nanos, &last, now)) {
+        flood_drain(api->flood, flood_refused, api);
+    }
+}
+
+/* Whether an earlier token has the same tenant. */
+static bool tenant_before(const struct api_policy *policy, size_t at)
+{
+    for (size_t i = 0; i < at; i++) {
+        if (slice_equal(policy->tokens[i].tenant, policy->tokens[at].tenant)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status note_change(struct api *api, struct slice tenant, struct err *err)
+{
+    struct arena arena;
+    struct note note = {.kind = NOTE_CONFIG_CHANGED,
+        .tenant = tenant,
+        .reason = SLICE_LIT("policy and tokens were loaded anew")};
+    struct engine_call call = {.note = &note, .arena = &arena};
+    arena_init(&arena, api->mem, 1 << 20);
+    enum status status = engine_do(api->engine, &call);
+    if (status != OK) {
+        *err = call.err;
+    }
+    arena_release(&arena);
+    return status;
+}
+
+/* Each tenant that has a token sees in its own evidence that what it may do was set anew. */
+static enum status note_changes(struct api *api, const struct api_policy *policy, struct err *err)
+{
+    if (policy->token_count == 0) {
+        return note_change(api, SLICE_LIT("default"), err);
+    }
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < policy->token_count; i++) {
+        if (!slice_is(policy->tokens[i].tenant, "*") && !tenant_before(policy, i)) {
+            status = note_change(api, policy->tokens[i].tenant, err);
+        }
+    }
+    return status;
+}
+
+enum status api_reload(struct api *api, const struct api_policy *policy, struct err *err)
+{
+    struct api_held *held = held_new(api->mem, policy);
+    if (held == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for the new policy");
+    }
+    enum status status = note_changes(api, &held->policy, err);
+    if (status != OK) {
+        held_free(api->mem, held);
+        return status;
+    }
+    (void)pthread_mutex_lock(&api->lock);
+    struct api_held *before = api->held;
+    api->held = held;
+    (void)pthread_mutex_unlock(&api->lock);
+    held_drop(api, before);
+    return OK;
+}
+
+void api_not_ready(struct api *api, const char *reason)
+{
+    atomic_store(&api->not_ready, reason);
+}
+
+/* ---- the door ------------------------------------------------------------------------------ */
+
+enum status api_new(const struct api_options *options, struct api **ret_api, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct api *api = mem_zalloc(mem, 1, sizeof *api);
+    if (api == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    api->mem = mem;
+    api->engine = options->engine;
+    api->log = options->log;
+    api->server = options->server;
+    api->store = options->store;
+    api->loops = options->loops;
+    api->own_listener = options->own_listener;
+    api->started_nanos = clock_nanos();
+    clock_system(&api->clock);
+    atomic_init(&api->drained_nanos, api->started_nanos);
+    (void)pthread_mutex_init(&api->lock, NULL);
+    api->metrics = metrics_new(mem, options->loops);
+    api->flood = flood_new(mem);
+    api->held = held_new(mem, &options->policy);
+    if (api->metrics == NULL || api->flood == NULL || api->held == NULL) {
+        api_free(api);
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    *ret_api = api;
+    return OK;
+}
+
+void api_free(struct api *api)
+{
+    if (api == NULL) {
+        return;
+    }
+    if (api->flood != NULL && api->held != NULL) {
+        flood_drain(api->flood, flood_refused, api);
+    }
+    /* The engine calls back for every note that it took, and needs nothing of ours to do so. */
+    while (atomic_load(&api->notes) > 0) {
+        (void)sched_yield();
+    }
+    ASSERT(api->held == NULL || api->held->holders == 1); /* the server is gone, and its asks */
+    held_free(api->mem, api->held);
+    flood_free(api->flood);
+    metrics_free(api->metrics);
+    (void)pthread_mutex_destroy(&api->lock);
+    mem_free(api->mem, api);
+}
+
+void api_attach(struct api *api, struct http_server *server)
+{
+    api->server = server;
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+/* Everything about the ask that is not in the exchange ends here. */
+static void ask_end(struct api_ask *ask, unsigned status)
+{
+    const char *route = ask->route == NULL ? "_unknown" : ask->route->pattern;
+    metrics_request(ask->api->metrics, ask->exchange->loop, route, status,
+        clock_nanos() - ask->exchange->started_nanos);
+    held_drop(ask->api, ask->held);
+}
+
+void api_answer_begin(struct api_ask *ask, unsigned status)
+{
+    ask->status = status;
+    http_answer_begin(ask->exchange, status);
+}
+
+void api_answer_end(
+    struct api_ask *ask, struct slice content_type, struct slice body, bool is_stable)
+{
+    struct http_exchange *exchange = ask->exchange;
+    ask_end(ask, ask->status);
+    http_answer_end(exchange, content_type, body, is_stable);
+}
+
+void api_refuse(struct api_ask *ask, const struct problem *problem)
+{
+    struct http_exchange *exchange = ask->exchange;
+    ask_end(ask, problem->status);
+    problem_answer(exchange, problem);
+}
+
+struct problem api_problem_of(const struct err *err)
+{
+    struct problem problem = {.status = 503,
+        .code = "unavailable",
+        .detail = slice_str(err->text),
+        .effect = PROBLEM_EFFECT_NO,
+        .retry = PROBLEM_RETRY_SAFE,
+        .retry_after_ms = RETRY_SOON_MS};
+    switch (err->status) {
+    case OK:
+    case E_UNAVAILABLE: break;
+    case E_LIMIT:
+        problem.code = strstr(err->text, "overloaded") != NULL ? "overloaded" : "limit_reached";
+        problem.retry = PROBLEM_RETRY_AFTER;
+        break;
+    case E_NOMEM: problem.code = "out_of_memory"; break;
+    case E_STALE: problem.code = "unavailable"; break;
+    case E_UNKNOWN:
+        /* The same key asked again is answered with what became of it. */
+        problem.status = 500;
+        problem.code = "commit_unknown";
+        problem.effect = PROBLEM_EFFECT_UNKNOWN;
+        problem.retry = PROBLEM_RETRY_AFTER;
+        break;
+    case E_CORRUPT:
+        problem.status = 500;
+        problem.code = "store_corrupt";
+        problem.retry = PROBLEM_RETRY_NO;
+        problem.retry_after_ms = 0;
+        break;
+    case E_INVALID:
+    case E_MISUSE:
+        problem.status = 400;
+        problem.code = "invalid_member";
+        problem.retry = PROBLEM_RETRY_NO;
+        problem.retry_after_ms = 0;
+        break;
+    }
+    return problem;
+}
+
+void api_fail(struct api_ask *ask, const struct err *err)
+{
+    struct problem problem = api_problem_of(err);
+    api_refuse(ask, &problem);
+}
+
+void api_fail_memory(struct api_ask *ask)
+{
+    api_refuse(ask, &(struct problem){.status = 503,
+                        .code = "out_of_memory",
+                        .detail = SLICE_LIT("out of memory"),
+                        .effect = PROBLEM_EFFECT_NO,
+                        .retry = PROBLEM_RETRY_SAFE,
+                        .retry_after_ms = RETRY_SOON_MS});
+}
+
+/* ---- the way of a request ------------------------------------------------------------------ */
+
+static void refuse_plain(struct api_ask *ask, unsigned status, const char *code, const char *detail)
+{
+    api_refuse(ask, &(struct problem){.status = status,
+                        .code = code,
+                        .detail = slice_str(detail),
+                        .effect = PROBLEM_EFFECT_NO,
+                        .retry = PROBLEM_RETRY_NO});
+}
+
+/* A problem with a field of its own: as a document, because problem_answer sends no others. */
+static void refuse_with_field(
+    struct api_ask *ask, const struct problem *problem, struct slice name, struct slice value)
+{
+    struct buf out;
+    buf_init(&out, &ask->mem, 16 << 10);
+    problem_put(&out, problem, ask->exchange->request_id);
+    if (buf_status(&out) != OK) {
+        api_refuse(ask, problem);
+        return;
+    }
+    api_answer_begin(ask, problem->status);
+    http_answer_field(ask->exchange, name, value);
+    api_answer_end(ask, SLICE_LIT("application/problem+json"), buf_view(&out), true);
+}
+
+static void refuse_method(struct api_ask *ask, const char *allow)
+{
+    struct problem problem = {.status = 405,
+        .code = "method_not_allowed",
+        .detail = SLICE_LIT("this path does not know the method"),
+        .effect = PROBLEM_EFFECT_NO,
+        .retry = PROBLEM_RETRY_NO};
+    refuse_with_field(ask, &problem, SLICE_LIT("Allow"), slice_str(allow));
+}
+
+static void refuse_unknown(struct api_ask *ask, enum auth_verdict verdict)
+{
+    bool missing = verdict == AUTH_MISSING;
+    struct problem problem = {.status = 401,
+        .code = "unauthorized",
+        .detail = missing ? SLICE_LIT("a bearer token is needed")
+                          : SLICE_LIT("the bearer token is not a known one"),
+        .effect = PROBLEM_EFFECT_NO,
+        .retry = PROBLEM_RETRY_NO};
+    refuse_with_field(ask, &problem, SLICE_LIT("WWW-Authenticate"),
+        missing ? SLICE_LIT("Bearer") : SLICE_LIT("Bearer error=\"invalid_token\""));
+}
+
+static void refuse_right(struct api_ask *ask, unsigned rights)
+{
+    static const char *const names[] = {"execute", "confirm", "operate", "audit"};
+    char detail[96] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if ((rights & 1U << i) != 0) {
+            used += (size_t)snprintf(detail + used, sizeof detail - used, "%s'%s'",
+                used == 0 ? "the token lacks the right " : " or ", names[i]);
+        }
+    }
+    refuse_plain(ask, 403, "forbidden",
+        used == 0 ? "a token of all tenants may only look at /metrics" : detail);
+}
+
+/* A token of all tenants sees figures and nothing else. */
+static bool may(const struct api_ask *ask)
+{
+    const struct api_route *route = ask->route;
+    if (route->rights == 0) {
+        return true;
+    }
+    return (ask->caller.rights & route->rights) != 0 && !slice_is(ask->caller.tenant, "*");
+}
+
+/* Who asks, and whether they may. False: it is answered. */
+static bool let_in(struct api_ask *ask)
+{
+    bool is_own = ask->exchange->listener == ask->api->own_listener;
+    if (ask->route->is_open) {
+        return true;
+    }
+    enum auth_verdict verdict = auth_check(ask->policy, ask->exchange->head, is_own, &ask->caller);
+    if (verdict != AUTH_OK) {
+        refuse_unknown(ask, verdict);
+        return false;
+    }
+    if (!may(ask)) {
+        refuse_right(ask, slice_is(ask->caller.tenant, "*") ? 0 : ask->route->rights);
+        return false;
+    }
+    return true;
+}
+
+static bool check_query(struct api_ask *ask)
+{
+    struct err err = {.status = OK};
+    enum status status = ask->query.len == 0 ? OK : api_query_read(ask, &err);
+    if (status == E_NOMEM) {
+        api_fail_memory(ask);
+    } else if (status != OK) {
+        refuse_plain(ask, 400, "invalid_parameter", err.text);
+    }
+    return status == OK;
+}
+
+static void dispatch(struct api_ask *ask)
+{
+    const struct http_head *head = ask->exchange->head;
+    const char *allow;
+    ask->route = api_route_find(head->method, http_path(head), &ask->operation_id_text, &allow);
+    if (ask->route == NULL) {
+        if (allow != NULL) {
+            refuse_method(ask, allow);
+        } else {
+            refuse_plain(ask, 404, "not_found", "there is nothing at this path");
+        }
+        return;
+    }
+    ask->query = http_text(head, head->query);
+    if (!let_in(ask) || !check_query(ask)) {
+        return;
+    }
+    if (ask->exchange->body.len > ask->policy->body_bytes_max) {
+        refuse_plain(ask, 413, "body_too_large", "the body is longer than limits.body_bytes_max");
+        return;
+    }
+    ask->route->handle(ask);
+}
+
+void api_handle(void *context, struct http_exchange *exchange)
+{
+    struct api *api = context;
+    struct api_ask *ask = arena_zalloc(exchange->arena, sizeof *ask);
+    if (ask == NULL) {
+        problem_answer(exchange, &(struct problem){.status = 503,
+                                     .code = "out_of_memory",
+                                     .detail = SLICE_LIT("out of memory"),
+                                     .effect = PROBLEM_EFFECT_NO,
+                                     .retry = PROBLEM_RETRY_SAFE,
+                                     .retry_after_ms = RETRY_SOON_MS});
+        return;
+    }
+    ask->api = api;
+    ask->exchange = exchange;
+    ask->held = held_take(api);
+    ask->policy = &ask->held->policy;
+    ask->mem = api_arena_mem(exchange->arena);
+    dispatch(ask);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* In front of each block of an arena's allocator: arenas do not know how long their blocks are. */
+struct arena_block {
+    size_t bytes;
+    size_t unused; /* keeps what follows aligned to 16 */
+};
+
+static void *arena_resize(void *context, void *pointer, size_t size)
+{
+    if (size == 0) {
+        return NULL;
+    }
+    struct arena_block *block = arena_alloc(context, sizeof *block + size);
+    if (block == NULL) {
+        return NULL;
+    }
+    block->bytes = size;
+    if (pointer != NULL) {
+        const struct arena_block *old = (const struct arena_block *)pointer - 1;
+        memcpy(block + 1, pointer, old->bytes < size ? old->bytes : size);
+    }
+    return block + 1;
+}
+
+struct mem api_arena_mem(struct arena *arena)
+{
+    return (struct mem){.resize = arena_resize, .context = arena};
+}

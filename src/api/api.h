@@ -1,0 +1,80 @@
+/*
+ * api: the HTTP door (DESIGN section 8): fences, operations, evidence, service pages.
+ *
+ * One file a resource; each request's life from its first byte to its answer is readable in its
+ * file. routes.c has the one table of paths, methods and rights, from which the OpenAPI document is
+ * checked too.
+ *
+ * Promises:  the tenant comes from authentication alone (P9): a token, or `default` where none is
+ *            configured, or, on the data directory's own socket, whoever may open it. What is of
+ *            another tenant is not there: the same status, body and work as for what never was.
+ *            Nothing is answered before the engine said that it is durable (P2).
+ * Threads:   api_handle and api_turn on the server's loops; the others on any thread.
+ */
+#ifndef ONCE_API_API_H
+#define ONCE_API_API_H
+
+#include "base/log.h"
+#include "engine/engine.h"
+#include "http/serve.h"
+
+struct api;
+
+/* What a token allows. */
+enum api_right {
+    API_RIGHT_EXECUTE = 1, /* fences, and looking at operations */
+    API_RIGHT_CONFIRM = 2, /* confirmations of commands */
+    API_RIGHT_OPERATE = 4, /* looking at operations, settling them */
+    API_RIGHT_AUDIT = 8,   /* looking at operations and evidence */
+};
+
+struct api_token {
+    struct digest sha256; /* of the token's text; the token itself is never kept */
+    struct slice tenant;  /* whose; "*" may only look at /metrics and sees all tenants' figures */
+    unsigned rights;      /* of enum api_right */
+    struct slice name;    /* for evidence and logs; may be empty */
+};
+
+/* What may be changed while the server runs. */
+struct api_policy {
+    const struct api_token *tokens; /* sorted by nothing; compared in constant time */
+    size_t token_count;
+    bool needs_token;           /* auth is configured */
+    uint64_t body_bytes_max;    /* of a request; past it 413 */
+    uint64_t outcome_bytes_max; /* kept of an outcome; a longer one is sealed without its bytes */
+    double duplicate_rate;      /* of one key, per second; 20. 0: no limit */
+    double duplicate_burst;     /* 40 */
+    bool logs_decisions;        /* a line for each decision; true */
+};
+
+struct api_options {
+    const struct mem *mem;
+    struct engine *engine;
+    struct log *log;       /* may be NULL */
+    unsigned loops;        /* of the server */
+    unsigned own_listener; /* number of the data directory's socket: its peers are operators and
+                               name their tenant in Once-Tenant; UINT_MAX: there is none */
+    struct http_server *server; /* for its figures; api_attach sets it */
+    const char *store;          /* the store's URL, without secrets, for /readyz?verbose */
+    struct api_policy policy;
+};
+
+/* The policy is copied. */
+enum status api_new(
+    const struct api_options *options, struct api **ret_api, struct err *err) MUST_CHECK;
+/* After the server is gone. NULL is fine. */
+void api_free(struct api *api);
+void api_attach(struct api *api, struct http_server *server);
+
+/* For struct http_server_options; context is the api. */
+void api_handle(void *api, struct http_exchange *exchange);
+void api_turn(void *api, unsigned loop);
+
+/* Use another policy for requests that begin from now on, and leave config.changed in the evidence.
+ * On failure the old one stays. */
+enum status api_reload(
+    struct api *api, const struct api_policy *policy, struct err *err) MUST_CHECK;
+/* /readyz says no from now on; everything else is served. */
+void api_not_ready(struct api *api, const char *reason);
+
+#endif

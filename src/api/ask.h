@@ -1,0 +1,63 @@
+/*
+ * ask: request bodies, read into calls for the engine.
+ *
+ * Promises:  a member that is unknown, missing or wrong is refused by its name and then nothing was
+ *            asked of the engine; so is a body that is no JSON, with line and column. The tenant is
+ *            the caller's, whatever the body says (P9). Everything a call points at is in the
+ *            exchange: its body, its arena, or its policy.
+ * Does not:  submit, or look at Content-Type.
+ */
+#ifndef ONCE_API_ASK_H
+#define ONCE_API_ASK_H
+
+#include "api/routes.h"
+#include "canon/json.h"
+
+/* One request to the engine for one ask. A batch has many. */
+struct api_call {
+    struct engine_call engine; /* first, so that the engine's pointer is ours */
+    struct api_ask *ask;
+    struct buf answer;   /* with room for the answer to a change before it is submitted */
+    bool is_unnamed;     /* its operation_id is none, so there is no such operation */
+    int64_t flooded_ms;  /* > 0: refused as a flood; when to come back */
+    size_t answer_bytes; /* reserved of a batch's answer for this one */
+    char location[64];   /* of the operation, for a first_seen */
+};
+
+/* Why a body is refused. */
+struct ask_fault {
+    const char *code; /* "unknown_member", "invalid_member", "missing_member", "invalid_json" */
+    struct err err;   /* status E_INVALID: 400; E_NOMEM: 503 */
+    struct json_place place; /* of invalid_json; line 0: not known */
+};
+
+/* A call of its own for this ask, zeroed but for its arena, tenant, actor and trace. NULL: no
+ * memory. */
+struct api_call *ask_call_new(struct api_ask *ask) MUST_CHECK;
+/* Read the body of the exchange. */
+enum status ask_json(
+    struct api_ask *ask, const struct json_value **ret_value, struct ask_fault *fault) MUST_CHECK;
+
+/* Read one object, of that exchange's body, into a call. */
+enum status ask_begin(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct ask_fault *fault) MUST_CHECK;
+/* operation_id is the path's for a seal alone and inside the object in a batch. */
+enum status ask_seal(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct ask_fault *fault) MUST_CHECK;
+/* Release, unknown and renew. */
+enum status ask_hold(struct api_call *call, enum request_kind kind, const struct json_value *object,
+    struct ask_fault *fault) MUST_CHECK;
+enum status ask_resolve(
+    struct api_call *call, const struct json_value *object, struct ask_fault *fault) MUST_CHECK;
+
+enum status ask_refuse(struct ask_fault *fault, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Answer with it. */
+void ask_answer_fault(struct api_ask *ask, const struct ask_fault *fault);
+/* The trace-id part of a well-formed traceparent, or empty. */
+struct slice ask_trace_id(const struct http_head *head);
+
+/* What an outcome that came as JSON is marked with. */
+#define ASK_OUTCOME_META SLICE_LIT("application/json")
+
+#endif

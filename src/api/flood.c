@@ -1,0 +1,333 @@
+#include "api/flood.h"
+
+#include <pthread.h>
+
+#include "base/check.h"
+
+enum {
+    SHARDS = 64,     /* each with its lock, so that loops seldom meet */
+    WAYS = 16,       /* keys that compete for one place */
+    SHARD_SETS = 64, /* sets of a shard */
+    SHARD_KEYS = SHARD_SETS * WAYS,
+    SHARD_REPORTS_MAX = 2 * SHARD_KEYS, /* refused keys between two drains, forgotten ones too */
+};
+
+static_assert(SHARDS * SHARD_KEYS == FLOOD_KEYS_MAX, "the table has the size it promises");
+
+/* What was refused of one key since the last drain. It outlives the bucket if that is forgotten. */
+struct report {
+    struct report *next;
+    struct bucket *bucket; /* whose; NULL: forgotten */
+    uint64_t refused;      /* > 0 */
+    struct record_key key; /* its slices point behind this struct */
+};
+
+/*
+ * F1  is_used: hash, tenant, tokens and last are set; the same hash is in one bucket only.
+ * F2  report is NULL or in the shard's list, and then report->bucket is this one.
+ */
+struct bucket {
+    struct digest hash;    /* of the record's key */
+    uint64_t tenant;       /* hash of the tenant's name, to tell shares apart */
+    double tokens;         /* duplicates that may come now; below 0 when many came at once */
+    uint64_t last_nanos;   /* when tokens was right, and when the key was last heard of */
+    struct report *report; /* NULL: nothing was refused since the last drain */
+    bool is_used;
+};
+
+struct shard {
+    pthread_mutex_t lock;
+    struct bucket buckets[SHARD_KEYS];
+    struct report *reports; /* to be drained */
+    size_t report_count;
+    uint64_t used; /* buckets */
+};
+
+struct flood {
+    const struct mem *mem;
+    struct shard shards[SHARDS];
+};
+
+struct flood *flood_new(const struct mem *mem)
+{
+    struct flood *flood = mem_zalloc(mem, 1, sizeof *flood);
+    if (flood == NULL) {
+        return NULL;
+    }
+    flood->mem = mem;
+    for (size_t i = 0; i < SHARDS; i++) {
+        (void)pthread_mutex_init(&flood->shards[i].lock, NULL);
+    }
+    return flood;
+}
+
+static void free_reports(const struct mem *mem, struct report *report)
+{
+    while (report != NULL) {
+        struct report *next = report->next;
+        mem_free(mem, report);
+        report = next;
+    }
+}
+
+void flood_free(struct flood *flood)
+{
+    if (flood == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < SHARDS; i++) {
+        free_reports(flood->mem, flood->shards[i].reports);
+        (void)pthread_mutex_destroy(&flood->shards[i].lock);
+    }
+    mem_free(flood->mem, flood);
+}
+
+/* --- Finding a bucket ------------------------------------------------------------------------- */
+
+static struct shard *shard_of(struct flood *flood, const struct digest *hash)
+{
+    return &flood->shards[hash->bytes[0] % SHARDS];
+}
+
+static struct bucket *set_of(struct shard *shard, const struct digest *hash)
+{
+    return &shard->buckets[(size_t)(hash->bytes[1] % SHARD_SETS) * WAYS];
+}
+
+static struct bucket *find(struct shard *shard, const struct digest *hash)
+{
+    struct bucket *set = set_of(shard, hash);
+    for (size_t i = 0; i < WAYS; i++) {
+        if (set[i].is_used && digest_equal(&set[i].hash, hash)) {
+            return &set[i];
+        }
+    }
+    return NULL;
+}
+
+/* FNV-1a. Two tenants that collide share a share; nothing else depends on it. */
+static uint64_t hash_tenant(struct slice tenant)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < tenant.len; i++) {
+        hash = (hash ^ (unsigned char)tenant.data[i]) * 0x100000001b3;
+    }
+    return hash;
+}
+
+static size_t count_of(const struct bucket *set, uint64_t tenant)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < WAYS; i++) {
+        count += set[i].is_used && set[i].tenant == tenant;
+    }
+    return count;
+}
+
+/* The tenant that has to give way in a full set: whoever holds the most of it. The newcomer itself
+ * does when it holds as much as anybody, so that no tenant gets past an equal share by pushing. */
+static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
+{
+    uint64_t most = newcomer;
+    size_t most_count = count_of(set, newcomer);
+    for (size_t i = 0; i < WAYS; i++) {
+        size_t count = count_of(set, set[i].tenant);
+        /* One more than the newcomer has would only swap the two. */
+        if (count > most_count + (most == newcomer)) {
+            most = set[i].tenant;
+            most_count = count;
+        }
+    }
+    return most_count == 0 ? set[0].tenant : most;
+}
+
+/* The one to forget: a free one, else the quietest of the tenant that gives way. */
+static struct bucket *choose(struct bucket *set, uint64_t newcomer)
+{
+    struct bucket *chosen = NULL;
+    for (size_t i = 0; i < WAYS; i++) {
+        if (!set[i].is_used) {
+            return &set[i];
+        }
+    }
+    uint64_t tenant = who_gives_way(set, newcomer);
+    for (size_t i = 0; i < WAYS; i++) {
+        bool is_older = chosen == NULL || set[i].last_nanos < chosen->last_nanos;
+        if (set[i].tenant == tenant && is_older) {
+            chosen = &set[i];
+        }
+    }
+    ASSERT(chosen != NULL);
+    return chosen;
+}
+
+/* --- Buckets ---------------------------------------------------------------------------------- */
+
+static double burst_of(struct flood_rate rate)
+{
+    return rate.burst < 1 ? 1 : rate.burst; /* a bucket that never holds a whole one lets none in */
+}
+
+static void refill(struct bucket *bucket, struct flood_rate rate, uint64_t now_nanos)
+{
+    if (now_nanos > bucket->last_nanos) {
+        double seconds = (double)(now_nanos - bucket->last_nanos) / 1e9;
+        bucket->tokens += seconds * rate.per_second;
+        bucket->last_nanos = now_nanos;
+    }
+    double burst = burst_of(rate);
+    bucket->tokens = bucket->tokens > burst ? burst : bucket->tokens;
+}
+
+static struct bucket *insert(
+    struct shard *shard, const struct record_key *key, struct flood_rate rate, uint64_t now_nanos)
+{
+    uint64_t tenant = hash_tenant(key->tenant);
+    struct bucket *bucket = choose(set_of(shard, &key->hash), tenant);
+    shard->used += !bucket->is_used;
+    if (bucket->report != NULL) {
+        bucket->report->bucket = NULL; /* its count stays for the drain */
+    }
+    *bucket = (struct bucket){.hash = key->hash,
+        .tenant = tenant,
+        .tokens = burst_of(rate),
+        .last_nanos = now_nanos,
+        .is_used = true};
+    return bucket;
+}
+
+void flood_count(
+    struct flood *flood, const struct record_key *key, struct flood_rate rate, uint64_t now_nanos)
+{
+    if (rate.per_second <= 0) {
+        return;
+    }
+    struct shard *shard = shard_of(flood, &key->hash);
+    (void)pthread_mutex_lock(&shard->lock);
+    struct bucket *bucket = find(shard, &key->hash);
+    if (bucket == NULL) {
+        bucket = insert(shard, key, rate, now_nanos);
+    }
+    refill(bucket, rate, now_nanos);
+    /* Those that were let in side by side may overdraw, but no more than a burst, or a key would be
+     * closed for minutes because of one moment. */
+    double burst = burst_of(rate);
+    bucket->tokens = bucket->tokens - 1 < -burst ? -burst : bucket->tokens - 1;
+    (void)pthread_mutex_unlock(&shard->lock);
+}
+
+/* --- Reports ---------------------------------------------------------------------------------- */
+
+static struct slice keep(char **at, struct slice text)
+{
+    struct slice kept = slice_of(*at, text.len);
+    if (text.len > 0) {
+        memcpy(*at, text.data, text.len);
+    }
+    *at += text.len;
+    return kept;
+}
+
+static struct report *report_new(const struct mem *mem, const struct record_key *key)
+{
+    size_t size = key->tenant.len + key->scope.len + key->principal.len + key->key.len;
+    struct report *report = mem_alloc(mem, sizeof *report + size);
+    if (report == NULL) {
+        return NULL;
+    }
+    char *at = (char *)(report + 1);
+    *report = (struct report){.key.hash = key->hash};
+    report->key.tenant = keep(&at, key->tenant);
+    report->key.scope = keep(&at, key->scope);
+    report->key.principal = keep(&at, key->principal);
+    report->key.key = keep(&at, key->key);
+    return report;
+}
+
+/* Count one refusal. False when there is no room to remember it: then it is not refused, since what
+ * was refused is in the evidence. */
+static bool count_refused(
+    const struct mem *mem, struct shard *shard, struct bucket *bucket, const struct record_key *key)
+{
+    if (bucket->report == NULL) {
+        struct report *report =
+            shard->report_count < SHARD_REPORTS_MAX ? report_new(mem, key) : NULL;
+        if (report == NULL) {
+            return false;
+        }
+        report->bucket = bucket;
+        report->next = shard->reports;
+        shard->reports = report;
+        shard->report_count++;
+        bucket->report = report;
+    }
+    bucket->report->refused++;
+    return true;
+}
+
+/* Milliseconds until there is a whole token, rounded up. */
+static int64_t after_ms(const struct bucket *bucket, struct flood_rate rate)
+{
+    double ms = (1 - bucket->tokens) / rate.per_second * 1000;
+    return ms >= 3600000 ? 3600000 : (int64_t)ms + 1;
+}
+
+bool flood_refuse(struct flood *flood, const struct record_key *key, struct flood_rate rate,
+    uint64_t now_nanos, int64_t *ret_after_ms)
+{
+    if (rate.per_second <= 0) {
+        return false;
+    }
+    bool refused = false;
+    struct shard *shard = shard_of(flood, &key->hash);
+    (void)pthread_mutex_lock(&shard->lock);
+    struct bucket *bucket = find(shard, &key->hash);
+    if (bucket != NULL) {
+        refill(bucket, rate, now_nanos);
+        refused = bucket->tokens < 1 && count_refused(flood->mem, shard, bucket, key);
+        if (refused) {
+            *ret_after_ms = after_ms(bucket, rate);
+        }
+    }
+    (void)pthread_mutex_unlock(&shard->lock);
+    return refused;
+}
+
+/* Take a shard's reports out; from now on its buckets begin new ones. */
+static struct report *take_reports(struct shard *shard)
+{
+    (void)pthread_mutex_lock(&shard->lock);
+    struct report *reports = shard->reports;
+    shard->reports = NULL;
+    shard->report_count = 0;
+    for (struct report *report = reports; report != NULL; report = report->next) {
+        if (report->bucket != NULL) {
+            ASSERT(report->bucket->report == report); /* F2 */
+            report->bucket->report = NULL;
+        }
+    }
+    (void)pthread_mutex_unlock(&shard->lock);
+    return reports;
+}
+
+void flood_drain(struct flood *flood, flood_visit visit, void *context)
+{
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct report *reports = take_reports(&flood->shards[i]);
+        for (const struct report *report = reports; report != NULL; report = report->next) {
+            visit(context, &report->key, report->refused);
+        }
+        free_reports(flood->mem, reports);
+    }
+}
+
+uint64_t flood_keys(struct flood *flood)
+{
+    uint64_t used = 0;
+    for (size_t i = 0; i < SHARDS; i++) {
+        (void)pthread_mutex_lock(&flood->shards[i].lock);
+        used += flood->shards[i].used;
+        (void)pthread_mutex_unlock(&flood->shards[i].lock);
+    }
+    return used;
+}

@@ -1,0 +1,21 @@
+/*
+ * life: one call of a request, from before the engine to behind the answer.
+ *
+ *     life_admit > life_submit > (engine) > life_answer > life_tell
+ *
+ * Promises:  room for the answer to a change is there before the engine is asked, so that being out
+ *            of memory never hides a grant or a seal. Every decision is counted and logged once.
+ */
+#ifndef ONCE_API_LIFE_H
+#define ONCE_API_LIFE_H
+
+#include "api/show.h"
+
+/* Whether a begin may be asked; else call->flooded_ms is set. */
+bool life_admit(struct api_call *call);
+/* Reserve the answer, submit, and answer when it is decided; or answer now why not. */
+void life_submit(struct api_call *call);
+/* Count and log what a call was answered with. */
+void life_tell(struct api_call *call, const struct shown *shown);
+
+#endif

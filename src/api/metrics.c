@@ -1,0 +1,525 @@
+#include "api/metrics.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "api/series.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+enum {
+    DECISIONS_MAX = 24, /* decisions by name, the last of them is "other" */
+    CODES_MAX = 32,     /* statuses of answers, likewise */
+    BUCKETS_MAX = 17,   /* of any histogram here, the last of them without a bound */
+};
+
+/* Every decision that is counted, as it is spelled; whatever else comes is "other". */
+static const char *const decisions[DECISIONS_MAX] = {"first_seen", "duplicate_replayed",
+    "in_progress", "conflict_rejected", "held_unknown", "sealed", "released", "unknown", "renewed",
+    "resolved", "not_found", "stale_fence", "already_sealed", "still_running", "stale_version",
+    "duplicate_refused"};
+
+static const unsigned codes[CODES_MAX] = {200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406,
+    408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505, 507};
+
+/* Upper bounds, in the unit of what is counted; zero ends the list. */
+static const double seal_seconds[BUCKETS_MAX] = {
+    .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600, 86400};
+static const double diff_bytes[BUCKETS_MAX] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+static const double request_seconds[BUCKETS_MAX] = {
+    .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60};
+
+typedef _Atomic uint64_t counter;
+
+struct histogram {
+    counter buckets[BUCKETS_MAX]; /* not cumulative; the last one: above all bounds */
+    counter sum;                  /* in thousandths of the unit, or in nanoseconds */
+};
+
+struct series_counts {
+    counter decisions[DECISIONS_MAX];
+};
+
+struct tenant_counts {
+    struct histogram seal;
+    struct histogram diff;
+};
+
+struct route_counts {
+    counter codes[CODES_MAX];
+    struct histogram seconds;
+};
+
+/* Of one loop: no other thread writes here, so that adding needs no lock and no shared line. */
+struct loop {
+    struct series_counts series[SERIES_MAX];
+    struct tenant_counts tenants[SERIES_TENANTS_MAX];
+    struct route_counts routes[SERIES_ROUTES_MAX];
+    char apart[64]; /* the next loop's begin on a cache line of their own */
+};
+
+struct metrics {
+    const struct mem *mem;
+    unsigned loop_count;
+    double started; /* seconds since 1970 */
+    struct series *series;
+    struct loop loops[];
+};
+
+struct metrics *metrics_new(const struct mem *mem, unsigned loops)
+{
+    struct metrics *metrics =
+        mem_zalloc(mem, 1, sizeof *metrics + (size_t)loops * sizeof metrics->loops[0]);
+    if (metrics == NULL) {
+        return NULL;
+    }
+    metrics->mem = mem;
+    metrics->loop_count = loops;
+    metrics->series = series_new(mem);
+    if (metrics->series == NULL) {
+        mem_free(mem, metrics);
+        return NULL;
+    }
+    struct clock clock;
+    clock_system(&clock);
+    metrics->started = (double)clock_read(&clock).wall_ms / 1000;
+    return metrics;
+}
+
+void metrics_free(struct metrics *metrics)
+{
+    if (metrics != NULL) {
+        series_free(metrics->series);
+        mem_free(metrics->mem, metrics);
+    }
+}
+
+/* --- Counting --------------------------------------------------------------------------------- */
+
+/* One writer: no need for a locked instruction. */
+static void add(counter *count, uint64_t value)
+{
+    uint64_t now = atomic_load_explicit(count, memory_order_relaxed);
+    atomic_store_explicit(count, now + value, memory_order_relaxed);
+}
+
+static size_t bucket_of(const double bounds[BUCKETS_MAX], double value)
+{
+    size_t bucket = 0;
+    while (bucket < BUCKETS_MAX - 1 && bounds[bucket] > 0 && value > bounds[bucket]) {
+        bucket++;
+    }
+    return bounds[bucket] > 0 && bucket < BUCKETS_MAX - 1 ? bucket : BUCKETS_MAX - 1;
+}
+
+static void observe(
+    struct histogram *histogram, const double bounds[BUCKETS_MAX], double value, uint64_t sum)
+{
+    add(&histogram->buckets[bucket_of(bounds, value)], 1);
+    add(&histogram->sum, sum);
+}
+
+static size_t decision_index(const char *name)
+{
+    for (size_t i = 0; i < DECISIONS_MAX && decisions[i] != NULL; i++) {
+        if (decisions[i] == name || strcmp(decisions[i], name) == 0) {
+            return i;
+        }
+    }
+    return DECISIONS_MAX - 1;
+}
+
+static size_t code_index(unsigned code)
+{
+    for (size_t i = 0; i < CODES_MAX && codes[i] != 0; i++) {
+        if (codes[i] == code) {
+            return i;
+        }
+    }
+    return CODES_MAX - 1;
+}
+
+void metrics_decision(
+    struct metrics *metrics, unsigned loop, const struct metrics_decision *decision)
+{
+    ASSERT(loop < metrics->loop_count);
+    struct loop *mine = &metrics->loops[loop];
+    struct series_place place = series_find(metrics->series, decision->tenant, decision->scope);
+    add(&mine->series[place.series].decisions[decision_index(decision->decision)], 1);
+    struct tenant_counts *tenant = &mine->tenants[place.tenant];
+    if (decision->first_to_seal_ms >= 0) {
+        observe(&tenant->seal, seal_seconds, (double)decision->first_to_seal_ms / 1000,
+            (uint64_t)decision->first_to_seal_ms);
+    }
+    if (decision->is_conflict) {
+        observe(&tenant->diff, diff_bytes, (double)decision->diff_bytes,
+            (uint64_t)decision->diff_bytes * 1000);
+    }
+}
+
+void metrics_request(
+    struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos)
+{
+    ASSERT(loop < metrics->loop_count);
+    struct route_counts *counts =
+        &metrics->loops[loop].routes[series_route(metrics->series, route)];
+    add(&counts->codes[code_index(status)], 1);
+    observe(&counts->seconds, request_seconds, (double)nanos / 1e9, nanos);
+}
+
+/* --- Showing ---------------------------------------------------------------------------------- */
+
+/* The byte distance of a counter in its loop is the same in every loop. */
+static uint64_t total(const struct metrics *metrics, const counter *first)
+{
+    uintptr_t at = (uintptr_t)first - (uintptr_t)&metrics->loops[0];
+    ASSERT(at < sizeof metrics->loops[0]);
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < metrics->loop_count; i++) {
+        const counter *count = (const counter *)((uintptr_t)&metrics->loops[i] + at);
+        sum += atomic_load_explicit(count, memory_order_relaxed);
+    }
+    return sum;
+}
+
+static void put_family(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_value(
+    struct buf *out, const char *name, const char *type, const char *help, double value)
+{
+    put_family(out, name, type, help);
+    buf_printf(out, "%s %.15g\n", name, value);
+}
+
+/* Text format 0.0.4: backslash, quote and line feed are escaped, all else goes as it is. */
+static void put_label(struct buf *out, const char *name, struct slice value)
+{
+    buf_printf(out, "%s=\"", name);
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.data[i];
+        if (c == '\\' || c == '"') {
+            buf_char(out, '\\');
+        }
+        buf_str(out, c == '\n' ? "\\n" : "");
+        buf_append(out, &c, c != '\n');
+    }
+    buf_char(out, '"');
+}
+
+/* A histogram as it is shown: counts of its buckets, already summed over the loops. */
+struct shown {
+    const char *name;
+    const char *label; /* NULL: none */
+    struct slice value;
+    const double *bounds; /* as many as there are buckets but the last */
+    const uint64_t *buckets;
+    size_t count; /* buckets, the last one without a bound */
+    double sum;
+};
+
+static void put_shown_label(struct buf *out, const struct shown *shown, const char *behind)
+{
+    if (shown->label != NULL) {
+        put_label(out, shown->label, shown->value);
+        buf_str(out, behind);
+    }
+}
+
+static void put_histogram(struct buf *out, const struct shown *shown)
+{
+    uint64_t below = 0;
+    for (size_t i = 0; i < shown->count; i++) {
+        below += shown->buckets[i];
+        buf_printf(out, "%s_bucket{", shown->name);
+        put_shown_label(out, shown, ",");
+        if (i + 1 < shown->count) {
+            buf_printf(out, "le=\"%.9g\"} %llu\n", shown->bounds[i], (unsigned long long)below);
+        } else {
+            buf_printf(out, "le=\"+Inf\"} %llu\n", (unsigned long long)below);
+        }
+    }
+    static const char *const ends[] = {"_sum", "_count"};
+    for (size_t i = 0; i < 2; i++) {
+        buf_printf(out, "%s%s", shown->name, ends[i]);
+        buf_str(out, shown->label == NULL ? "" : "{");
+        put_shown_label(out, shown, "}");
+        buf_printf(out, " %.15g\n", i == 0 ? shown->sum : (double)below);
+    }
+}
+
+/* One of ours, summed over the loops; nothing while nothing was counted. */
+static void put_counted(const struct metrics *metrics, struct buf *out, struct shown shown,
+    const struct histogram *histogram, double unit)
+{
+    uint64_t buckets[BUCKETS_MAX];
+    uint64_t all = 0;
+    size_t bounds = 0;
+    while (bounds < BUCKETS_MAX - 1 && shown.bounds[bounds] > 0) {
+        buckets[bounds] = total(metrics, &histogram->buckets[bounds]);
+        all += buckets[bounds++];
+    }
+    buckets[bounds] = total(metrics, &histogram->buckets[BUCKETS_MAX - 1]);
+    all += buckets[bounds];
+    shown.buckets = buckets;
+    shown.count = bounds + 1;
+    shown.sum = (double)total(metrics, &histogram->sum) / unit;
+    if (all > 0) {
+        put_histogram(out, &shown);
+    }
+}
+
+/* Whether a tenant's figures are for this reader. What tenants past the cap share is for nobody but
+ * those who see all (P9). */
+static bool is_shown(const struct metrics_view *view, const struct series_tenant *tenant)
+{
+    return view->tenant.len == 0 || (!tenant->is_shared && slice_equal(tenant->name, view->tenant));
+}
+
+static void put_decisions(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
+{
+    put_family(out, "once_decisions_total", "counter",
+        "Decisions that were answered, by decision, scope and tenant.");
+    size_t count = series_count(metrics->series);
+    for (size_t i = 0; i < count; i++) {
+        struct series_name name = series_name(metrics->series, i);
+        if (!is_shown(view, &name.tenant)) {
+            continue;
+        }
+        for (size_t d = 0; d < DECISIONS_MAX; d++) {
+            uint64_t value = total(metrics, &metrics->loops[0].series[i].decisions[d]);
+            if (value == 0) {
+                continue;
+            }
+            buf_str(out, "once_decisions_total{");
+            put_label(out, "decision", slice_str(decisions[d] == NULL ? "other" : decisions[d]));
+            buf_char(out, ',');
+            put_label(out, "scope", name.scope);
+            buf_char(out, ',');
+            put_label(out, "tenant", name.tenant.name);
+            buf_printf(out, "} %llu\n", (unsigned long long)value);
+        }
+    }
+}
+
+/* A counter by tenant that is the sum of one decision over all its scopes. */
+static void put_by_tenant(struct metrics *metrics, const struct metrics_view *view, struct buf *out,
+    const char *family, const char *decision)
+{
+    uint64_t sums[SERIES_TENANTS_MAX] = {0};
+    size_t count = series_count(metrics->series), index = decision_index(decision);
+    for (size_t i = 0; i < count; i++) {
+        sums[series_name(metrics->series, i).tenant.number] +=
+            total(metrics, &metrics->loops[0].series[i].decisions[index]);
+    }
+    for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
+        struct series_tenant tenant = series_tenant(metrics->series, i);
+        if (sums[i] > 0 && is_shown(view, &tenant)) {
+            buf_printf(out, "%s{", family);
+            put_label(out, "tenant", tenant.name);
+            buf_printf(out, "} %llu\n", (unsigned long long)sums[i]);
+        }
+    }
+}
+
+static void put_tenants(struct metrics *metrics, const struct metrics_view *view, struct buf *out,
+    const char *family, bool is_diff)
+{
+    for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
+        struct series_tenant tenant = series_tenant(metrics->series, i);
+        struct tenant_counts *counts = &metrics->loops[0].tenants[i];
+        struct shown shown = {.name = family,
+            .label = "tenant",
+            .value = tenant.name,
+            .bounds = is_diff ? diff_bytes : seal_seconds};
+        if (tenant.name.len > 0 && is_shown(view, &tenant)) {
+            put_counted(metrics, out, shown, is_diff ? &counts->diff : &counts->seal, 1000);
+        }
+    }
+}
+
+static void put_code(struct buf *out, unsigned code)
+{
+    if (code == 0) {
+        buf_str(out, ",code=\"other\"");
+    } else {
+        buf_printf(out, ",code=\"%u\"", code);
+    }
+}
+
+static void put_routes(struct metrics *metrics, struct buf *out)
+{
+    put_family(out, "once_http_requests_total", "counter",
+        "Requests that were answered, by route and status.");
+    for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
+        const char *route = series_route_name(metrics->series, i);
+        for (size_t c = 0; c < CODES_MAX && route != NULL; c++) {
+            uint64_t value = total(metrics, &metrics->loops[0].routes[i].codes[c]);
+            if (value > 0) {
+                buf_str(out, "once_http_requests_total{");
+                put_label(out, "route", slice_str(route));
+                put_code(out, codes[c]);
+                buf_printf(out, "} %llu\n", (unsigned long long)value);
+            }
+        }
+    }
+    put_family(out, "once_http_request_seconds", "histogram",
+        "From the first byte of a request to its answer, by route.");
+    for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
+        const char *route = series_route_name(metrics->series, i);
+        if (route != NULL) {
+            struct shown shown = {.name = "once_http_request_seconds",
+                .label = "route",
+                .value = slice_str(route),
+                .bounds = request_seconds};
+            put_counted(metrics, out, shown, &metrics->loops[0].routes[i].seconds, 1e9);
+        }
+    }
+}
+
+static void put_http(const struct http_server_stats *http, struct buf *out)
+{
+    static const char *const reasons[] = {
+        "bad_request", "timeout", "body_too_large", "head_too_large", "overloaded", "other"};
+    static_assert(
+        sizeof reasons / sizeof reasons[0] == sizeof http->refused / sizeof http->refused[0],
+        "a reason for each");
+    put_value(
+        out, "once_http_connections", "gauge", "Connections that are open.", (double)http->open);
+    put_value(out, "once_http_in_flight", "gauge", "Requests that are not answered yet.",
+        (double)http->in_flight);
+    put_family(out, "once_http_refused_total", "counter",
+        "Requests and connections that were refused before they were understood.");
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        buf_printf(out, "once_http_refused_total{reason=\"%s\"} %llu\n", reasons[i],
+            (unsigned long long)http->refused[i]);
+    }
+}
+
+/* Histograms of the engine: bounds are powers of two of the first one. */
+static void put_powers(struct buf *out, const char *name, const uint64_t buckets[ENGINE_BUCKETS],
+    double first, double sum)
+{
+    double bounds[ENGINE_BUCKETS];
+    for (size_t i = 0; i < ENGINE_BUCKETS; i++) {
+        bounds[i] = first;
+        first *= 2;
+    }
+    struct shown shown = {
+        .name = name, .bounds = bounds, .buckets = buckets, .count = ENGINE_BUCKETS, .sum = sum};
+    put_histogram(out, &shown);
+}
+
+static double unknown_seconds(const struct engine_stats *engine)
+{
+    struct clock clock;
+    clock_system(&clock);
+    int64_t now_ms = clock_read(&clock).wall_ms;
+    bool is_past = engine->unknown_since_ms > 0 && engine->unknown_since_ms < now_ms;
+    return is_past ? (double)(now_ms - engine->unknown_since_ms) / 1000 : 0;
+}
+
+static void put_engine(const struct engine_stats *engine, struct buf *out)
+{
+    put_family(out, "once_operations", "gauge", "Operations that are not settled, by status.");
+    buf_printf(out, "once_operations{status=\"in_progress\"} %llu\n",
+        (unsigned long long)engine->head.in_progress);
+    buf_printf(out, "once_operations{status=\"unknown\"} %llu\n",
+        (unsigned long long)engine->head.unknown);
+    put_value(
+        out, "once_live_keys", "gauge", "Keys that are remembered.", (double)engine->head.records);
+    put_value(out, "once_unknown_oldest_seconds", "gauge",
+        "For how long the oldest unknown operation has been unknown; 0 when there is none.",
+        unknown_seconds(engine));
+    put_family(out, "once_commit_batch_size", "histogram", "Calls that went into one commit.");
+    put_powers(out, "once_commit_batch_size", engine->batch_sizes, 1, (double)engine->calls);
+    put_family(out, "once_flush_seconds", "histogram", "Flushes to stable storage.");
+    put_powers(
+        out, "once_flush_seconds", engine->flush_micros, 64e-6, (double)engine->flush_nanos / 1e9);
+    put_value(out, "once_queue_depth", "gauge", "Calls that wait for the engine.",
+        (double)engine->queued);
+    put_value(out, "once_parked", "gauge", "Duplicates that wait for the first execution.",
+        (double)engine->parked);
+    put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
+        (double)engine->head.seq);
+}
+
+/* 0 where there is no /proc. */
+static double resident_bytes(void)
+{
+    char text[128];
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
+    if (fd >= 0) {
+        (void)close(fd); /* read only: nothing can be lost */
+    }
+    const char *second = got <= 0 ? NULL : memchr(text, ' ', (size_t)got);
+    if (second == NULL) {
+        return 0;
+    }
+    const char *end = memchr(second + 1, ' ', (size_t)(text + got - second - 1));
+    uint64_t pages = 0;
+    bool is_read =
+        end != NULL && text_u64(slice_of(second + 1, (size_t)(end - second - 1)), &pages);
+    return is_read ? (double)pages * (double)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static double open_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder == NULL) {
+        return 0;
+    }
+    double count = -3; /* ".", ".." and the folder's own */
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    (void)closedir(folder);
+    return count;
+}
+
+static void put_process(const struct metrics_view *view, struct buf *out)
+{
+    put_value(out, "once_log_dropped_total", "counter", "Log lines that nobody read in time.",
+        (double)view->log_dropped);
+    put_value(out, "once_flood_keys", "gauge", "Keys whose duplicates are being counted.",
+        (double)view->flood_keys);
+    put_value(out, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
+        resident_bytes());
+    put_value(out, "process_open_fds", "gauge", "Number of open file descriptors.", open_fds());
+}
+
+void metrics_put(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
+{
+    put_decisions(metrics, view, out);
+    put_family(out, "once_first_seen_to_seal_seconds", "histogram",
+        "From the first grant of an operation to its seal, by tenant.");
+    put_tenants(metrics, view, out, "once_first_seen_to_seal_seconds", false);
+    put_family(out, "once_conflicts_total", "counter",
+        "Keys that came back with another payload, by tenant.");
+    put_by_tenant(metrics, view, out, "once_conflicts_total", "conflict_rejected");
+    put_family(out, "once_conflict_diff_bytes", "histogram",
+        "Size of the difference shown to a conflict, by tenant.");
+    put_tenants(metrics, view, out, "once_conflict_diff_bytes", true);
+    put_family(out, "once_duplicates_refused_total", "counter",
+        "Duplicates refused because their key was flooded, by tenant.");
+    put_by_tenant(metrics, view, out, "once_duplicates_refused_total", "duplicate_refused");
+    put_value(out, "once_clock_held", "gauge",
+        "1 while the wall clock is ahead of what the machine's own clock allows.",
+        view->engine.clock_held ? 1 : 0);
+    put_family(out, "once_build_info", "gauge", "Always 1; the version is a label.");
+    buf_str(out, "once_build_info{version=\"" ONCE_VERSION "\"} 1\n");
+    put_value(out, "process_start_time_seconds", "gauge",
+        "Start time of the process since the epoch in seconds.", metrics->started);
+    if (view->tenant.len == 0) {
+        put_routes(metrics, out);
+        put_http(&view->http, out);
+        put_engine(&view->engine, out);
+        put_process(view, out);
+    }
+}

@@ -1,0 +1,60 @@
+/*
+ * metrics: figures of the door, in Prometheus text form.
+ *
+ * Counters are kept per loop, so that loops do not share cache lines, and added up when somebody
+ * looks. Labels by scope and tenant are bounded: past METRICS_SERIES_MAX a new pair is counted
+ * under scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other" (series.h).
+ *
+ * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
+ *            start and whether the clock is held. Whatever would tell of others' traffic is left
+ *            out (P9): requests, connections, queues, batches, flushes, live keys, the evidence's
+ *            length, memory, descriptors, and "_other", which tenants past the cap share.
+ *
+ * Threads:   each loop counts on its own number; metrics_put from any thread.
+ */
+#ifndef ONCE_API_METRICS_H
+#define ONCE_API_METRICS_H
+
+#include "base/buf.h"
+#include "core/decide.h"
+#include "engine/engine.h"
+#include "http/serve.h"
+
+struct metrics;
+
+enum {
+    METRICS_SERIES_MAX = 1000,
+    METRICS_TENANTS_MAX = 100,
+    METRICS_PAGE_BYTES_MAX = 32 << 20, /* every series with the longest names and each decision */
+};
+
+struct metrics *metrics_new(const struct mem *mem, unsigned loops) MUST_CHECK;
+void metrics_free(struct metrics *metrics);
+
+/* One decision that was answered. */
+struct metrics_decision {
+    struct slice tenant;
+    struct slice scope;
+    const char *decision;     /* decision_name, or "duplicate_refused" for a flood's */
+    int64_t first_to_seal_ms; /* a seal: since the first grant; -1: no seal */
+    size_t diff_bytes;        /* a conflict */
+    bool is_conflict;
+};
+void metrics_decision(
+    struct metrics *metrics, unsigned loop, const struct metrics_decision *decision);
+/* One answered request; route is the pattern of the path ("/v1/operations/{operation_id}"). */
+void metrics_request(
+    struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos);
+
+/* What else is shown. */
+struct metrics_view {
+    struct slice tenant; /* only its series; empty: everything of all */
+    struct engine_stats engine;
+    struct http_server_stats http;
+    uint64_t log_dropped;
+    uint64_t flood_keys;
+};
+/* The whole page. Sticky as all of buf. */
+void metrics_put(struct metrics *metrics, const struct metrics_view *view, struct buf *out);
+
+#endif

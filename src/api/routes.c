@@ -1,0 +1,242 @@
+#include "api/routes.h"
+
+#include "base/text.h"
+
+#define LOOKERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
+
+const struct api_route api_routes[] = {
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_begin},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences/batch",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_batch},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences/{operation_id}/seal",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_seal},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences/{operation_id}/release",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_release},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences/{operation_id}/unknown",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_unknown},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/fences/{operation_id}/renew",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = api_fence_renew},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/operations",
+        .rights = LOOKERS,
+        .params = "scope key status limit after",
+        .handle = api_operation_list},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/operations/{operation_id}",
+        .rights = LOOKERS,
+        .handle = api_operation_get},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/operations/{operation_id}/resolve",
+        .rights = API_RIGHT_OPERATE,
+        .handle = api_operation_resolve},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/evidence",
+        .rights = API_RIGHT_AUDIT,
+        .params = "operation_id after limit",
+        .handle = api_evidence_list},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/evidence/head",
+        .rights = API_RIGHT_AUDIT,
+        .handle = api_evidence_head},
+    {.method = HTTP_METHOD_GET, .pattern = "/livez", .is_open = true, .handle = api_livez},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/readyz",
+        .is_open = true,
+        .params = "verbose",
+        .handle = api_readyz},
+    {.method = HTTP_METHOD_GET, .pattern = "/metrics", .handle = api_metrics},
+    {.method = HTTP_METHOD_GET, .pattern = "/openapi.json", .is_open = true, .handle = api_openapi},
+};
+const size_t api_route_count = sizeof api_routes / sizeof api_routes[0];
+
+/* ---- paths --------------------------------------------------------------------------------- */
+
+/* Whether the path has the form of the pattern; what stands for {…} goes to *ret_value. Paths are
+ * not decoded: ours need no escapes, so an escaped spelling is another path. */
+static bool path_matches(const char *pattern, struct slice path, struct slice *ret_value)
+{
+    const char *at = path.data;
+    const char *end = path.data + path.len;
+    for (; *pattern != '\0'; pattern++) {
+        if (*pattern == '{') {
+            const char *from = at;
+            while (at < end && *at != '/') {
+                at++;
+            }
+            if (at == from) {
+                return false;
+            }
+            *ret_value = slice_of(from, (size_t)(at - from));
+            pattern = strchr(pattern, '}');
+        } else if (at == end || *at++ != *pattern) {
+            return false;
+        }
+    }
+    return at == end;
+}
+
+static const char *allowed(const struct api_route *route)
+{
+    return route->method == HTTP_METHOD_GET ? "GET, HEAD" : "POST";
+}
+
+const struct api_route *api_route_find(enum http_method method, struct slice path,
+    struct slice *ret_operation_id, const char **ret_allow)
+{
+    *ret_allow = NULL;
+    if (method == HTTP_METHOD_HEAD) {
+        method = HTTP_METHOD_GET;
+    }
+    for (size_t i = 0; i < api_route_count; i++) {
+        struct slice value = SLICE_EMPTY;
+        if (!path_matches(api_routes[i].pattern, path, &value)) {
+            continue;
+        }
+        if (api_routes[i].method == method) {
+            *ret_operation_id = value;
+            return &api_routes[i];
+        }
+        *ret_allow = allowed(&api_routes[i]);
+    }
+    return NULL;
+}
+
+/* ---- queries ------------------------------------------------------------------------------- */
+
+/* A part of a query, decoded: "%20" and "+" are a blank. In place when nothing is. */
+static enum status decode(struct slice text, struct arena *arena, struct slice *ret_text)
+{
+    if (text.len == 0 ||
+        (memchr(text.data, '%', text.len) == NULL && memchr(text.data, '+', text.len) == NULL)) {
+        *ret_text = text;
+        return text_utf8(text) ? OK : E_INVALID;
+    }
+    char *place = arena_alloc(arena, text.len);
+    if (place == NULL) {
+        return E_NOMEM;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (c == '%') {
+            if (text.len - i < 3 || !text_hex(slice_of(text.data + i + 1, 2), &c, 1)) {
+                return E_INVALID;
+            }
+            i += 2;
+        } else if (c == '+') {
+            c = ' ';
+        }
+        place[used++] = c;
+    }
+    *ret_text = slice_of(place, used);
+    return text_utf8(*ret_text) ? OK : E_INVALID;
+}
+
+/* Cut the next "name=value" off a query; false at its end. Empty ones, as in "a=1&&b=2", are
+ * skipped. */
+static bool next_part(struct slice *query, struct slice *ret_name, struct slice *ret_value)
+{
+    while (query->len > 0) {
+        const char *end = memchr(query->data, '&', query->len);
+        size_t len = end == NULL ? query->len : (size_t)(end - query->data);
+        struct slice part = slice_of(query->data, len);
+        size_t taken = end == NULL ? len : len + 1;
+        *query = slice_of(query->data + taken, query->len - taken);
+        if (part.len > 0) {
+            const char *equals = memchr(part.data, '=', part.len);
+            size_t name_len = equals == NULL ? part.len : (size_t)(equals - part.data);
+            *ret_name = slice_of(part.data, name_len);
+            *ret_value =
+                equals == NULL ? SLICE_EMPTY : slice_of(equals + 1, part.len - name_len - 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool api_query(struct slice query, const char *name, struct arena *arena, struct slice *ret_value)
+{
+    struct slice part_name, value, decoded;
+    while (next_part(&query, &part_name, &value)) {
+        if (decode(part_name, arena, &decoded) == OK && slice_is(decoded, name)) {
+            return decode(value, arena, ret_value) == OK;
+        }
+    }
+    return false;
+}
+
+bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_value)
+{
+    for (size_t i = 0; i < ask->param_count; i++) {
+        if (slice_is(ask->params[i].name, name)) {
+            *ret_value = ask->params[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a name is among those listed with a blank between. */
+static bool listed(const char *names, struct slice name)
+{
+    while (names != NULL && *names != '\0') {
+        size_t len = strcspn(names, " ");
+        if (slice_equal(slice_of(names, len), name)) {
+            return true;
+        }
+        names += len + (names[len] == ' ');
+    }
+    return false;
+}
+
+static enum status take_param(
+    struct api_ask *ask, struct slice name, struct slice value, struct err *err)
+{
+    struct arena *arena = ask->exchange->arena;
+    struct api_param param;
+    enum status status = decode(name, arena, &param.name);
+    status = status == OK ? decode(value, arena, &param.value) : status;
+    if (status == E_NOMEM) {
+        return err_set(err, status, "out of memory");
+    }
+    if (status != OK) {
+        return err_set(err, status, "parameter '%.*s' is badly encoded",
+            name.len > 64 ? 64 : (int)name.len, name.data);
+    }
+    int shown = param.name.len > 64 ? 64 : (int)param.name.len;
+    if (!listed(ask->route->params, param.name)) {
+        return err_set(err, E_INVALID, "unknown parameter '%.*s'", shown, param.name.data);
+    }
+    for (size_t i = 0; i < ask->param_count; i++) {
+        if (slice_equal(ask->params[i].name, param.name)) {
+            return err_set(
+                err, E_INVALID, "parameter '%.*s' is there twice", shown, param.name.data);
+        }
+    }
+    ask->params[ask->param_count++] = param; /* each of the route's at most once, so it fits */
+    return OK;
+}
+
+enum status api_query_read(struct api_ask *ask, struct err *err)
+{
+    struct slice query = ask->query;
+    struct slice name, value;
+    enum status status = OK;
+    while (status == OK && next_part(&query, &name, &value)) {
+        status = take_param(ask, name, value, err);
+    }
+    return status;
+}

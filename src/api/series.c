@@ -1,0 +1,241 @@
+#include "api/series.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/check.h"
+
+enum { PLACES = 4096 }; /* of the table; a power of two, more than three times SERIES_MAX */
+
+static_assert(PLACES > 3 * SERIES_MAX, "a search in the table ends soon");
+
+/* A pair that has a number. It never changes once it is published. */
+struct named {
+    size_t tenant; /* number */
+    size_t number; /* its own */
+    struct slice scope;
+    char text[];
+};
+
+struct tenant {
+    struct slice name; /* behind this struct */
+};
+
+/*
+ * N1  places, names and tenants only ever get new entries, under the lock; each is written before
+ *     the pointer or count that leads to it is (release), so that readers need no lock (acquire).
+ * N2  tenants[METRICS_TENANTS_MAX] is "_other" and exists from the beginning.
+ */
+struct series {
+    const struct mem *mem;
+    pthread_mutex_t lock;
+    _Atomic(struct named *) places[PLACES]; /* by hash of tenant and scope */
+    _Atomic(struct named *) names[SERIES_MAX];
+    atomic_size_t count; /* of names */
+    size_t plain_count;  /* of these, not "_other"; under the lock */
+    size_t tenant_count; /* without "_other"; under the lock */
+    _Atomic(struct tenant *) tenants[SERIES_TENANTS_MAX];
+    _Atomic(const char *) routes[SERIES_ROUTES_MAX];
+};
+
+static const struct slice other = {"_other", 6};
+
+/* A tenant with a copy of its name behind it. */
+static struct tenant *tenant_new(const struct mem *mem, struct slice name)
+{
+    struct tenant *tenant = mem_alloc(mem, sizeof *tenant + name.len);
+    if (tenant != NULL) {
+        char *text = (char *)(tenant + 1);
+        memcpy(text, name.data, name.len);
+        *tenant = (struct tenant){.name = slice_of(text, name.len)};
+    }
+    return tenant;
+}
+
+struct series *series_new(const struct mem *mem)
+{
+    struct series *series = mem_zalloc(mem, 1, sizeof *series);
+    if (series == NULL) {
+        return NULL;
+    }
+    series->mem = mem;
+    (void)pthread_mutex_init(&series->lock, NULL);
+    struct tenant *shared = tenant_new(mem, other);
+    if (shared == NULL) {
+        series_free(series);
+        return NULL;
+    }
+    atomic_store(&series->tenants[METRICS_TENANTS_MAX], shared);
+    return series;
+}
+
+void series_free(struct series *series)
+{
+    if (series == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < SERIES_MAX; i++) {
+        mem_free(series->mem, atomic_load(&series->names[i]));
+    }
+    for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
+        mem_free(series->mem, atomic_load(&series->tenants[i]));
+    }
+    (void)pthread_mutex_destroy(&series->lock);
+    mem_free(series->mem, series);
+}
+
+/* FNV-1a, the tenant's length first so that the two parts are told apart. */
+static size_t hash_of(struct slice tenant, struct slice scope)
+{
+    uint64_t hash = 0xcbf29ce484222325 ^ tenant.len;
+    struct slice parts[] = {tenant, scope};
+    for (size_t p = 0; p < 2; p++) {
+        for (size_t i = 0; i < parts[p].len; i++) {
+            hash = (hash ^ (unsigned char)parts[p].data[i]) * 0x100000001b3;
+        }
+    }
+    return (size_t)(hash ^ hash >> 29);
+}
+
+static struct tenant *tenant_at(const struct series *series, size_t number)
+{
+    return atomic_load_explicit(&series->tenants[number], memory_order_acquire);
+}
+
+/* The place of the pair, or the empty one where it belongs. */
+static _Atomic(struct named *) *search(
+    struct series *series, struct slice tenant, struct slice scope)
+{
+    for (size_t at = hash_of(tenant, scope);; at++) {
+        _Atomic(struct named *) *place = &series->places[at % PLACES];
+        const struct named *named = atomic_load_explicit(place, memory_order_acquire);
+        if (named == NULL || (slice_equal(named->scope, scope) &&
+                                 slice_equal(tenant_at(series, named->tenant)->name, tenant))) {
+            return place;
+        }
+    }
+}
+
+/* --- Making names, under the lock ------------------------------------------------------------- */
+
+static size_t find_tenant(struct series *series, struct slice name)
+{
+    if (slice_equal(name, other)) {
+        return METRICS_TENANTS_MAX;
+    }
+    for (size_t i = 0; i < series->tenant_count; i++) {
+        if (slice_equal(tenant_at(series, i)->name, name)) {
+            return i;
+        }
+    }
+    struct tenant *tenant =
+        series->tenant_count < METRICS_TENANTS_MAX ? tenant_new(series->mem, name) : NULL;
+    if (tenant == NULL) {
+        return METRICS_TENANTS_MAX;
+    }
+    atomic_store_explicit(&series->tenants[series->tenant_count], tenant, memory_order_release);
+    return series->tenant_count++;
+}
+
+/* Give the pair the next number. NULL: no memory. */
+static const struct named *give_number(struct series *series, size_t tenant, struct slice scope)
+{
+    struct named *named = mem_alloc(series->mem, sizeof *named + scope.len);
+    if (named == NULL) {
+        return NULL;
+    }
+    size_t number = atomic_load(&series->count);
+    ASSERT(number < SERIES_MAX);
+    if (scope.len > 0) {
+        memcpy(named->text, scope.data, scope.len);
+    }
+    *named = (struct named){
+        .tenant = tenant, .number = number, .scope = slice_of(named->text, scope.len)};
+    _Atomic(struct named *) *place = search(series, tenant_at(series, tenant)->name, scope);
+    atomic_store_explicit(&series->names[number], named, memory_order_release);
+    atomic_store_explicit(place, named, memory_order_release);
+    atomic_store_explicit(&series->count, number + 1, memory_order_release);
+    return named;
+}
+
+/* The scope "_other" of a tenant; every tenant has room for one. */
+static const struct named *find_other(struct series *series, size_t tenant)
+{
+    const struct named *found = atomic_load(search(series, tenant_at(series, tenant)->name, other));
+    return found != NULL ? found : give_number(series, tenant, other);
+}
+
+/* What a new pair is counted under. */
+static const struct named *find_or_name(
+    struct series *series, struct slice tenant_name, struct slice scope)
+{
+    size_t tenant = find_tenant(series, tenant_name);
+    const struct named *found = atomic_load(search(series, tenant_at(series, tenant)->name, scope));
+    if (found != NULL) {
+        return found;
+    }
+    bool is_plain = tenant < METRICS_TENANTS_MAX && !slice_equal(scope, other) &&
+                    series->plain_count < METRICS_SERIES_MAX;
+    found = is_plain ? give_number(series, tenant, scope) : NULL;
+    series->plain_count += found != NULL;
+    return found != NULL ? found : find_other(series, tenant);
+}
+
+struct series_place series_find(struct series *series, struct slice tenant, struct slice scope)
+{
+    const struct named *found =
+        atomic_load_explicit(search(series, tenant, scope), memory_order_acquire);
+    if (found == NULL) {
+        (void)pthread_mutex_lock(&series->lock);
+        found = find_or_name(series, tenant, scope);
+        (void)pthread_mutex_unlock(&series->lock);
+    }
+    if (found == NULL) {
+        /* Not even memory for "_other": what was counted goes to the last number, which no name
+         * is given before all others are. */
+        return (struct series_place){SERIES_MAX - 1, METRICS_TENANTS_MAX};
+    }
+    return (struct series_place){found->number, found->tenant};
+}
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+size_t series_count(const struct series *series)
+{
+    return atomic_load_explicit(&series->count, memory_order_acquire);
+}
+
+struct series_tenant series_tenant(const struct series *series, size_t number)
+{
+    const struct tenant *tenant = tenant_at(series, number);
+    return (struct series_tenant){.number = number,
+        .name = tenant == NULL ? SLICE_EMPTY : tenant->name,
+        .is_shared = number == METRICS_TENANTS_MAX};
+}
+
+struct series_name series_name(const struct series *series, size_t number)
+{
+    const struct named *named = atomic_load_explicit(&series->names[number], memory_order_acquire);
+    ASSERT(named != NULL); /* N1 */
+    return (struct series_name){
+        .tenant = series_tenant(series, named->tenant), .scope = named->scope};
+}
+
+size_t series_route(struct series *series, const char *route)
+{
+    for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
+        const char *known = atomic_load_explicit(&series->routes[i], memory_order_acquire);
+        if (known == NULL && atomic_compare_exchange_strong(&series->routes[i], &known, route)) {
+            return i;
+        }
+        if (known == route || strcmp(known, route) == 0) {
+            return i;
+        }
+    }
+    return SERIES_ROUTES_MAX - 1;
+}
+
+const char *series_route_name(const struct series *series, size_t number)
+{
+    return atomic_load_explicit(&series->routes[number], memory_order_acquire);
+}

@@ -1,0 +1,201 @@
+/*
+ * /livez, /readyz, /metrics and /openapi.json.
+ *
+ * livez says that the process answers, and nothing else: who restarts it for any other reason makes
+ * an outage of a full disk. readyz says whether requests would be served, and asks the engine
+ * itself: a look goes through queue, engine and flush like every request. An engine that hangs in
+ * its disk therefore leaves readyz unanswered, and who asks gives up and takes it for a no.
+ */
+#include "api/openapi.h"
+#include "api/routes.h"
+#include "base/limits.h"
+#include "canon/jsonw.h"
+
+static void answer_text(struct api_ask *ask, unsigned status, struct slice text)
+{
+    api_answer_begin(ask, status);
+    http_answer_field(ask->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
+    api_answer_end(ask, SLICE_LIT("text/plain; charset=utf-8"), text, true);
+}
+
+void api_livez(struct api_ask *ask)
+{
+    answer_text(ask, 200, SLICE_LIT("ok"));
+}
+
+void api_openapi(struct api_ask *ask)
+{
+    api_answer_begin(ask, 200);
+    api_answer_end(ask, SLICE_LIT("application/json"),
+        slice_of(api_openapi_json, api_openapi_json_bytes), true);
+}
+
+/* --- Ready ------------------------------------------------------------------------------------ */
+
+/* One question to the engine. In the exchange's arena. */
+struct probe {
+    struct engine_call call;
+    struct api_ask *ask;
+};
+
+struct check {
+    const char *name;
+    bool is_ok;
+    const char *detail; /* NULL: none */
+};
+
+enum { CHECKS_MAX = 8 };
+
+static enum status read_nothing(struct store *store, struct engine_call *call, struct err *err)
+{
+    (void)store, (void)call, (void)err;
+    return OK;
+}
+
+static void wake(struct engine_call *call)
+{
+    http_wake(call->context);
+}
+
+/* All checks; returns how many. Details that name a place are for those who need no token: then
+ * only this machine can ask (P9 and common sense). */
+static size_t run_checks(
+    const struct api_ask *ask, const struct err *said, struct check ret_checks[CHECKS_MAX])
+{
+    const struct api *api = ask->api;
+    bool is_open = !ask->policy->needs_token;
+    const char *not_ready = atomic_load(&api->not_ready);
+    struct engine_stats stats;
+    engine_stats(api->engine, &stats);
+    bool has_room = said->status != E_LIMIT && stats.queued < LIMIT_QUEUE_REQUESTS_MAX;
+    size_t count = 0;
+    ret_checks[count++] = (struct check){"engine", said->status == OK || said->status == E_LIMIT,
+        is_open && said->status != OK ? said->text : NULL};
+    ret_checks[count++] = (struct check){"store", said->status == OK, is_open ? api->store : NULL};
+    ret_checks[count++] = (struct check){
+        "queue", has_room, has_room ? NULL : "the queue of requests is full (queue_requests_max)"};
+    ret_checks[count++] = (struct check){"serving", not_ready == NULL, not_ready};
+    /* A held clock pauses expiry and nothing else: it is worth knowing, and no reason to go. */
+    ret_checks[count++] = (struct check){"clock", true,
+        stats.clock_held ? "held: the wall clock jumped ahead, expiry follows the boot clock"
+                         : NULL};
+    return count;
+}
+
+static void put_checks(struct buf *out, const struct check *checks, size_t count, bool is_ready)
+{
+    struct jsonw json = {.out = out};
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "status", is_ready ? "ready" : "not_ready");
+    jsonw_open(&json, "checks", '[');
+    for (size_t i = 0; i < count; i++) {
+        jsonw_open(&json, NULL, '{');
+        jsonw_str(&json, "name", checks[i].name);
+        jsonw_bool(&json, "ok", checks[i].is_ok);
+        jsonw_str_some(&json, "detail", checks[i].detail);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+}
+
+static void answer_ready(struct api_ask *ask, const struct err *said)
+{
+    struct check checks[CHECKS_MAX];
+    size_t count = run_checks(ask, said, checks);
+    const char *failed = NULL;
+    for (size_t i = 0; i < count; i++) {
+        failed = failed == NULL && !checks[i].is_ok ? checks[i].name : failed;
+    }
+    struct buf out;
+    buf_init(&out, &ask->mem, 16 << 10);
+    struct slice verbose;
+    if (api_param(ask, "verbose", &verbose)) {
+        put_checks(&out, checks, count, failed == NULL);
+    } else {
+        buf_printf(&out, failed == NULL ? "ok" : "not ready: %s", failed);
+    }
+    if (buf_status(&out) != OK) {
+        api_fail_memory(ask);
+        return;
+    }
+    bool is_json = out.data[0] == '{';
+    api_answer_begin(ask, failed == NULL ? 200 : 503);
+    http_answer_field(ask->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
+    api_answer_end(ask,
+        is_json ? SLICE_LIT("application/json") : SLICE_LIT("text/plain; charset=utf-8"),
+        buf_view(&out), true);
+}
+
+static void probed(void *api, struct http_exchange *exchange)
+{
+    (void)api;
+    struct probe *probe = exchange->state;
+    answer_ready(probe->ask, &probe->call.err);
+}
+
+void api_readyz(struct api_ask *ask)
+{
+    struct http_exchange *exchange = ask->exchange;
+    struct probe *probe = arena_zalloc(exchange->arena, sizeof *probe);
+    if (probe == NULL) {
+        api_fail_memory(ask);
+        return;
+    }
+    probe->ask = ask;
+    probe->call = (struct engine_call){
+        .read = read_nothing, .arena = exchange->arena, .context = exchange, .done = wake};
+    exchange->state = probe;
+    exchange->resume = probed;
+    struct err err = {0};
+    if (engine_submit(ask->api->engine, &probe->call, &err) != OK) {
+        answer_ready(ask, &err);
+    }
+}
+
+/* --- Figures ---------------------------------------------------------------------------------- */
+
+/* A token of all tenants, and whoever needs none, sees everything; a tenant's auditors and
+ * operators see what is theirs. */
+static bool may_see(const struct api_caller *caller)
+{
+    return caller->sees_all || (caller->rights & (API_RIGHT_AUDIT | API_RIGHT_OPERATE)) != 0;
+}
+
+static void refuse_figures(struct api_ask *ask)
+{
+    struct problem problem = {.status = 403,
+        .code = "forbidden",
+        .detail = SLICE_LIT("this token may not look at figures: it needs the right audit or "
+                            "operate"),
+        .effect = PROBLEM_EFFECT_NO,
+        .retry = PROBLEM_RETRY_NO};
+    api_refuse(ask, &problem);
+}
+
+void api_metrics(struct api_ask *ask)
+{
+    struct api *api = ask->api;
+    if (!may_see(&ask->caller)) {
+        refuse_figures(ask);
+        return;
+    }
+    struct metrics_view view = {.tenant = ask->caller.sees_all ? SLICE_EMPTY : ask->caller.tenant,
+        .log_dropped = log_dropped(api->log),
+        .flood_keys = flood_keys(api->flood)};
+    engine_stats(api->engine, &view.engine);
+    if (api->server != NULL) {
+        http_server_stats(api->server, &view.http);
+    }
+    struct buf out; /* on the heap: it grows, and is gone before the exchange is */
+    buf_init(&out, api->mem, METRICS_PAGE_BYTES_MAX);
+    metrics_put(api->metrics, &view, &out);
+    if (buf_status(&out) == OK) {
+        api_answer_begin(ask, 200);
+        api_answer_end(
+            ask, SLICE_LIT("text/plain; version=0.0.4; charset=utf-8"), buf_view(&out), false);
+    } else {
+        api_fail_memory(ask);
+    }
+    buf_release(&out);
+}

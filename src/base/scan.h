@@ -1,0 +1,93 @@
+/*
+ * scan: where a run of plain text ends, many bytes at a time.
+ *
+ * Shared by all that read or write JSON strings: the reader, the canonical writer and the log.
+ */
+#ifndef ONCE_BASE_SCAN_H
+#define ONCE_BASE_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* Eight bytes with the first one lowest. */
+static inline uint64_t scan_load(const char *at)
+{
+    uint64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    bytes = __builtin_bswap64(bytes);
+#endif
+    return bytes;
+}
+
+/* The bytes of the UTF-8 sequence at `at`, or 0 when it is not valid (RFC 3629 section 4). */
+static inline size_t scan_utf8(const char *at, const char *end)
+{
+    const unsigned char *s = (const unsigned char *)at;
+    size_t size = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+    if (s[0] < 0xC2 || s[0] > 0xF4 || (size_t)(end - at) < size) {
+        return 0;
+    }
+    for (size_t i = 1; i < size; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    /* Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte. */
+    bool refused = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
+                   (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F);
+    return refused ? 0 : size;
+}
+
+/* The top bit of each byte that is a quote, a backslash, a control or not ASCII. For ASCII, taking
+ * one from a byte sets its top bit only if it was zero. Above the lowest such byte there may be
+ * false ones, as borrows run upwards; so only the lowest counts. */
+static inline uint64_t scan_special(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
+    uint64_t quote = (bytes ^ (ones * '"')) - ones;
+    uint64_t backslash = (bytes ^ (ones * '\\')) - ones;
+    uint64_t control = bytes - ones * 0x20;
+    return (quote | backslash | control | bytes) & tops;
+}
+
+/* The end of the run of plain bytes from `at`: ASCII but quote, backslash and controls. */
+static inline const char *scan_ascii_run(const char *at, const char *end)
+{
+#ifdef __SSE2__
+    /* Part of every x86-64. Most strings are longer than eight bytes and shorter than sixteen. */
+    while (end - at >= 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+        __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
+        __m128i backslash = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+        /* Signed, so that what is not ASCII is below as well. */
+        __m128i below = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20));
+        int special = _mm_movemask_epi8(_mm_or_si128(below, _mm_or_si128(quote, backslash)));
+        if (special != 0) {
+            return at + __builtin_ctz((unsigned)special);
+        }
+        at += 16;
+    }
+#endif
+    while (end - at >= 8) {
+        uint64_t special = scan_special(scan_load(at));
+        if (special != 0) {
+            return at + (__builtin_ctzll(special) >> 3);
+        }
+        at += 8;
+    }
+    while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' &&
+           *at != '\\') {
+        at++;
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,255 @@
+#include "cli/serve_config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "cli/out.h"
+
+enum { FAULTS_BYTES_MAX = 1 << 20 };
+
+static int out_of_memory(void)
+{
+    cli_say("out of memory for the configuration");
+    return CLI_UNAVAILABLE;
+}
+
+static int code_of(enum status status)
+{
+    return status == OK ? CLI_OK : status == E_INVALID ? CLI_CONFIG : out_of_memory();
+}
+
+static int read_fault(struct config *config, struct config_faults *faults, const char *path)
+{
+    struct config_fault fault = {.line = 0};
+    config_fault_add(
+        config, faults, &fault, "cannot read the configuration '%s': %s", path, strerror(errno));
+    return CLI_CONFIG;
+}
+
+/* All of a file, and a byte more than is allowed so that config_read can tell. In the config's
+ * memory: a server reads it again at every SIGHUP. */
+static int file_text(
+    struct config *config, struct config_faults *faults, const char *path, struct slice *ret_text)
+{
+    char *bytes = arena_alloc(&config->arena, CONFIG_BYTES_MAX + 1);
+    size_t used = 0;
+    ssize_t got = 1;
+    if (bytes == NULL) {
+        return out_of_memory();
+    }
+    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return read_fault(config, faults, path);
+    }
+    while (got > 0 && used <= CONFIG_BYTES_MAX) {
+        do {
+            got = read(fd, bytes + used, CONFIG_BYTES_MAX + 1 - used);
+        } while (got < 0 && errno == EINTR);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    int code = got < 0 ? read_fault(config, faults, path) : CLI_OK;
+    if (fd != STDIN_FILENO) {
+        (void)close(fd); /* only read */
+    }
+    *ret_text = slice_of(bytes, used);
+    return code;
+}
+
+static int read_file(const char *path, struct config *config, struct config_faults *faults)
+{
+    struct slice text = SLICE_EMPTY;
+    int code = file_text(config, faults, path, &text);
+    return code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
+}
+
+int serve_config_file(const char *path, struct config **ret_config, struct config_faults *faults)
+{
+    struct config *config = NULL;
+    if (config_new(&mem_libc, &config, NULL) != OK) {
+        return out_of_memory();
+    }
+    int code = read_file(path, config, faults);
+    if (code == CLI_OK) {
+        code = code_of(config_check(config, faults));
+    }
+    *ret_config = config;
+    return code;
+}
+
+/* An option that may be given more than once, or its variable. */
+static enum status set_listen(struct cli *cli, const struct config_option *option,
+    struct config *config, struct config_faults *faults)
+{
+    enum status status = OK;
+    const char *value = cli_nth(cli, option->flag, 0);
+    for (size_t i = 0; value != NULL && status == OK; value = cli_nth(cli, option->flag, ++i)) {
+        status = config_set(config, option, value, "--listen", i > 0, faults);
+    }
+    return status;
+}
+
+static const char *given_flag(const struct cli *cli, const struct config_option *option)
+{
+    if (option->flag == NULL || !cli_flag(cli, option->flag)) {
+        return NULL;
+    }
+    return cli_text(cli, option->flag);
+}
+
+static enum status set_one(struct cli *cli, const struct config_option *option,
+    struct config *config, struct config_faults *faults)
+{
+    char name[64];
+    const char *flag = given_flag(cli, option);
+    const char *variable = option->env == NULL ? NULL : getenv(option->env);
+    if (flag != NULL && option->kind == CONFIG_LISTEN) {
+        return set_listen(cli, option, config, faults);
+    }
+    if (flag != NULL) {
+        (void)snprintf(name, sizeof name, "--%s", option->flag);
+        return config_set(config, option, flag, name, false, faults);
+    }
+    if (variable != NULL && variable[0] != '\0') {
+        return config_set(config, option, variable, option->env, false, faults);
+    }
+    return OK;
+}
+
+int serve_config(struct cli *cli, struct config **ret_config, struct config_faults *faults)
+{
+    struct config *config = NULL;
+    const char *path = cli_text(cli, "config");
+    if (config_new(&mem_libc, &config, NULL) != OK) {
+        return out_of_memory();
+    }
+    *ret_config = config;
+    int code = path == NULL ? CLI_OK : read_file(path, config, faults);
+    for (const struct config_option *o = config_options; o->path != NULL; o++) {
+        enum status status = set_one(cli, o, config, faults);
+        code = code == CLI_OK ? code_of(status) : code;
+    }
+    return code == CLI_OK ? code_of(config_check(config, faults)) : code;
+}
+
+/* ---- on paper ---------------------------------------------------------------------------- */
+
+void serve_faults_put(struct buf *out, const char *path, const struct config_faults *faults)
+{
+    for (size_t i = 0; i < faults->count; i++) {
+        config_fault_put(out, path, &faults->items[i]);
+    }
+    if (faults->more > 0) {
+        buf_printf(out, "once: and %zu more\n", faults->more);
+    }
+}
+
+void serve_faults_say(const char *path, const struct config_faults *faults)
+{
+    struct buf out;
+    buf_init(&out, &mem_libc, FAULTS_BYTES_MAX);
+    serve_faults_put(&out, path, faults);
+    struct slice text = buf_view(&out);
+    (void)!write(STDERR_FILENO, text.data, text.len); /* nowhere left to complain */
+    buf_release(&out);
+}
+
+static void json_faults(struct jsonw *json, const struct config_faults *faults)
+{
+    jsonw_open(json, "faults", '[');
+    for (size_t i = 0; i < faults->count; i++) {
+        const struct config_fault *fault = &faults->items[i];
+        jsonw_open(json, NULL, '{');
+        if (fault->line > 0) {
+            jsonw_u64(json, "line", fault->line);
+            jsonw_u64(json, "column", fault->column);
+        }
+        jsonw_str(json, "message", fault->text);
+        jsonw_str_some(json, "hint", fault->hint);
+        jsonw_close(json, '}');
+    }
+    jsonw_close(json, ']');
+}
+
+static void json_value(
+    struct jsonw *json, const struct config *config, const struct config_option *option)
+{
+    const void *member = (const char *)config + option->offset;
+    char text[32];
+    switch (option->kind) {
+    case CONFIG_TEXT: jsonw_str_some(json, option->path, *(const char *const *)member); break;
+    case CONFIG_DURATION:
+        jsonw_str(json, option->path, text_put_duration(text, *(const int64_t *)member));
+        break;
+    case CONFIG_SIZE:
+    case CONFIG_COUNT: jsonw_u64(json, option->path, *(const uint64_t *)member); break;
+    case CONFIG_REAL: jsonw_real(json, option->path, *(const double *)member); break;
+    case CONFIG_BOOL: jsonw_bool(json, option->path, *(const bool *)member); break;
+    case CONFIG_CHOICE:
+        jsonw_str(json, option->path, option->choices[*(const uint64_t *)member]);
+        break;
+    case CONFIG_TOKENS: jsonw_u64(json, option->path, config->token_count); break;
+    case CONFIG_LISTEN:
+        jsonw_open(json, option->path, '[');
+        for (size_t i = 0; i < config->listen_count; i++) {
+            jsonw_str(json, NULL, config->listen[i]);
+        }
+        jsonw_close(json, ']');
+        break;
+    }
+}
+
+static int show_json(
+    const char *path, const struct config *config, const struct config_faults *faults)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, FAULTS_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str_some(&json, "file", path);
+    jsonw_bool(&json, "ok", faults->count == 0);
+    json_faults(&json, faults);
+    if (faults->count == 0) {
+        jsonw_open(&json, "settings", '{');
+        for (const struct config_option *o = config_options; o->path != NULL; o++) {
+            json_value(&json, config, o);
+        }
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+static void show_text(const char *path, const struct config *config)
+{
+    out_text("%s: ok\n", path == NULL ? "no file, defaults" : path);
+    for (size_t i = 0; i < config->listen_count; i++) {
+        bool is_unix = config_address(config->listen[i]) == CONFIG_ADDRESS_UNIX;
+        out_text("%-8s%s%s\n", "listen", config->listen[i],
+            config->tls_cert != NULL && !is_unix ? " (TLS)" : "");
+    }
+    out_text("%-8s%s\n", "store", config->store);
+    if (config->has_auth) {
+        out_text("%-8s%llu token%s\n", "auth", (unsigned long long)config->token_count,
+            config->token_count == 1 ? "" : "s");
+    } else {
+        out_text("%-8snone: whoever can connect is tenant default\n", "auth");
+    }
+}
+
+int serve_config_show(struct cli *cli, const char *path, const struct config *config,
+    const struct config_faults *faults)
+{
+    if (cli->json) {
+        return show_json(path, config, faults);
+    }
+    show_text(path, config);
+    return out_finish();
+}

@@ -1,0 +1,195 @@
+/* once token: make a bearer token, or hash one. Only the hash goes into the configuration. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/rand.h"
+#include "canon/digest.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+#include "config/config.h"
+
+enum {
+    SECRET_BYTES = 32,           /* 256 bits: nobody guesses one */
+    SECRET_CHARS = 43,           /* of these in base64url without padding */
+    PREFIX_CHARS = 5,            /* "once_": so that scanners find one that leaked */
+    TOKEN_STDIN_BYTES_MAX = 512, /* of one on standard input */
+    LINE_BYTES_MAX = 4096,
+};
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/* RFC 4648 section 5, without padding. */
+static void put_base64url(char ret_text[SECRET_CHARS + 1], const unsigned char bytes[SECRET_BYTES])
+{
+    unsigned held = 0;
+    unsigned bits = 0;
+    size_t used = 0;
+    for (size_t i = 0; i < SECRET_BYTES; i++) {
+        held = held << 8 | bytes[i];
+        for (bits += 8; bits >= 6; bits -= 6) {
+            ret_text[used++] = alphabet[held >> (bits - 6) & 63U];
+        }
+        held &= 255U;
+    }
+    ret_text[used++] = alphabet[held << (6 - bits) & 63U];
+    ret_text[used] = '\0';
+}
+
+/* The line for the configuration. JSON's strings are YAML's too. */
+static void put_line(struct buf *out, struct cli *cli, const char *hex)
+{
+    static const char *const names[] = {"execute", "confirm", "operate", "audit"};
+    unsigned rights =
+        cli_text(cli, "rights") == NULL ? 0 : config_rights(slice_str(cli_text(cli, "rights")));
+    struct jsonw json = {.out = out};
+    buf_printf(out, "- {sha256: \"%s\", tenant: ", hex);
+    jsonw_str(&json, NULL, cli_text(cli, "tenant"));
+    const char *between = ", rights: [";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if ((rights & config_right(slice_str(names[i]))) != 0) {
+            buf_printf(out, "%s%s", between, names[i]);
+            between = ", ";
+        }
+    }
+    buf_str(out, rights == 0 ? "" : "]");
+    if (cli_text(cli, "name") != NULL) {
+        buf_str(out, ", name: ");
+        json.comma = false;
+        jsonw_str(&json, NULL, cli_text(cli, "name"));
+    }
+    buf_char(out, '}');
+}
+
+static int print_json(const char *token, const char *hex, struct slice line)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, LINE_BYTES_MAX * 4);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str_some(&json, "token", token);
+    jsonw_str(&json, "sha256", hex);
+    if (line.len > 0) {
+        jsonw_bytes(&json, "config", line);
+    }
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    if (bytes.data != NULL) {
+        mem_wipe(bytes.data, bytes.cap);
+    }
+    buf_release(&bytes);
+    return code;
+}
+
+static int print_new(struct cli *cli, const char *token, const char *hex)
+{
+    struct buf line;
+    buf_init(&line, &mem_libc, LINE_BYTES_MAX);
+    put_line(&line, cli, hex);
+    int code = CLI_OK;
+    if (cli->json) {
+        code = print_json(token, hex, buf_view(&line));
+    } else {
+        out_text("token, for the client; it is not shown again:\n\n    %s\n\n", token);
+        out_text("line for the configuration, under auth: tokens:\n\n    ");
+        out_bytes(buf_view(&line));
+        out_text("\n");
+        code = out_finish();
+    }
+    buf_release(&line);
+    return code;
+}
+
+static void hash_token(struct slice token, char ret_hex[DIGEST_HEX_BYTES])
+{
+    struct digest digest;
+    digest_sha256(token.data, token.len, &digest);
+    digest_put_hex(ret_hex, &digest);
+}
+
+/* What a token is for has to be what the configuration takes. */
+static int check_new(struct cli *cli)
+{
+    struct slice tenant = slice_str(cli_text(cli, "tenant"));
+    struct slice name = slice_str(cli_text(cli, "name"));
+    struct slice rights = slice_str(cli_text(cli, "rights"));
+    bool is_for_metrics = slice_is(tenant, "*");
+    if (tenant.len == 0) {
+        return cli_usage(cli, "token: --tenant NAME is missing");
+    }
+    if (tenant.len > LIMIT_TENANT_BYTES_MAX || name.len > LIMIT_TENANT_BYTES_MAX) {
+        return cli_usage(
+            cli, "token: a tenant or name has at most %d bytes", LIMIT_TENANT_BYTES_MAX);
+    }
+    if (is_for_metrics != (rights.len == 0)) {
+        return cli_usage(cli, "%s",
+            is_for_metrics ? "token: tenant '*' may only read /metrics: leave --rights out"
+                           : "token: --rights LIST is missing");
+    }
+    if (!is_for_metrics && config_rights(rights) == 0) {
+        return cli_usage(cli, "token: '%s' is no list of execute, confirm, operate, audit",
+            cli_text(cli, "rights"));
+    }
+    return CLI_OK;
+}
+
+static int token_new(struct cli *cli)
+{
+    unsigned char secret[SECRET_BYTES];
+    char token[PREFIX_CHARS + SECRET_CHARS + 1] = "once_";
+    char hex[DIGEST_HEX_BYTES];
+    struct err err = {0};
+    int code = check_new(cli);
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (rand_bytes(secret, sizeof secret, &err) != OK) {
+        return cli_fail_err(&err);
+    }
+    put_base64url(token + PREFIX_CHARS, secret);
+    hash_token(slice_str(token), hex);
+    code = print_new(cli, token, hex);
+    mem_wipe(secret, sizeof secret);
+    mem_wipe(token, sizeof token);
+    return code;
+}
+
+static int token_hash(struct cli *cli)
+{
+    struct slice text = SLICE_EMPTY;
+    char hex[DIGEST_HEX_BYTES];
+    int code = cli_read_stdin(cli, TOKEN_STDIN_BYTES_MAX, &text);
+    if (code != CLI_OK) {
+        return code;
+    }
+    while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) {
+        text.len--; /* echo's, not the token's */
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] <= ' ' || text.data[i] > '~') {
+            cli_say("standard input: a token has no spaces and no odd bytes");
+            return CLI_DATA;
+        }
+    }
+    if (text.len == 0) {
+        cli_say("standard input: there is no token");
+        return CLI_DATA;
+    }
+    hash_token(text, hex);
+    if (cli->json) {
+        return print_json(NULL, hex, SLICE_EMPTY);
+    }
+    out_text("%s\n", hex);
+    return out_finish();
+}
+
+int cmd_token(struct cli *cli)
+{
+    if (strcmp(cli->operands[0], "new") == 0) {
+        return token_new(cli);
+    }
+    if (strcmp(cli->operands[0], "hash") == 0) {
+        return token_hash(cli);
+    }
+    return cli_usage(cli, "token: '%s' is none of new, hash", cli->operands[0]);
+}

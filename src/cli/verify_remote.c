@@ -1,0 +1,305 @@
+#include "cli/verify_remote.h"
+
+#include <stdio.h>
+
+#include "base/text.h"
+#include "cli/operation.h"
+#include "cli/out.h"
+#include "cli/remote_read.h"
+
+enum {
+    PAGE_MAX = 1000,
+    PATH_BYTES_MAX = 128,
+    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
+    DAMAGES_MAX = 100,                /* kept to be shown; all are counted */
+};
+
+static const char *const not_checked[] = {
+    "that no entry is missing: those of other tenants are not shown",
+    "signatures of checkpoints",
+    "bodies against their digests",
+    "decisions",
+    NULL,
+};
+
+struct damage {
+    uint64_t seq;
+    char operation_id[40]; /* empty: none */
+    const char *what;
+};
+
+/* What has been seen so far. */
+struct audit {
+    struct cli *cli;
+    struct remote *remote;
+    struct arena arena; /* for the page at hand */
+
+    uint64_t head_seq; /* as the server said before the first page */
+    struct digest head_hash;
+    char chain_id[64];
+    bool head_seen;  /* an entry showed what the hash of the head is … */
+    bool head_wrong; /* … and it is another */
+
+    uint64_t entries; /* whose hash was computed again */
+    uint64_t links;   /* neighbours that are chained */
+    uint64_t gaps;    /* places where others' entries are */
+    uint64_t first_seq;
+    uint64_t last_seq; /* 0: none yet */
+    int64_t last_ms;
+    struct digest last_hash; /* computed, not believed */
+
+    uint64_t damage_count;
+    struct damage damages[DAMAGES_MAX];
+};
+
+static void add_damage(struct audit *audit, const struct remote_entry *entry, const char *what)
+{
+    if (audit->damage_count < DAMAGES_MAX) {
+        struct damage *damage = &audit->damages[audit->damage_count];
+        *damage = (struct damage){
+            .seq = entry == NULL ? audit->head_seq : entry->entry.seq, .what = what};
+        if (entry != NULL && entry->operation_id.len < sizeof damage->operation_id) {
+            memcpy(damage->operation_id,
+                entry->operation_id.len == 0 ? "" : entry->operation_id.data,
+                entry->operation_id.len);
+        }
+    }
+    audit->damage_count++;
+}
+
+/* ---- checking ---------------------------------------------------------------------------- */
+
+/* The head is known from its entry, or from the one behind it. */
+static void compare_head(
+    struct audit *audit, const struct remote_entry *entry, const struct digest *hash)
+{
+    uint64_t seq = entry->entry.seq;
+    const struct digest *shown = seq == audit->head_seq ? hash : &entry->prev_hash;
+    if (audit->head_seq == 0 || (seq != audit->head_seq && seq != audit->head_seq + 1)) {
+        return;
+    }
+    audit->head_seen = true;
+    if (!digest_equal(shown, &audit->head_hash) && !audit->head_wrong) {
+        audit->head_wrong = true;
+        add_damage(audit, entry, "the head that the server names is not the chain's");
+    }
+}
+
+static void check_link(struct audit *audit, const struct remote_entry *entry)
+{
+    static const struct digest zero;
+    uint64_t seq = entry->entry.seq;
+    bool is_first = audit->last_seq == 0;
+    if (seq == 1 || (!is_first && seq == audit->last_seq + 1)) {
+        const struct digest *before = seq == 1 ? &zero : &audit->last_hash;
+        audit->links++;
+        if (!digest_equal(&entry->prev_hash, before)) {
+            add_damage(audit, entry, "not chained to the entry before it");
+        }
+    } else if (is_first || seq > audit->last_seq) {
+        audit->gaps++;
+    } else {
+        add_damage(audit, entry, "its number is not greater than the one before it");
+    }
+    if (!is_first && entry->entry.time_ms < audit->last_ms) {
+        add_damage(audit, entry, "its time is before that of the entry before it");
+    }
+}
+
+static void check_entry(struct audit *audit, const struct remote_entry *entry)
+{
+    struct digest hash;
+    digest_sha256_2(entry->prev_hash.bytes, DIGEST_BYTES, entry->entry.json.data,
+        entry->entry.json.size, &hash);
+    audit->entries++;
+    if (!digest_equal(&hash, &entry->hash)) {
+        add_damage(audit, entry, "its hash is not that of its bytes");
+    }
+    if (!slice_is(entry->chain_id, audit->chain_id)) {
+        add_damage(audit, entry, "it is of another chain");
+    }
+    check_link(audit, entry);
+    compare_head(audit, entry, &hash);
+    audit->first_seq = audit->first_seq == 0 ? entry->entry.seq : audit->first_seq;
+    audit->last_seq = entry->entry.seq;
+    audit->last_ms = entry->entry.time_ms;
+    audit->last_hash = hash;
+}
+
+/* ---- fetching ---------------------------------------------------------------------------- */
+
+static int unreadable(const struct audit *audit, struct err *err)
+{
+    err_prefix(err, "cannot read the answer of '%s'", remote_url(audit->remote));
+    return cli_fail_err(err);
+}
+
+static int fetch_head(struct audit *audit)
+{
+    struct err err = {0};
+    const struct json_value *root = NULL;
+    int code = remote_get(audit->remote, "/v1/evidence/head", &audit->arena, &root);
+    if (code != CLI_OK) {
+        return code;
+    }
+    struct slice chain_id = cli_member(root, SLICE_LIT("chain_id"));
+    if (!remote_read_u64(root, SLICE_LIT("seq"), &audit->head_seq) ||
+        !text_hex(cli_member(root, SLICE_LIT("hash")), audit->head_hash.bytes, DIGEST_BYTES) ||
+        chain_id.len == 0 || chain_id.len >= sizeof audit->chain_id) {
+        (void)err_set(&err, E_INVALID, "it is no head of a chain");
+        return unreadable(audit, &err);
+    }
+    memcpy(audit->chain_id, chain_id.data, chain_id.len);
+    return CLI_OK;
+}
+
+static int check_page(struct audit *audit, const struct json_value *list)
+{
+    struct err err = {0};
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct remote_entry entry;
+        if (remote_read_entry(&list->items[i], &audit->arena, &entry, &err) != OK) {
+            return unreadable(audit, &err);
+        }
+        check_entry(audit, &entry);
+    }
+    return CLI_OK;
+}
+
+/* Up to the head as it was, and not what our own reading adds. */
+static int fetch_entries(struct audit *audit)
+{
+    char path[PATH_BYTES_MAX];
+    uint64_t after_seq = 0;
+    bool more = true;
+    int code = CLI_OK;
+    while (code == CLI_OK && more && audit->last_seq <= audit->head_seq) {
+        struct err err = {0};
+        const struct json_value *root = NULL;
+        uint64_t next_seq = 0;
+        arena_clear(&audit->arena);
+        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%llu", PAGE_MAX,
+            (unsigned long long)after_seq);
+        code = remote_get(audit->remote, path, &audit->arena, &root);
+        if (code != CLI_OK) {
+            return code;
+        }
+        const struct json_value *list = json_find(root, SLICE_LIT("entries"));
+        more = remote_read_u64(root, SLICE_LIT("next"), &next_seq);
+        if (!json_is(list, JSON_ARRAY) || (more && next_seq <= after_seq)) {
+            (void)err_set(&err, E_INVALID, "it is no page of evidence");
+            return unreadable(audit, &err);
+        }
+        code = check_page(audit, list);
+        after_seq = next_seq;
+    }
+    return code;
+}
+
+/* ---- telling ----------------------------------------------------------------------------- */
+
+static size_t damages_kept(const struct audit *audit)
+{
+    return audit->damage_count < DAMAGES_MAX ? (size_t)audit->damage_count : DAMAGES_MAX;
+}
+
+static int print_json(const struct audit *audit)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    char hash[DIGEST_HEX_BYTES];
+    buf_init(&bytes, &mem_libc, 1 << 20);
+    jsonw_open(&json, NULL, '{');
+    jsonw_bool(&json, "ok", audit->damage_count == 0);
+    jsonw_str(&json, "server", remote_url(audit->remote));
+    jsonw_str(&json, "chain_id", audit->chain_id);
+    jsonw_u64(&json, "entries", audit->entries);
+    jsonw_u64(&json, "links", audit->links);
+    jsonw_u64(&json, "gaps", audit->gaps);
+    jsonw_u64(&json, "first_seq", audit->first_seq);
+    jsonw_u64(&json, "last_seq", audit->last_seq);
+    jsonw_u64(&json, "head_seq", audit->head_seq);
+    jsonw_str(&json, "head_hash", digest_put_hex(hash, &audit->head_hash));
+    jsonw_bool(&json, "head_compared", audit->head_seen);
+    jsonw_open(&json, "not_checked", '[');
+    for (size_t i = 0; not_checked[i] != NULL; i++) {
+        jsonw_str(&json, NULL, not_checked[i]);
+    }
+    jsonw_close(&json, ']');
+    jsonw_u64(&json, "damage_count", audit->damage_count);
+    jsonw_open(&json, "damages", '[');
+    for (size_t i = 0; i < damages_kept(audit); i++) {
+        jsonw_open(&json, NULL, '{');
+        jsonw_u64(&json, "seq", audit->damages[i].seq);
+        jsonw_str_some(&json, "operation_id", audit->damages[i].operation_id);
+        jsonw_str(&json, "what", audit->damages[i].what);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+static void print_damages(const struct audit *audit)
+{
+    for (size_t i = 0; i < damages_kept(audit); i++) {
+        const struct damage *damage = &audit->damages[i];
+        out_text("%sdamage%s: entry %llu: %s", out_tint(TINT_BAD), out_plain(),
+            (unsigned long long)damage->seq, damage->what);
+        if (damage->operation_id[0] != '\0') {
+            out_text(", operation ");
+            out_safe(slice_str(damage->operation_id));
+        }
+        out_text("\n");
+    }
+    if (audit->damage_count > DAMAGES_MAX) {
+        out_text("%sdamage%s: and %llu more\n", out_tint(TINT_BAD), out_plain(),
+            (unsigned long long)(audit->damage_count - DAMAGES_MAX));
+    }
+}
+
+static int print_text(const struct audit *audit)
+{
+    print_damages(audit);
+    if (audit->damage_count == 0) {
+        out_text("%sok%s: the entries that '%s' shows check out, as far as can be seen from "
+                 "outside\n",
+            out_tint(TINT_GOOD), out_plain(), remote_url(audit->remote));
+    }
+    out_text("checked %llu entries, %llu to %llu: each against its hash, %llu against the one "
+             "before; in %llu places others are between\n",
+        (unsigned long long)audit->entries, (unsigned long long)audit->first_seq,
+        (unsigned long long)audit->last_seq, (unsigned long long)audit->links,
+        (unsigned long long)audit->gaps);
+    out_text("head: entry %llu, %s\n", (unsigned long long)audit->head_seq,
+        audit->head_wrong  ? "which is not what the server says"
+        : audit->head_seen ? "which is what the server says"
+                           : "not among those shown, so not compared");
+    for (size_t i = 0; not_checked[i] != NULL; i++) {
+        out_text("not checked: %s\n", not_checked[i]);
+    }
+    out_text("once verify where the journal is checks all of it\n");
+    return out_finish();
+}
+
+int verify_remote(struct cli *cli, struct remote *remote)
+{
+    struct audit *audit = arena_zalloc(&cli->arena, sizeof *audit);
+    if (audit == NULL) {
+        cli_say("out of memory");
+        return CLI_UNCHECKED;
+    }
+    audit->cli = cli;
+    audit->remote = remote;
+    arena_init(&audit->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    int code = fetch_head(audit);
+    code = code != CLI_OK ? code : fetch_entries(audit);
+    arena_release(&audit->arena);
+    if (code != CLI_OK) {
+        return CLI_UNCHECKED;
+    }
+    code = cli->json ? print_json(audit) : print_text(audit);
+    return code != CLI_OK ? CLI_UNCHECKED : audit->damage_count > 0 ? CLI_DAMAGE : CLI_OK;
+}

@@ -1,0 +1,155 @@
+#include "config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "config/impl.h"
+
+enum { ARENA_BYTES_MAX = 64 << 20 }; /* a file of nothing but small nodes, many times over */
+
+static enum status set_defaults(struct config *config)
+{
+    struct value_fault fault;
+    for (const struct config_option *o = config_options; o->path != NULL; o++) {
+        if (o->fallback != NULL) {
+            enum status status = value_set(config, o, slice_str(o->fallback), &fault);
+            ASSERT(status != E_INVALID); /* the table is ours */
+            if (status != OK) {
+                return status;
+            }
+        }
+    }
+    return OK;
+}
+
+enum status config_new(const struct mem *mem, struct config **ret_config, struct err *err)
+{
+    struct config *config = mem_zalloc(mem, 1, sizeof *config);
+    if (config == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for the configuration");
+    }
+    arena_init(&config->arena, mem, ARENA_BYTES_MAX);
+    enum status status = set_defaults(config);
+    if (status != OK) {
+        config_free(config);
+        return err_set(err, status, "out of memory for the configuration");
+    }
+    *ret_config = config;
+    return OK;
+}
+
+void config_free(struct config *config)
+{
+    if (config != NULL) {
+        const struct mem *mem = config->arena.mem;
+        arena_release(&config->arena);
+        mem_free(mem, config);
+    }
+}
+
+enum status config_set(struct config *config, const struct config_option *option, const char *value,
+    const char *from, bool is_more, struct config_faults *faults)
+{
+    struct value_fault fault = {.hint = ""};
+    if (option->kind == CONFIG_LISTEN && !is_more) {
+        config->listen_count = 0;
+        memset(config->listen_at, 0, sizeof config->listen_at);
+    }
+    enum status status = value_set(config, option, slice_str(value), &fault);
+    if (status == E_INVALID) {
+        struct config_fault told = {.hint = fault.hint[0] == '\0' ? NULL : fault.hint};
+        config_fault_add(config, faults, &told, "%s: %s", from, fault.text);
+    }
+    return status;
+}
+
+bool config_is_public(const struct config *config)
+{
+    bool is_public = false;
+    for (size_t i = 0; i < config->listen_count; i++) {
+        is_public = is_public || config_address(config->listen[i]) == CONFIG_ADDRESS_PUBLIC;
+    }
+    return is_public;
+}
+
+/* Others may connect, and nobody would ask who they are. */
+static void check_open(struct config *config, struct config_faults *faults)
+{
+    for (size_t i = 0; i < config->listen_count && !config->has_auth; i++) {
+        if (config_address(config->listen[i]) == CONFIG_ADDRESS_PUBLIC) {
+            struct config_fault fault = {.line = config->listen_at[i].line,
+                .column = config->listen_at[i].column,
+                .source = source_line(config->source, config->listen_at[i].line),
+                .hint = "make a token with 'once token new --tenant acme --rights execute' and put "
+                        "its line under auth: tokens: in the configuration, or listen on "
+                        "127.0.0.1 only"};
+            config_fault_add(config, faults, &fault,
+                "will not listen on '%s' without auth: other machines can reach it and anybody "
+                "could do anything",
+                config->listen[i]);
+        }
+    }
+}
+
+enum status config_check(struct config *config, struct config_faults *faults)
+{
+    size_t before = faults->count + faults->more;
+    check_open(config, faults);
+    if ((config->tls_cert == NULL) != (config->tls_key == NULL)) {
+        struct config_fault fault = {.hint = "set both, or none of them"};
+        config_fault_add(config, faults, &fault, "tls.%s is set and tls.%s is not",
+            config->tls_cert == NULL ? "key" : "cert", config->tls_cert == NULL ? "cert" : "key");
+    }
+    if (config->body_bytes_max > config->in_flight_bytes_max) {
+        struct config_fault fault = {.hint = "raise limits.in_flight_bytes_max"};
+        config_fault_add(config, faults, &fault,
+            "limits.body_bytes_max is more than limits.in_flight_bytes_max: such a body could "
+            "never be read");
+    }
+    return faults->count + faults->more > before ? E_INVALID : OK;
+}
+
+static bool same_listen(const struct config *a, const struct config *b)
+{
+    bool same = a->listen_count == b->listen_count;
+    for (size_t i = 0; same && i < a->listen_count; i++) {
+        same = strcmp(a->listen[i], b->listen[i]) == 0;
+    }
+    return same;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
+}
+
+static bool same_value(
+    const struct config *a, const struct config *b, const struct config_option *option)
+{
+    const void *left = (const char *)a + option->offset;
+    const void *right = (const char *)b + option->offset;
+    switch (option->kind) {
+    case CONFIG_LISTEN: return same_listen(a, b);
+    case CONFIG_TEXT: return same_text(*(const char *const *)left, *(const char *const *)right);
+    case CONFIG_DURATION:
+    case CONFIG_SIZE:
+    case CONFIG_COUNT:
+    case CONFIG_CHOICE: return memcmp(left, right, sizeof(uint64_t)) == 0;
+    case CONFIG_REAL: return memcmp(left, right, sizeof(double)) == 0;
+    case CONFIG_BOOL: return *(const bool *)left == *(const bool *)right;
+    case CONFIG_TOKENS: return true; /* may change at any time */
+    }
+    return true;
+}
+
+const char *config_needs_restart(const struct config *old, const struct config *new)
+{
+    for (const struct config_option *o = config_options; o->path != NULL; o++) {
+        if (o->at_start && !same_value(old, new, o)) {
+            return o->path;
+        }
+    }
+    /* The server's loops were made for bodies of the old size. */
+    return new->body_bytes_max > old->body_bytes_max ? "limits.body_bytes_max" : NULL;
+}

@@ -1,0 +1,194 @@
+/*
+ * config: what a server is told, from a YAML file, ONCE_* variables and flags (DESIGN section 16).
+ *
+ * One table (config_options) describes every setting: its name, form, default, limits, variable,
+ * flag and words. Reading, checking and the example file all come from it.
+ *
+ * Promises:  what is not in the table is an error with its place and the nearest name, never
+ *            ignored. All faults of a file are told, up to CONFIG_FAULTS_MAX. A config that was
+ *            refused is not to be used. Of tokens only the SHA-256 is read: a file holds no secret.
+ * Does not:  open files, sockets or stores; know what the settings mean.
+ * Ownership: everything a config and its faults point at lives in the config until config_free.
+ * Memory:    libyaml allocates with the C library; everything that stays is ours.
+ */
+#ifndef ONCE_CONFIG_CONFIG_H
+#define ONCE_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "canon/digest.h"
+
+enum {
+    CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
+    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 4 deep */
+    CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
+    CONFIG_LISTEN_MAX = 16,     /* addresses */
+    CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
+    CONFIG_CHOICES_MAX = 5,     /* values of a choice and the end of the list */
+};
+
+/* What a value has to look like. */
+enum config_kind {
+    CONFIG_TEXT,
+    CONFIG_LISTEN,   /* an address, or a list of them */
+    CONFIG_DURATION, /* "30s" */
+    CONFIG_SIZE,     /* "10MiB" */
+    CONFIG_COUNT,    /* a whole number */
+    CONFIG_REAL,     /* a decimal number */
+    CONFIG_BOOL,     /* true or false */
+    CONFIG_CHOICE,   /* one of choices */
+    CONFIG_TOKENS,   /* a list of tokens */
+};
+
+/* What a token allows; the numbers are those of enum api_right. */
+enum config_right {
+    CONFIG_RIGHT_EXECUTE = 1,
+    CONFIG_RIGHT_CONFIRM = 2,
+    CONFIG_RIGHT_OPERATE = 4,
+    CONFIG_RIGHT_AUDIT = 8,
+};
+
+struct config_token {
+    struct digest sha256; /* of the token's text */
+    struct slice tenant;  /* whose; "*" may only look at /metrics */
+    unsigned rights;      /* of enum config_right */
+    struct slice name;    /* for evidence and logs; may be empty */
+};
+
+enum config_level { CONFIG_LEVEL_DEBUG, CONFIG_LEVEL_INFO, CONFIG_LEVEL_WARN, CONFIG_LEVEL_ERROR };
+enum config_format { CONFIG_FORMAT_AUTO, CONFIG_FORMAT_JSON, CONFIG_FORMAT_HUMAN };
+
+/* Where in the file; line 0: not from it. */
+struct config_place {
+    unsigned line;
+    unsigned column;
+};
+
+/* The settings. Texts are terminated; NULL: not set. Times in milliseconds. */
+struct config {
+    struct arena arena;  /* where everything else lives */
+    struct slice source; /* the file's text, which is the caller's */
+
+    const char *listen[CONFIG_LISTEN_MAX];
+    struct config_place listen_at[CONFIG_LISTEN_MAX];
+    uint64_t listen_count;
+    const char *store;
+    const char *tls_cert;
+    const char *tls_key;
+    const struct config_token *tokens;
+    uint64_t token_count;
+    bool has_auth; /* auth was configured, with however many tokens */
+
+    uint64_t body_bytes_max;
+    uint64_t outcome_bytes_max;
+    uint64_t in_flight_bytes_max;
+    uint64_t connections_max;
+    uint64_t keys_max;
+    double duplicate_rate;
+    double duplicate_burst;
+    int64_t head_timeout_ms;
+    int64_t body_timeout_ms;
+    int64_t idle_timeout_ms;
+    int64_t write_timeout_ms;
+
+    int64_t retain_ms;
+    int64_t checkpoint_every_ms;
+    uint64_t log_level;  /* enum config_level */
+    uint64_t log_format; /* enum config_format */
+    bool log_decisions;
+    int64_t drain_ms;
+    uint64_t loops; /* 0: one a core */
+};
+
+/* One setting. The table ends with a zeroed one. */
+struct config_option {
+    const char *path; /* as the file has it, a dot between section and name */
+    enum config_kind kind;
+    size_t offset;                           /* of its member in struct config */
+    const char *fallback;                    /* its default as text; NULL: not set */
+    uint64_t min;                            /* of a duration (ms), size, count or number */
+    uint64_t max;                            /* likewise; 0: none */
+    const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum */
+    const char *env;                         /* the variable; NULL: none */
+    const char *flag;                        /* of once serve, without dashes; NULL: none */
+    const char *example;                     /* shown in the example when there is no default */
+    const char *help;                        /* what it is and what it costs: whole sentences */
+    const char *unsure;                      /* what to do if unsure: a whole sentence */
+    bool at_start;                           /* changing it needs a restart */
+};
+
+extern const struct config_option config_options[];
+/* NULL when there is none of that path. */
+const struct config_option *config_option_find(const char *path);
+
+/* One thing wrong. */
+struct config_fault {
+    unsigned line;       /* from 1; 0: of no line */
+    unsigned column;     /* from 1, in characters */
+    const char *text;    /* lower case, no full stop, the fault first */
+    const char *hint;    /* what to do about it; NULL: nothing */
+    struct slice source; /* the line, without its end */
+    bool is_secret;      /* a secret may be in that line: it is not shown, by no fault */
+};
+
+struct config_faults {
+    struct config_fault items[CONFIG_FAULTS_MAX];
+    size_t count; /* of items */
+    size_t more;  /* not kept */
+};
+
+/* Every setting at its default. E_NOMEM. */
+enum status config_new(
+    const struct mem *mem, struct config **ret_config, struct err *err) MUST_CHECK;
+/* NULL is fine. */
+void config_free(struct config *config);
+
+/*
+ * Take what a YAML file says over what is set. E_INVALID: at least one fault was added. E_NOMEM.
+ * The faults are in the config's memory and in the order of the file.
+ */
+enum status config_read(
+    struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
+/* Take one value from a variable or a flag; from names it in faults: "ONCE_DRAIN", "--drain". A
+ * listen replaces all unless it is_more. Statuses as config_read's. */
+enum status config_set(struct config *config, const struct config_option *option, const char *value,
+    const char *from, bool is_more, struct config_faults *faults) MUST_CHECK;
+/* Do the settings go together? After everything was set, while the file's text is still there.
+ * Statuses as config_read's. */
+enum status config_check(struct config *config, struct config_faults *faults) MUST_CHECK;
+
+/* Where an address leads. */
+enum config_address {
+    CONFIG_ADDRESS_WRONG,
+    CONFIG_ADDRESS_LOOPBACK,
+    CONFIG_ADDRESS_PUBLIC, /* other machines may reach it */
+    CONFIG_ADDRESS_UNIX,
+};
+/* "127.0.0.1:7411", "[::1]:7411", "unix:/run/once/once.sock". Names are not looked up. */
+enum config_address config_address(const char *text);
+
+/* Other machines can reach one of the addresses. */
+bool config_is_public(const struct config *config);
+
+/* The rights of "execute,audit"; 0 when one of them is none. */
+unsigned config_rights(struct slice text);
+/* The bit of one right by its name; 0: there is none. */
+unsigned config_right(struct slice name);
+
+/* The first setting that differs and cannot change while the server runs; NULL: none. */
+const char *config_needs_restart(const struct config *old, const struct config *new);
+
+/* Add a fault. A place of line 0 is no place. For the parts of this module. */
+void config_fault_add(struct config *config, struct config_faults *faults,
+    const struct config_fault *fault, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "file:3:1: text", the line and a caret, and the hint. name NULL: of no file. */
+void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);
+/* A file with every setting at its default, commented out, and words about it: the manual. */
+void config_example_put(struct buf *out);
+
+#endif

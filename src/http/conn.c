@@ -1,0 +1,684 @@
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "http/serve_impl.h"
+
+/* The diagram, the transitions and what holds are at enum conn_state (serve_impl.h). */
+
+static struct conn *conn_of(struct net_stream *stream)
+{
+    return (struct conn *)(void *)stream; /* it is the first member */
+}
+
+static uint64_t now_of(const struct conn *conn)
+{
+    return net_loop_now(&conn->worker->loop);
+}
+
+static bool has_bytes(const struct conn *conn)
+{
+    return conn->in != NULL && conn->in->at < conn->in->len;
+}
+
+static void conn_check(const struct conn *conn)
+{
+    bool is_request = conn->state >= CONN_HEAD && conn->state <= CONN_ANSWERED;
+    ASSERT(!is_request || conn->exchange != NULL);                  /* C2 */
+    ASSERT(conn->exchange == NULL || conn->exchange->conn == conn); /* C2 */
+    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);       /* C3 */
+    ASSERT(conn->in == NULL || conn->in->start <= conn->in->at);    /* C4 */
+    ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);      /* C4 */
+    ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);     /* C4 */
+    ASSERT((conn->sending != NULL) == (conn->stream.write != NULL) || conn->stream.is_closing);
+}
+
+/* At the end of conn_advance, when nothing more can be done for now. */
+static void conn_check_rest(const struct conn *conn)
+{
+    conn_check(conn);
+    if (conn->state == CONN_IDLE && conn->sending == NULL) {
+        ASSERT(conn->exchange == NULL); /* C1 */
+        ASSERT(conn->in == NULL);       /* C1 */
+        ASSERT(conn->out == NULL);      /* C1 */
+    }
+}
+
+/* Every change of state. */
+static void conn_move(struct conn *conn, enum conn_state state)
+{
+    ASSERT(conn->state != CONN_CLOSING);
+    conn->state = (uint8_t)state;
+    conn->since_ms = now_of(conn);
+    conn->progress = 0;
+}
+
+/* ------------------------------------------------------------------------------- the way out -- */
+
+struct outbox *conn_out(struct conn *conn)
+{
+    if (conn->out == NULL) {
+        conn->out = outbox_take(conn->worker);
+    }
+    return conn->out;
+}
+
+/* True: nothing is left to send. False: it is being sent, or the connection is closing. */
+static bool conn_flush(struct conn *conn)
+{
+    struct outbox *out = conn->out;
+    if (conn->state == CONN_CLOSING || conn->sending != NULL) {
+        return false;
+    }
+    if (out == NULL || (conn->state == CONN_HANDLED && conn->exchange->is_begun)) {
+        return true; /* an answer that is not ended yet stays, and what is before it, too */
+    }
+    struct slice pieces[] = {buf_view(&out->buf), out->tail};
+    size_t total = pieces[0].len + pieces[1].len;
+    conn->out = NULL;
+    enum net_sent sent = net_stream_send(&conn->stream, &out->write, pieces, 2);
+    stat_add(&conn->worker->stats.bytes_out, sent == NET_BROKEN ? 0 : total);
+    if (sent == NET_SENDING) {
+        conn->sending = out;
+        conn->sending_ms = now_of(conn);
+        conn->unsent = net_stream_unsent(&conn->stream);
+        return false;
+    }
+    outbox_give(conn->worker, out);
+    if (sent == NET_BROKEN) {
+        conn_close(conn);
+    }
+    return sent == NET_SENT;
+}
+
+static void on_wrote(struct net_stream *stream, bool is_whole)
+{
+    struct conn *conn = conn_of(stream);
+    outbox_give(conn->worker, conn->sending);
+    conn->sending = NULL;
+    if (is_whole) {
+        conn_advance(conn);
+    } else {
+        conn_close(conn);
+    }
+}
+
+/* -------------------------------------------------------------------------------- the answer -- */
+
+static unsigned refused_class(unsigned status)
+{
+    switch (status) {
+    case 400: return 0;
+    case 408: return 1;
+    case 413: return 2;
+    case 414:
+    case 431: return 3;
+    case 503: return 4;
+    default: return 5;
+    }
+}
+
+/* Any state before HANDLED: no handler sees this request. */
+static void conn_refuse(struct conn *conn, unsigned status, const char *reason)
+{
+    ASSERT(conn->state < CONN_HANDLED);
+    if (conn->exchange == NULL) {
+        conn->exchange = exchange_take(conn->worker);
+    }
+    if (conn->exchange == NULL) {
+        conn_close(conn);
+        return;
+    }
+    conn->exchange->conn = conn;
+    stat_add(&conn->worker->stats.refused[refused_class(status)], 1);
+    answer_refusal(conn->exchange, status, reason);
+}
+
+void conn_answered(struct conn *conn)
+{
+    struct worker *worker = conn->worker;
+    bool is_handled = conn->state == CONN_HANDLED || conn->is_awaited;
+    stat_add(&worker->stats.ended, is_handled ? 1 : 0);
+    if (conn->state == CONN_CLOSING) {
+        conn->is_awaited = false;
+        if (conn->is_closed) {
+            conn->spent_next = worker->spent;
+            worker->spent = conn;
+        }
+        return;
+    }
+    ASSERT(conn->state <= CONN_HANDLED); /* one answer a request */
+    conn_move(conn, CONN_ANSWERED);
+    if (!conn->is_stepping && !conn->is_ready) {
+        conn->is_ready = true;
+        conn->ready_next = worker->ready;
+        worker->ready = conn;
+    }
+}
+
+/* After the last answer was sent. What the client still sends would make a close lose the answer:
+ * the kernel answers bytes for a closed socket with a reset, which discards what was not read. */
+static void conn_end(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    bool is_expected = exchange->is_whole && !exchange->head.keep_alive && !has_bytes(conn);
+    if (conn->has_ended || is_expected) {
+        conn_close(conn);
+        return;
+    }
+    exchange_give(exchange);
+    inbox_give(conn->worker, conn->in);
+    conn->exchange = NULL;
+    conn->in = NULL;
+    conn_move(conn, CONN_LINGER);
+    net_stream_finish(&conn->stream);
+}
+
+static bool step_answered(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    bool has_to_flush =
+        exchange->closes ||
+        (conn->out != NULL && (conn->out->tail.len > 0 || conn->out->buf.len >= SERVE_FLUSH_BYTES));
+    if (has_to_flush && !conn_flush(conn)) {
+        return false;
+    }
+    if (exchange->closes) {
+        conn_end(conn);
+        return false;
+    }
+    conn->in->start = conn->in->at;
+    exchange_clear(exchange);
+    conn_move(conn, CONN_IDLE);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------- the request -- */
+
+static bool step_idle(struct conn *conn)
+{
+    if (!has_bytes(conn)) {
+        inbox_give(conn->worker, conn->in);
+        exchange_give(conn->exchange);
+        conn->in = NULL;
+        conn->exchange = NULL;
+        return false;
+    }
+    if (conn->exchange == NULL) {
+        conn->exchange = exchange_take(conn->worker);
+    }
+    if (conn->exchange == NULL) {
+        conn_close(conn); /* without memory not even a refusal can be written */
+        return false;
+    }
+    conn->exchange->conn = conn;
+    conn->exchange->shown.started_nanos = clock_nanos();
+    conn_move(conn, CONN_HEAD);
+    return true;
+}
+
+static bool step_head(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    struct inbox *in = conn->in;
+    const struct http_limits *limits = &conn->worker->server->limits.message;
+    struct http_refusal refusal = {0};
+    struct slice bytes = slice_of(in->data + in->start, in->len - in->start);
+    enum http_verdict verdict = http_request_head(bytes, limits, &exchange->head, &refusal);
+    if (verdict == HTTP_DONE) {
+        exchange->is_head_done = true;
+        in->at = in->start + exchange->head.bytes;
+        verdict = http_body_init(&exchange->body, &exchange->head, limits, &refusal);
+        if (verdict != HTTP_REFUSED) {
+            exchange->is_spilled = exchange->head.framing == HTTP_BODY_CHUNKED ||
+                                   (exchange->head.framing == HTTP_BODY_LENGTH &&
+                                       exchange->head.length > in->cap - exchange->head.bytes);
+            conn_move(conn, CONN_BODY);
+            return true;
+        }
+    }
+    if (verdict == HTTP_MORE && conn->has_ended) {
+        verdict = HTTP_REFUSED;
+        refusal = (struct http_refusal){400, "the connection ended inside a head"};
+    }
+    if (verdict == HTTP_REFUSED) {
+        conn_refuse(conn, refusal.status, refusal.reason);
+        return true;
+    }
+    return false;
+}
+
+/* A body that came with its head, or right after it, is used where it is. */
+static enum http_verdict body_in_place(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    struct inbox *in = conn->in;
+    uint64_t length = exchange->head.framing == HTTP_BODY_LENGTH ? exchange->head.length : 0;
+    if (in->len - in->at < length) {
+        return HTTP_MORE;
+    }
+    exchange->shown.body = slice_of(in->data + in->at, (size_t)length);
+    in->at += (uint32_t)length;
+    return HTTP_DONE;
+}
+
+static enum http_verdict body_spilled(struct conn *conn, struct http_refusal *ret_refusal)
+{
+    struct exchange *exchange = conn->exchange;
+    struct inbox *in = conn->in;
+    enum http_verdict verdict;
+    do {
+        struct slice data = SLICE_EMPTY;
+        size_t used = 0;
+        struct slice bytes = slice_of(in->data + in->at, in->len - in->at);
+        verdict = http_body_next(&exchange->body, bytes, &used, &data, ret_refusal);
+        in->at += (uint32_t)used;
+        if (verdict == HTTP_DATA) {
+            enum status status = exchange_hold(exchange, data);
+            if (status != OK) {
+                *ret_refusal = (struct http_refusal){503, "too many bytes of bodies are in flight: "
+                                                          "in_flight_bytes_max_mib is reached"};
+                return HTTP_REFUSED;
+            }
+        }
+    } while (verdict == HTTP_DATA);
+    if (verdict == HTTP_DONE) {
+        exchange->shown.body = buf_view(&exchange->spilled);
+    } else if (verdict == HTTP_MORE) {
+        in->at = in->start + exchange->head.bytes; /* all was taken: read into the same place */
+        in->len = in->at;
+    }
+    return verdict;
+}
+
+static bool conn_handle(struct conn *conn)
+{
+    struct worker *worker = conn->worker;
+    struct exchange *exchange = conn->exchange;
+    request_id_choose(exchange);
+    exchange->is_whole = true;
+    exchange->closes = !exchange->head.keep_alive;
+    exchange->shown.peer = slice_of(conn->peer, conn->peer_len);
+    exchange->shown.listener = conn->listener;
+    conn_move(conn, CONN_HANDLED);
+    stat_add(&worker->stats.begun, 1);
+    worker->has_handled = true;
+    worker->server->handle(worker->server->context, &exchange->shown);
+    return conn->state != CONN_HANDLED;
+}
+
+/* The client waits for a word before it sends the body, and the body will be read. */
+static void conn_continue(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    if (!exchange->head.expect_continue || exchange->is_continued || has_bytes(conn) ||
+        exchange->body.total > 0) {
+        return;
+    }
+    struct outbox *out = conn_out(conn);
+    if (out != NULL) {
+        buf_str(&out->buf, "HTTP/1.1 100 Continue\r\n\r\n");
+        exchange->is_continued = true;
+    }
+}
+
+static bool step_body(struct conn *conn)
+{
+    struct http_refusal refusal = {0};
+    enum http_verdict verdict =
+        conn->exchange->is_spilled ? body_spilled(conn, &refusal) : body_in_place(conn);
+    if (verdict == HTTP_DONE) {
+        return conn_handle(conn);
+    }
+    if (verdict == HTTP_MORE && conn->has_ended) {
+        verdict = HTTP_REFUSED;
+        refusal = (struct http_refusal){400, "the connection ended inside a body"};
+    }
+    if (verdict == HTTP_REFUSED) {
+        conn_refuse(conn, refusal.status, refusal.reason);
+        return true;
+    }
+    conn_continue(conn);
+    return false;
+}
+
+/* True: something changed, look again. */
+static bool conn_step(struct conn *conn)
+{
+    if (conn->sending != NULL) {
+        return false; /* C5 */
+    }
+    switch ((enum conn_state)conn->state) {
+    case CONN_IDLE: return step_idle(conn);
+    case CONN_HEAD: return step_head(conn);
+    case CONN_BODY: return step_body(conn);
+    case CONN_ANSWERED: return step_answered(conn);
+    case CONN_HANDLED:
+    case CONN_LINGER:
+    case CONN_CLOSING: return false;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------ the deadline -- */
+
+/* When the present wait is over; 0: there is none, since it is ours. */
+static uint64_t wait_ends(const struct conn *conn)
+{
+    const struct http_server_limits *limits = &conn->worker->server->limits;
+    if (conn->sending != NULL) {
+        return conn->sending_ms + (uint64_t)limits->write_ms_max;
+    }
+    switch ((enum conn_state)conn->state) {
+    case CONN_IDLE:
+        return conn->since_ms + (uint64_t)(net_stream_is_ready(&conn->stream)
+                                               ? limits->idle_ms_max
+                                               : limits->head_ms_max);
+    case CONN_HEAD: return conn->since_ms + (uint64_t)limits->head_ms_max;
+    case CONN_BODY: return conn->since_ms + (uint64_t)limits->body_ms_max;
+    case CONN_LINGER: return conn->since_ms + SERVE_LINGER_MS;
+    case CONN_HANDLED:
+    case CONN_ANSWERED:
+    case CONN_CLOSING: return 0;
+    }
+    return 0;
+}
+
+static void conn_arm(struct conn *conn)
+{
+    uint64_t at_ms = wait_ends(conn);
+    if (at_ms == 0) {
+        net_deadline_off(&conn->deadline);
+    } else {
+        net_loop_deadline(&conn->worker->loop, &conn->deadline, at_ms);
+    }
+}
+
+static bool is_enough(uint64_t bytes, uint64_t ms)
+{
+    return bytes * 1000 >= SERVE_RATE_BYTES_PER_S * ms;
+}
+
+static void sending_due(struct conn *conn, uint64_t now_ms)
+{
+    uint64_t unsent = net_stream_unsent(&conn->stream);
+    if (unsent < conn->unsent && is_enough(conn->unsent - unsent, now_ms - conn->sending_ms)) {
+        conn->unsent = unsent;
+        conn->sending_ms = now_ms;
+        conn_arm(conn);
+    } else {
+        conn_close(conn);
+    }
+}
+
+static void body_due(struct conn *conn, uint64_t now_ms)
+{
+    struct exchange *exchange = conn->exchange;
+    uint64_t bytes = exchange->is_spilled ? exchange->body.total : conn->in->len - conn->in->at;
+    if (is_enough(bytes - conn->progress, now_ms - conn->since_ms)) {
+        conn->progress = bytes;
+        conn->since_ms = now_ms;
+        conn_arm(conn);
+    } else {
+        conn_refuse(conn, 408, "the body took too long: body_ms_max is over");
+    }
+}
+
+void conn_due(struct net_deadline *deadline, uint64_t now_ms)
+{
+    struct conn *conn = (struct conn *)(void *)((char *)deadline - offsetof(struct conn, deadline));
+    if (conn->sending != NULL) {
+        sending_due(conn, now_ms);
+        return;
+    }
+    switch ((enum conn_state)conn->state) {
+    case CONN_IDLE:
+    case CONN_LINGER: conn_close(conn); break;
+    case CONN_HEAD: conn_refuse(conn, 408, "the head took too long: head_ms_max is over"); break;
+    case CONN_BODY: body_due(conn, now_ms); break;
+    case CONN_HANDLED:
+    case CONN_ANSWERED:
+    case CONN_CLOSING: break;
+    }
+}
+
+/* -------------------------------------------------------------------------------- the way in -- */
+
+/* Bytes of a request may move until a handler has seen them; C4. */
+static void conn_compact(struct conn *conn)
+{
+    struct inbox *in = conn->in;
+    memmove(in->data, in->data + in->start, in->len - in->start);
+    in->at -= in->start;
+    in->len -= in->start;
+    in->start = 0;
+    if (conn->state == CONN_BODY) {
+        conn->exchange->head.base = in->data;
+    }
+}
+
+static struct net_room on_room(struct net_stream *stream)
+{
+    struct conn *conn = conn_of(stream);
+    if (conn->state == CONN_LINGER) {
+        return (struct net_room){conn->worker->loop.scratch, NET_SCRATCH_BYTES};
+    }
+    if (conn->in == NULL) {
+        conn->in = inbox_take(conn->worker);
+    }
+    if (conn->in == NULL || conn->state == CONN_CLOSING) {
+        return (struct net_room){NULL, 0};
+    }
+    struct inbox *in = conn->in;
+    if (in->start > 0 && in->cap - in->len < in->cap / 2 && conn->state < CONN_HANDLED) {
+        conn_compact(conn);
+    }
+    return (struct net_room){in->data + in->len, in->cap - in->len};
+}
+
+static void linger_read(struct conn *conn, size_t bytes)
+{
+    conn->lingered += (uint32_t)bytes;
+    if (conn->lingered > SERVE_LINGER_BYTES_MAX) {
+        conn_close(conn);
+    }
+}
+
+static void conn_news(struct conn *conn)
+{
+    if (conn->is_stepping) {
+        conn->has_news = true; /* decrypted before, and read only now */
+    } else if (conn->state < CONN_HANDLED) {
+        conn_advance(conn);
+    }
+}
+
+static void on_bytes(struct conn *conn, size_t bytes)
+{
+    stat_add(&conn->worker->stats.bytes_in, bytes);
+    if (conn->state == CONN_LINGER) {
+        linger_read(conn, bytes);
+        return;
+    }
+    conn->in->len += (uint32_t)bytes;
+    conn_news(conn);
+}
+
+static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
+{
+    struct conn *conn = conn_of(stream);
+    switch (got) {
+    case NET_GOT_BYTES: on_bytes(conn, bytes); break;
+    case NET_GOT_NOTHING:
+        if (conn->state == CONN_IDLE && !conn->is_stepping && !has_bytes(conn)) {
+            inbox_give(conn->worker, conn->in);
+            conn->in = NULL;
+        }
+        break;
+    case NET_GOT_END:
+        conn->has_ended = true;
+        if (conn->state == CONN_LINGER) {
+            conn_close(conn);
+        } else {
+            conn_news(conn);
+        }
+        break;
+    case NET_GOT_BROKEN: conn_close(conn); break;
+    }
+}
+
+/* Read on, if there is where. */
+static void conn_read(struct conn *conn)
+{
+    bool has_room = conn->in == NULL || conn->in->len < conn->in->cap ||
+                    (conn->state < CONN_HANDLED && conn->in->start > 0);
+    if (!conn->has_ended && has_room) {
+        net_stream_read(&conn->stream);
+    }
+}
+
+/* As far as it goes with what is here; then ask for more. */
+static void conn_run(struct conn *conn)
+{
+    while (conn_step(conn)) {
+    }
+    (void)conn_flush(conn); /* what is left is being sent, or the connection is closing */
+    bool is_idle = conn->state == CONN_IDLE && conn->sending == NULL;
+    if (is_idle && (conn->has_ended || conn->worker->is_draining)) {
+        conn_close(conn);
+    }
+    if (conn->state != CONN_CLOSING) {
+        conn_read(conn);
+    }
+}
+
+void conn_advance(struct conn *conn)
+{
+    ASSERT(!conn->is_stepping);
+    conn_check(conn);
+    conn->is_stepping = true;
+    do {
+        conn->has_news = false;
+        conn_run(conn);
+    } while (conn->has_news && conn->state != CONN_CLOSING);
+    conn->is_stepping = false;
+    if (conn->state != CONN_CLOSING) {
+        conn_arm(conn);
+        conn_check_rest(conn);
+    }
+}
+
+/* ------------------------------------------------------------------------- beginning and end -- */
+
+void conn_close(struct conn *conn)
+{
+    if (conn->state == CONN_CLOSING) {
+        return;
+    }
+    if (conn->state == CONN_HANDLED) {
+        conn->is_awaited = true; /* C3 */
+        conn->exchange->shown.is_gone = true;
+    }
+    conn_move(conn, CONN_CLOSING);
+    net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
+    net_stream_close(&conn->stream);
+}
+
+static void on_closed(struct net_stream *stream)
+{
+    struct conn *conn = conn_of(stream);
+    struct worker *worker = conn->worker;
+    conn->is_closed = true;
+    stat_add(&worker->stats.closed, 1);
+    server_conn_closed(worker);
+    if (!conn->is_awaited) {
+        conn->spent_next = worker->spent;
+        worker->spent = conn;
+    }
+}
+
+void conn_recycle(struct conn *conn)
+{
+    struct worker *worker = conn->worker;
+    conn->prev->next = conn->next;
+    conn->next->prev = conn->prev;
+    inbox_give(worker, conn->in);
+    outbox_give(worker, conn->out);
+    outbox_give(worker, conn->sending);
+    exchange_give(conn->exchange);
+    conn_give(worker, conn);
+}
+
+void conn_drain(struct conn *conn)
+{
+    if (conn->state == CONN_IDLE && conn->sending == NULL && !conn->is_ready) {
+        conn_close(conn);
+    }
+}
+
+static const struct net_events conn_events = {
+    .room = on_room, .read = on_read, .wrote = on_wrote, .closed = on_closed};
+
+static void conn_link(struct worker *worker, struct conn *conn)
+{
+    conn->prev = worker->conns.prev;
+    conn->next = &worker->conns;
+    conn->prev->next = conn;
+    worker->conns.prev = conn;
+}
+
+void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer)
+{
+    struct http_server *server = worker->server;
+    struct server_listener *from = &server->listeners[listener];
+    struct conn *conn = conn_take(worker);
+    stat_add(&worker->stats.accepted, 1);
+    if (conn == NULL) {
+        stat_add(&worker->stats.closed, 1);
+        (void)close(fd); /* nothing was written to it */
+        return;
+    }
+    unsigned open = atomic_fetch_add(&server->open, 1);
+    bool is_over = open >= server->limits.connections_max;
+    conn_link(worker, conn);
+    conn->listener = (uint16_t)listener;
+    conn->since_ms = net_loop_now(&worker->loop);
+    conn->peer_len = (uint8_t)peer.len;
+    memcpy(conn->peer, peer.data, peer.len);
+    enum status status = net_stream_open(
+        &conn->stream, &worker->loop, fd, from->address.is_unix, from->tls, &conn_events);
+    bool is_hopeless =
+        is_over && (from->tls != NULL || open >= server->limits.connections_max + SERVE_OVER_MAX);
+    if (status != OK || is_hopeless || worker->is_draining) {
+        stat_add(&worker->stats.refused[4], is_hopeless ? 1 : 0);
+        conn_close(conn);
+        return;
+    }
+    if (is_over) {
+        conn_refuse(conn, 503, "too many connections: connections_max is reached");
+        return;
+    }
+    net_stream_read(&conn->stream);
+    conn_arm(conn);
+}
+
+void worker_ready(struct worker *worker)
+{
+    while (worker->ready != NULL) {
+        struct conn *conn = worker->ready;
+        worker->ready = conn->ready_next;
+        conn->is_ready = false;
+        if (conn->state != CONN_CLOSING) {
+            conn_advance(conn);
+        }
+    }
+}
+
+void worker_recycle(struct worker *worker)
+{
+    while (worker->spent != NULL) {
+        struct conn *conn = worker->spent;
+        worker->spent = conn->spent_next;
+        conn_recycle(conn);
+    }
+}

@@ -1,0 +1,33 @@
+/*
+ * problem: RFC 9457 problem documents, the form of every refusal (DESIGN section 8).
+ *
+ * {"type":"about:blank","title":"Conflict","status":409,"detail":"…","code":"idempotency_conflict",
+ *  "effect":"no","retry":"no","request_id":"…", "operation_id":"…"?, …}
+ */
+#ifndef ONCE_HTTP_PROBLEM_H
+#define ONCE_HTTP_PROBLEM_H
+
+#include "http/serve.h"
+
+/* Did anything happen? */
+enum problem_effect { PROBLEM_EFFECT_NO, PROBLEM_EFFECT_YES, PROBLEM_EFFECT_UNKNOWN };
+/* May the same request be sent again? */
+enum problem_retry { PROBLEM_RETRY_SAFE, PROBLEM_RETRY_AFTER, PROBLEM_RETRY_NO };
+
+struct problem {
+    unsigned status;
+    const char *code;    /* stable, such as "idempotency_conflict" */
+    struct slice detail; /* one sentence, lower case, the fault first */
+    enum problem_effect effect;
+    enum problem_retry retry;
+    struct slice operation_id; /* empty: none */
+    int64_t retry_after_ms;    /* > 0: also a Retry-After field, rounded up to whole seconds */
+    struct slice extra;        /* further members, as JSON text without braces; empty: none */
+};
+
+/* The document alone, as batches hold it. Sticky as all of buf. */
+void problem_put(struct buf *out, const struct problem *problem, struct slice request_id);
+/* Answer with it. */
+void problem_answer(struct http_exchange *exchange, const struct problem *problem);
+
+#endif

@@ -1,0 +1,280 @@
+/*
+ * serve_impl: what the files of the server share: serve.c (the server), conn.c (a connection's
+ * life), answer.c (answers), pool.c (memory that is used again).
+ *
+ * Threads:   a worker and everything it points to belong to its loop, but for what is marked.
+ */
+#ifndef ONCE_HTTP_SERVE_IMPL_H
+#define ONCE_HTTP_SERVE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "http/body.h"
+#include "http/serve.h"
+#include "http/write.h"
+#include "net/listen.h"
+#include "net/stream.h"
+#include "net/tls.h"
+
+enum {
+    SERVE_LISTENERS_MAX = 16,          /* a handful of addresses and sockets */
+    SERVE_BUFFER_EXTRA = 16 << 10,     /* of a read buffer past the longest head: usual bodies */
+    SERVE_KEPT_BYTES_MAX = 64 << 10,   /* a buffer that grew past this is not kept for the next */
+    SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest go */
+    SERVE_FLUSH_BYTES = 64 << 10,      /* answers gathered before they are sent all the same */
+    SERVE_GATHER_BYTES = 16 << 10,     /* a stable body past this is sent from where it is */
+    SERVE_OUT_BYTES_MAX = 256 << 20,   /* of answers not sent: one, as long as it may ever be */
+    SERVE_ARENA_BYTES_MAX = 512 << 20, /* of one exchange: a backstop, handlers bound their own */
+    SERVE_LINGER_MS = 5000,            /* after an answer that closes, for the client to read it */
+    SERVE_LINGER_BYTES_MAX = 16 << 20, /* read and thrown away meanwhile */
+    SERVE_OVER_MAX = 128,              /* connections past the limit that are told so at a time */
+    SERVE_RATE_BYTES_PER_S = 1024,     /* the least of a body or an answer that goes on */
+    SERVE_RANDOM_BYTES = 4000,         /* for request ids: 400 of them from one call */
+    SERVE_ID_RANDOM_BYTES = 10,        /* of one UUIDv7, 74 bits of them used */
+    SERVE_UUID_TEXT_BYTES = 36,        /* of a UUID */
+};
+
+struct conn;
+struct worker;
+
+/* Received bytes. [start, at) belong to the request being read or handled, [at, len) were not
+ * looked at. Held by a connection only while there are any. */
+struct inbox {
+    struct inbox *next; /* in the pool */
+    uint32_t cap;
+    uint32_t start;
+    uint32_t at;
+    uint32_t len;
+    char data[];
+};
+
+/* Answers on their way out. */
+struct outbox {
+    struct outbox *next;    /* in the pool */
+    struct buf buf;         /* heads, and bodies that are not long */
+    struct slice tail;      /* a long stable body behind them; in the exchange's arena or static */
+    size_t total;           /* bytes of both when it was first sent */
+    struct net_write write; /* while the kernel does not take all of it */
+};
+
+struct exchange {
+    struct http_exchange shown; /* first: what a handler sees */
+    struct exchange *next;      /* in the pool */
+    struct conn *conn;          /* whose; it stays until the answer, gone or not */
+    struct worker *worker;
+    struct net_task wake;               /* any thread, through http_wake */
+    atomic_bool is_woken;               /* any thread; in the loop's list */
+    struct http_head head;              /* of the request */
+    struct http_body body;              /* of the request */
+    struct buf spilled;                 /* a body that is chunked or does not fit into the inbox */
+    size_t held;                        /* bytes of spilled that count as in flight */
+    struct arena arena;                 /* the handler's */
+    struct http_put put;                /* of the answer */
+    bool is_head_done;                  /* the head was read whole, so that its method counts */
+    bool is_whole;                      /* and so was the body; a handler has seen it */
+    bool is_spilled;                    /* the body is in spilled */
+    bool is_continued;                  /* 100 Continue was sent */
+    bool is_failed;                     /* there is no memory for the answer */
+    bool is_begun;                      /* http_answer_begin was called */
+    bool closes;                        /* the connection ends with this answer */
+    char id[HTTP_REQUEST_ID_BYTES_MAX]; /* a fresh request id */
+};
+
+/*
+ * A connection.
+ *
+ *            first byte            end of head           end of body
+ *   IDLE ───────────────▶ HEAD ───────────────▶ BODY ───────────────▶ HANDLED
+ *    ▲ ▲                   │ refused, late       │ refused, late        │ http_answer_end
+ *    │ └── answered, more ─┼─────────────────────┼──────────────────▶ ANSWERED
+ *    └─────── to come ─────┴─────────────────────┘                      │ closes
+ *   any state: broken, late, drained ──▶ CLOSING ──▶ (recycled)  ◀── LINGER
+ *
+ * Transitions, all through conn_move:
+ *   IDLE → HEAD         step_idle      there are bytes
+ *   HEAD → BODY         step_head      the reader is done
+ *   BODY → HANDLED      step_body      the body is whole; the handler is called
+ *   HEAD, BODY, IDLE → ANSWERED  conn_refuse     a problem document was written
+ *   HANDLED → ANSWERED  conn_answered  the handler wrote its answer
+ *   ANSWERED → IDLE     step_answered  the next request may be read
+ *   ANSWERED → LINGER   step_answered  the answer was sent and the connection ends
+ *   any → CLOSING       conn_close     the stream is closed; a handler may still have the exchange
+ *   CLOSING → recycled  conn_recycle   the stream is closed and no handler has the exchange
+ *
+ * What holds (conn_check):
+ *   C1  IDLE at rest has no exchange, no inbox and no outbox: an idle connection is small.
+ *   C2  HEAD, BODY, HANDLED and ANSWERED have an exchange that is this connection's.
+ *   C3  HANDLED is the only state in which somebody else has the exchange, but for CLOSING when it
+ *       came from HANDLED (is_gone).
+ *   C4  While HANDLED, bytes of the inbox before at do not move.
+ *   C5  While something is being sent (sending) no request is read or handled: who does not read
+ *       our answers cannot make us do more work.
+ */
+enum conn_state {
+    CONN_IDLE,
+    CONN_HEAD,
+    CONN_BODY,
+    CONN_HANDLED,
+    CONN_ANSWERED,
+    CONN_LINGER,
+    CONN_CLOSING,
+};
+
+struct conn {
+    struct net_stream stream; /* first */
+    struct net_deadline deadline;
+    struct conn *prev;       /* in the worker's list */
+    struct conn *next;       /* and in the pool */
+    struct conn *ready_next; /* in the worker's list of those to go on with */
+    struct conn *spent_next; /* in its list of those to recycle */
+    struct worker *worker;
+    struct exchange *exchange; /* NULL while idle */
+    struct inbox *in;          /* NULL while there are no bytes */
+    struct outbox *out;        /* being written; NULL while nothing is to be sent */
+    struct outbox *sending;    /* being sent; NULL while nothing is */
+    uint64_t since_ms;         /* of the state, or of the last time that enough of a body came */
+    uint64_t progress;         /* bytes of the body at since_ms */
+    uint64_t sending_ms;       /* since when, or the last time that enough had left */
+    uint64_t unsent;           /* bytes at sending_ms */
+    uint32_t lingered;         /* bytes thrown away */
+    uint16_t listener;         /* its number */
+    uint8_t state;             /* enum conn_state */
+    uint8_t peer_len;
+    bool is_stepping : 1; /* conn_advance is at work */
+    bool has_news : 1;    /* bytes came, or the end, while it was */
+    bool is_ready : 1;    /* in the worker's ready list */
+    bool has_ended : 1;   /* the client sends no more */
+    bool is_over : 1;     /* past connections_max: only told so */
+    bool is_closed : 1;   /* the stream is closed */
+    bool is_awaited : 1;  /* CLOSING, and a handler still has the exchange */
+    char peer[NET_PEER_BYTES_MAX];
+};
+
+struct worker_stats { /* written by the loop, read by anybody */
+    _Atomic uint64_t accepted;
+    _Atomic uint64_t closed;
+    _Atomic uint64_t begun; /* handed to the handler */
+    _Atomic uint64_t ended; /* answered by it */
+    _Atomic uint64_t refused[6];
+    _Atomic uint64_t bytes_in;
+    _Atomic uint64_t bytes_out;
+};
+
+struct worker {
+    struct net_loop loop;
+    struct http_server *server;
+    unsigned number;
+    struct conn conns;  /* head of the circular list of all, those in CLOSING too */
+    struct conn *ready; /* answered outside of conn_advance; newest first */
+    struct conn *spent; /* to be recycled at the end of the turn */
+    struct net_listener listeners[SERVE_LISTENERS_MAX];
+    bool has_handled;     /* since the last turn hook */
+    bool is_draining;     /* no request is begun after the ones being read */
+    _Atomic uint64_t cut; /* connections that the end of a drain cut off; any thread */
+    struct net_task stop; /* any thread, through http_server_drain and _free */
+    struct net_task cut_off;
+    struct net_task end;
+
+    struct inbox *inboxes; /* pools */
+    struct outbox *outboxes;
+    struct exchange *exchanges;
+    struct conn *spare_conns;
+    unsigned inbox_count;
+    unsigned outbox_count;
+    unsigned exchange_count;
+    unsigned conn_count;
+
+    uint64_t wall_at_ms; /* loop time at which wall_ms was read */
+    int64_t wall_ms;
+    int64_t date_s;     /* the second that date_line is of */
+    char date_line[64]; /* "Date: …\r\n" */
+    size_t date_len;
+    unsigned char random[SERVE_RANDOM_BYTES];
+    size_t random_at; /* the next unused byte */
+    struct worker_stats stats;
+};
+
+struct handed { /* a connection on its way to the loop that will serve it */
+    struct net_task task;
+    struct worker *worker;
+    unsigned listener;
+    int fd;
+};
+
+struct server_listener {
+    struct net_address address;
+    struct net_tls_context *tls; /* NULL: plain */
+    bool is_bound;               /* its socket file is ours to remove */
+};
+
+struct http_server {
+    const struct mem *mem;
+    struct http_server_limits limits; /* with the defaults filled in */
+    http_handle handle;
+    void (*turn)(void *context, unsigned loop);
+    void *context;
+    struct clock clock;
+    uint32_t inbox_bytes; /* of a read buffer */
+    struct worker *workers;
+    unsigned worker_count;
+    unsigned ready_count; /* workers whose loop was initialised */
+    struct server_listener listeners[SERVE_LISTENERS_MAX];
+    unsigned listener_count;
+    atomic_uint next_worker;  /* whose turn the next Unix connection is */
+    atomic_uint open;         /* connections */
+    atomic_size_t body_bytes; /* of bodies in flight */
+    atomic_bool is_draining;  /* every answer from now on says that it is the last */
+    atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
+    bool is_started;
+    bool is_drained;
+    bool is_hurried;      /* under lock: a drain waits for nobody */
+    pthread_mutex_t lock; /* with changed: for open to become 0 */
+    pthread_cond_t changed;
+    pthread_mutex_t reloading; /* one reload at a time */
+};
+
+static inline void stat_add(_Atomic uint64_t *stat, uint64_t value)
+{
+    /* One writer: a load and a store, not a locked addition. */
+    uint64_t was = atomic_load_explicit(stat, memory_order_relaxed);
+    atomic_store_explicit(stat, was + value, memory_order_relaxed);
+}
+
+/* pool.c: all NULL when memory is out; given back at the end of use. */
+struct inbox *inbox_take(struct worker *worker) MUST_CHECK;
+void inbox_give(struct worker *worker, struct inbox *inbox);
+struct outbox *outbox_take(struct worker *worker) MUST_CHECK;
+void outbox_give(struct worker *worker, struct outbox *outbox);
+struct exchange *exchange_take(struct worker *worker) MUST_CHECK;
+/* Forget the request but keep it with its connection, for the next. */
+void exchange_clear(struct exchange *exchange);
+void exchange_give(struct exchange *exchange);
+struct conn *conn_take(struct worker *worker) MUST_CHECK;
+void conn_give(struct worker *worker, struct conn *conn);
+void pools_release(struct worker *worker);
+/* Room for a piece of a body. E_LIMIT: past in_flight_bytes_max_mib; E_NOMEM. */
+enum status exchange_hold(struct exchange *exchange, struct slice piece) MUST_CHECK;
+
+/* answer.c */
+void request_id_choose(struct exchange *exchange);
+/* Answer what no handler sees, and close after it. */
+void answer_refusal(struct exchange *exchange, unsigned status, const char *reason);
+
+/* conn.c */
+void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
+void conn_answered(struct conn *conn);
+void conn_advance(struct conn *conn);
+void conn_close(struct conn *conn);
+void conn_due(struct net_deadline *deadline, uint64_t now_ms);
+void conn_drain(struct conn *conn);
+void conn_recycle(struct conn *conn);
+struct outbox *conn_out(struct conn *conn) MUST_CHECK;
+/* What has to wait for the end of the turn: answers given elsewhere, spent connections. */
+void worker_ready(struct worker *worker);
+void worker_recycle(struct worker *worker);
+/* A connection's stream is closed: for whoever waits for all of them. */
+void server_conn_closed(struct worker *worker);
+
+#endif

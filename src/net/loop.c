@@ -1,0 +1,166 @@
+#include "net/loop.h"
+
+#include <signal.h>
+
+#include "base/check.h"
+
+void net_loop_post(struct net_loop *loop, struct net_task *task)
+{
+    struct net_task *first = atomic_load_explicit(&loop->tasks, memory_order_relaxed);
+    do {
+        task->next = first;
+    } while (!atomic_compare_exchange_weak(&loop->tasks, &first, task));
+    /* The loop says that it is asleep and looks at the list after that; we push and look at what it
+     * said after that. One of the two sees the other. */
+    if (atomic_load(&loop->is_asleep) && atomic_exchange(&loop->is_asleep, false)) {
+        int rc = uv_async_send(&loop->async);
+        ASSERT(rc == 0);
+    }
+}
+
+static void run_tasks(struct net_loop *loop)
+{
+    struct net_task *newest = atomic_exchange(&loop->tasks, NULL);
+    struct net_task *oldest = NULL;
+    while (newest != NULL) {
+        struct net_task *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest != NULL) {
+        struct net_task *next = oldest->next; /* run may free or post it again */
+        oldest->run(oldest);
+        oldest = next;
+    }
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct net_loop *loop = prepare->data;
+    for (unsigned round = 0; round < NET_ROUNDS_MAX; round++) {
+        run_tasks(loop);
+        if (loop->turn != NULL) {
+            loop->turn(loop->context);
+        }
+        atomic_store(&loop->is_asleep, true);
+        if (atomic_load(&loop->tasks) == NULL) {
+            return;
+        }
+        atomic_store(&loop->is_asleep, false);
+    }
+    if (!uv_is_closing((uv_handle_t *)&loop->async)) {
+        int rc = uv_async_send(&loop->async); /* there is more: look at the input, then go on */
+        ASSERT(rc == 0);
+    }
+}
+
+static void on_check(uv_check_t *check)
+{
+    struct net_loop *loop = check->data;
+    atomic_store(&loop->is_asleep, false);
+}
+
+static void on_async(uv_async_t *async)
+{
+    (void)async; /* on_prepare does the work */
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct net_loop *loop = timer->data;
+    net_wheel_run(&loop->wheel, net_loop_now(loop), loop->due);
+    if (loop->wheel.count == 0) {
+        uv_timer_stop(timer);
+    }
+}
+
+void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uint64_t at_ms)
+{
+    net_wheel_set(&loop->wheel, deadline, net_loop_now(loop), at_ms);
+    if (!uv_is_active((uv_handle_t *)&loop->ticker)) {
+        int rc = uv_timer_start(&loop->ticker, on_tick, NET_TICK_MS, NET_TICK_MS);
+        ASSERT(rc == 0);
+    }
+}
+
+enum status net_loop_init(
+    struct net_loop *loop, const struct mem *mem, net_due due, struct err *err)
+{
+    *loop = (struct net_loop){.mem = mem, .due = due};
+    loop->scratch = mem_alloc(mem, NET_SCRATCH_BYTES);
+    if (loop->scratch == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    int rc = uv_loop_init(&loop->uv);
+    if (rc != 0) {
+        mem_free(mem, loop->scratch);
+        return err_set(err, E_UNAVAILABLE, "cannot make an event loop: %s", uv_strerror(rc));
+    }
+    rc = uv_async_init(&loop->uv, &loop->async, on_async);
+    if (rc != 0) {
+        int closed = uv_loop_close(&loop->uv);
+        ASSERT(closed == 0);
+        mem_free(mem, loop->scratch);
+        return err_set(err, E_UNAVAILABLE, "cannot make an event loop: %s", uv_strerror(rc));
+    }
+    uv_prepare_init(&loop->uv, &loop->prepare);
+    uv_check_init(&loop->uv, &loop->check);
+    uv_timer_init(&loop->uv, &loop->ticker);
+    loop->prepare.data = loop;
+    loop->check.data = loop;
+    loop->ticker.data = loop;
+    uv_prepare_start(&loop->prepare, on_prepare);
+    uv_check_start(&loop->check, on_check);
+    net_wheel_init(&loop->wheel, uv_now(&loop->uv));
+    loop->is_ready = true;
+    return OK;
+}
+
+static void *loop_main(void *arg)
+{
+    struct net_loop *loop = arg;
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+enum status net_loop_start(struct net_loop *loop, struct err *err)
+{
+    /* Signals belong to the main thread; a blocked SIGPIPE makes a write to nobody an error. */
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&loop->thread, NULL, loop_main, loop);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        return err_errno(err, E_UNAVAILABLE, rc, "cannot start a thread");
+    }
+    loop->is_started = true;
+    return OK;
+}
+
+void net_loop_close(struct net_loop *loop)
+{
+    uv_close((uv_handle_t *)&loop->async, NULL);
+    uv_close((uv_handle_t *)&loop->prepare, NULL);
+    uv_close((uv_handle_t *)&loop->check, NULL);
+    uv_close((uv_handle_t *)&loop->ticker, NULL);
+}
+
+void net_loop_release(struct net_loop *loop)
+{
+    if (!loop->is_ready) {
+        return;
+    }
+    if (loop->is_started) {
+        int rc = pthread_join(loop->thread, NULL);
+        ASSERT(rc == 0);
+    } else {
+        uv_run(&loop->uv, UV_RUN_DEFAULT);
+    }
+    int rc = uv_loop_close(&loop->uv);
+    ASSERT(rc == 0);
+    mem_free(loop->mem, loop->scratch);
+    loop->is_ready = false;
+}

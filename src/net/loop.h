@@ -1,0 +1,77 @@
+/*
+ * loop: one libuv loop and its thread.
+ *
+ * A turn of it: timers, tasks from other threads, the owner's turn hook, then the wait for input,
+ * whose callbacks run before the next turn begins.
+ *
+ * Promises:  a task posted from any thread runs on the loop, once, in the order of its poster. A
+ *            post costs one push, and a system call only if the loop is asleep. Deadlines cost one
+ *            timer a loop, and none while there are none.
+ * Does not:  know what a connection is.
+ * Threads:   net_loop_post from any thread. Everything else before start, or on the loop.
+ */
+#ifndef ONCE_NET_LOOP_H
+#define ONCE_NET_LOOP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/wheel.h"
+
+enum {
+    NET_SCRATCH_BYTES = 64 << 10, /* one read that nobody keeps: discarded, or decrypted at once */
+    NET_ROUNDS_MAX = 16,          /* of tasks that post tasks, before input has its turn */
+};
+
+/* Embedded in what is posted; in one list at a time. */
+struct net_task {
+    struct net_task *next;
+    void (*run)(struct net_task *task);
+};
+
+struct net_loop {
+    uv_loop_t uv;
+    uv_async_t async;     /* ends the wait; does nothing itself */
+    uv_prepare_t prepare; /* before the wait: tasks and the turn hook */
+    uv_check_t check;     /* after it */
+    uv_timer_t ticker;    /* runs the wheel while there is anything in it */
+
+    _Atomic(struct net_task *) tasks; /* newest first */
+    atomic_bool is_asleep;            /* waits, or is about to: a post has to wake it */
+
+    struct net_wheel wheel;
+    net_due due;                 /* what a deadline leads to */
+    void (*turn)(void *context); /* before each wait; may be NULL */
+    void *context;               /* for turn */
+
+    char *scratch;         /* NET_SCRATCH_BYTES for whoever reads and keeps nothing */
+    const struct mem *mem; /* where scratch came from */
+    pthread_t thread;
+    bool is_started; /* the thread has to be joined */
+    bool is_ready;   /* the handles are initialised */
+};
+
+/* E_NOMEM, E_UNAVAILABLE. On failure there is nothing to release. */
+enum status net_loop_init(
+    struct net_loop *loop, const struct mem *mem, net_due due, struct err *err) MUST_CHECK;
+enum status net_loop_start(struct net_loop *loop, struct err *err) MUST_CHECK;
+/* The handles of the loop itself are closed; the thread ends once the owner's are, too. */
+void net_loop_close(struct net_loop *loop);
+/* Wait for that end, or bring it about where no thread was started. */
+void net_loop_release(struct net_loop *loop);
+
+void net_loop_post(struct net_loop *loop, struct net_task *task);
+
+/* Milliseconds that only count forward; read once a turn. */
+static inline uint64_t net_loop_now(const struct net_loop *loop)
+{
+    return uv_now(&loop->uv);
+}
+
+void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uint64_t at_ms);
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * stream: one connection's bytes, plain or through TLS, on a loop.
+ *
+ * Promises:  what is sent goes out in order or the stream is broken. Nothing is buffered here on
+ *            the way in: the owner says where bytes go, each time. After close no event comes but
+ *            closed, exactly once.
+ * Does not:  know HTTP, deadlines or limits; the owner closes.
+ * Ownership: embedded in the owner's object, which lives until closed. What is being sent stays the
+ *            owner's and must not move until wrote.
+ * Threads:   its loop's.
+ */
+#ifndef ONCE_NET_STREAM_H
+#define ONCE_NET_STREAM_H
+
+#include <sys/types.h>
+
+#include "base/slice.h"
+#include "net/loop.h"
+
+struct net_stream;
+struct net_tls;
+struct net_tls_context;
+
+enum { NET_SEND_PIECES_MAX = 2 }; /* what is gathered into one system call: heads, a body */
+
+/* Where bytes may go. */
+struct net_room {
+    char *data;
+    size_t len; /* 0: nowhere; reading pauses until net_stream_read */
+};
+
+/* What a read brought. */
+enum net_got {
+    NET_GOT_BYTES,   /* in the room that was given */
+    NET_GOT_NOTHING, /* the room was not used */
+    NET_GOT_END,     /* the other side will send no more */
+    NET_GOT_BROKEN,  /* the connection is gone */
+};
+
+struct net_events {
+    struct net_room (*room)(struct net_stream *stream);
+    void (*read)(struct net_stream *stream, enum net_got got, size_t bytes);
+    void (*wrote)(struct net_stream *stream, bool is_whole);
+    void (*closed)(struct net_stream *stream);
+};
+
+/* What a send that did not fit into the kernel at once needs; from the owner, until wrote. */
+struct net_write {
+    uv_write_t request;
+    struct slice pieces[NET_SEND_PIECES_MAX]; /* what is left */
+};
+
+struct net_stream {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    struct net_loop *loop;
+    const struct net_events *events;
+    struct net_tls *tls;     /* NULL: plain */
+    struct net_write *write; /* being sent; NULL: nothing is */
+    bool is_reading;         /* events may come */
+    bool is_closing;         /* only closed may come */
+    bool is_broken;          /* a send failed; nothing more is sent */
+};
+
+enum net_sent {
+    NET_SENT,    /* all of it is with the kernel; the memory is free again */
+    NET_SENDING, /* the rest follows; wrote will come */
+    NET_BROKEN,  /* the other side is gone; close */
+};
+
+/*
+ * Take a connected descriptor; events is the owner's and static. tls may be NULL. On failure the
+ * descriptor is closed, and closed comes all the same if *ret_closes.
+ */
+enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
+    struct net_tls_context *tls, const struct net_events *events) MUST_CHECK;
+/* Read, or go on reading after there was no room. */
+void net_stream_read(struct net_stream *stream);
+/* One at a time: not while one is being sent. */
+enum net_sent net_stream_send(struct net_stream *stream, struct net_write *write,
+    const struct slice *pieces, size_t count) MUST_CHECK;
+/* Bytes of the send in progress that the other side does not have yet, the kernel's too. */
+size_t net_stream_unsent(const struct net_stream *stream);
+/* Say that no more will be sent, and go on reading. */
+void net_stream_finish(struct net_stream *stream);
+/* True once requests may come: always for a plain one, after the handshake with TLS. */
+bool net_stream_is_ready(const struct net_stream *stream);
+void net_stream_close(struct net_stream *stream);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * tls: TLS 1.2 and 1.3 for the server's side of a stream, by OpenSSL over memory.
+ *
+ * Promises:  nothing older than TLS 1.2 is spoken; ALPN offers http/1.1 alone. A reload swaps the
+ *            certificate for connections to come, all or nothing; those that are open keep theirs.
+ *            At most one record waits here for a client that does not read.
+ * Does not:  ask for client certificates, resume with tickets across a restart, or read files after
+ *            the load.
+ * Threads:   a context may be loaded again on any thread, while the loops take from it; the rest on
+ *            the stream's loop.
+ */
+#ifndef ONCE_NET_TLS_H
+#define ONCE_NET_TLS_H
+
+#include "base/err.h"
+#include "net/stream.h"
+
+/* A certificate and its key, and the files they came from; the paths are copied. */
+enum status net_tls_context_new(const struct mem *mem, const char *cert_file, const char *key_file,
+    struct net_tls_context **ret_context, struct err *err) MUST_CHECK;
+void net_tls_context_free(struct net_tls_context *context);
+/* Read the files again, into the context but not into use; then all contexts are switched, or
+ * none is. E_INVALID: they do not load or do not belong together. */
+enum status net_tls_context_load(struct net_tls_context *context, struct err *err) MUST_CHECK;
+/* Use what was loaded, or drop it. */
+void net_tls_context_switch(struct net_tls_context *context, bool is_good);
+
+/* One connection's; NULL is fine for free. */
+enum status net_tls_new(
+    struct net_tls_context *context, struct net_loop *loop, struct net_tls **ret_tls) MUST_CHECK;
+void net_tls_free(struct net_tls *tls);
+/* Bytes from the wire; leads to events of the stream. */
+void net_tls_take(struct net_stream *stream, struct slice bytes);
+/* Hand on what was decrypted and had no room. */
+void net_tls_pump(struct net_stream *stream);
+enum net_sent net_tls_send(struct net_stream *stream, struct net_write *write,
+    const struct slice *pieces, size_t count) MUST_CHECK;
+size_t net_tls_unsent(const struct net_stream *stream);
+/* Send close_notify, if it can be sent now. */
+void net_tls_finish(struct net_stream *stream);
+bool net_tls_is_ready(const struct net_tls *tls);
+
+#endif

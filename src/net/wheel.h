@@ -1,0 +1,53 @@
+/*
+ * wheel: deadlines of many connections, looked at ten times a second.
+ *
+ * Promises:  a deadline is never seen early, and late by at most two ticks of its loop. To move one
+ *            later, or to switch it off, costs one store: it stays in its slot and is sorted again
+ *            when the slot comes up. A busy connection thus pays nothing.
+ * Does not:  know the time or allocate; the loop brings both.
+ * Threads:   one; each loop has its own.
+ *
+ * W1  A linked deadline is in the slot of slot_tick, and slot_tick is past done_tick.
+ * W2  A deadline that is on (at_ms > 0) is linked, in a slot not behind its own tick.
+ */
+#ifndef ONCE_NET_WHEEL_H
+#define ONCE_NET_WHEEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    NET_TICK_MS = 100,     /* all our limits are seconds; a tenth more does no harm */
+    NET_WHEEL_SLOTS = 512, /* 51 s a turn; what is further off is sorted again once a turn */
+};
+
+struct net_deadline {
+    struct net_deadline *prev; /* in its slot; NULL: not linked */
+    struct net_deadline *next;
+    uint64_t at_ms;     /* when it is due; 0: off */
+    uint64_t slot_tick; /* the tick of the slot it is in */
+};
+
+typedef void (*net_due)(struct net_deadline *deadline, uint64_t now_ms);
+
+struct net_wheel {
+    struct net_deadline slots[NET_WHEEL_SLOTS]; /* heads of circular lists */
+    uint64_t done_tick;                         /* all slots to here were looked at */
+    size_t count;                               /* linked deadlines */
+};
+
+void net_wheel_init(struct net_wheel *wheel, uint64_t now_ms);
+void net_wheel_set(
+    struct net_wheel *wheel, struct net_deadline *deadline, uint64_t now_ms, uint64_t at_ms);
+/* Unlink, before its memory goes. One that is not linked is fine. */
+void net_wheel_remove(struct net_wheel *wheel, struct net_deadline *deadline);
+/* Call due for each that is due; it is off and unlinked then, and may be set again. */
+void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms, net_due due);
+void net_wheel_check(const struct net_wheel *wheel);
+
+static inline void net_deadline_off(struct net_deadline *deadline)
+{
+    deadline->at_ms = 0;
+}
+
+#endif

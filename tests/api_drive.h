@@ -1,0 +1,48 @@
+/*
+ * api_drive: the HTTP door without sockets: requests as text in, answers as text out.
+ *
+ * A real engine over "mem:" decides. The server's side (http/serve.h, http/problem.h) is played by
+ * this file, on the test's own thread.
+ */
+#ifndef ONCE_TESTS_API_DRIVE_H
+#define ONCE_TESTS_API_DRIVE_H
+
+#include "api/api.h"
+#include "canon/json.h"
+
+/* A door and all behind it. */
+struct door {
+    const struct mem *mem;
+    struct engine *engine;
+    struct api *api;
+};
+
+/* One answer. */
+struct reply {
+    struct arena arena;
+    unsigned status;
+    char *fields; /* "Name: value\n", in the order they were given */
+    char *text;   /* the body, terminated */
+    struct slice content_type;
+    const struct json_value *json; /* NULL: no JSON */
+};
+
+/* What a server has without a configuration. */
+struct api_policy door_policy(void);
+/* E_NOMEM only. */
+enum status door_open(
+    struct door *door, const struct mem *mem, const struct api_policy *policy) MUST_CHECK;
+void door_close(struct door *door);
+
+/* headers is "Name: value\r\n" for each, or NULL; body NULL: none. Free with reply_release. */
+void door_ask(struct door *door, const char *method, const char *target, const char *headers,
+    struct slice body, struct reply *ret_reply);
+void reply_release(struct reply *reply);
+
+/* A text or number below the answer, by a path such as "outcome/id" or "0/code"; "null", "true" and
+ * "false" for those; "(none)" when there is no such value; "{" and "[" for what has parts. */
+const char *reply_get(struct reply *reply, const char *path);
+/* The value of a field, or "(none)". */
+const char *reply_field(struct reply *reply, const char *name);
+
+#endif

@@ -1,0 +1,358 @@
+/*
+ * echo_server: a server with handlers that show what the HTTP layer does, for test_serve.py.
+ *
+ *   echo_server [option value]...
+ *     listen ADDRESS   loops N   cert FILE   key FILE (of the listens that follow)   mode OCTAL
+ *     connections N   in_flight MIB   head_ms N   body_ms N   idle_ms N   write_ms N
+ *     head_bytes N   body_bytes N
+ *
+ * It prints "listening ADDRESS" for each, then "ready". A line on its standard input is a command:
+ * "reload", "stats", "drain MS"; the end of input ends it. What it answers:
+ *
+ *   /            200 "ok", at once
+ *   /echo        200 with the request's body
+ *   /about       200 with method, path, query, peer, listener and the length of the body
+ *   /later       200 "later", from another thread
+ *   /later?N     the same, after N milliseconds
+ *   /big?N       200 with N bytes, from the arena
+ *   /copied?N    200 with N bytes, from elsewhere
+ *   /fields      200 with a field that cannot be sent
+ *   /close       200 and the connection is closed
+ *   /nothing     204
+ *   others       404, a problem document
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "http/problem.h"
+
+/* Exchanges that wait for the other thread. */
+struct waiting {
+    struct waiting *next;
+    struct http_exchange *exchange;
+    uint64_t due_nanos;
+};
+
+struct echo {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct waiting *waiting; /* newest first */
+    bool is_over;
+    pthread_t thread;
+    atomic_uint_fast64_t turns;
+};
+
+static void answer(struct http_exchange *exchange, unsigned status, struct slice body, bool stable)
+{
+    http_answer_begin(exchange, status);
+    http_answer_end(exchange, SLICE_LIT("text/plain"), body, stable);
+}
+
+static struct waiting *take_due(struct echo *echo, uint64_t now)
+{
+    struct waiting *due = NULL;
+    for (struct waiting **at = &echo->waiting; *at != NULL;) {
+        struct waiting *each = *at;
+        if (each->due_nanos > now && !echo->is_over) {
+            at = &each->next;
+            continue;
+        }
+        *at = each->next;
+        each->next = due;
+        due = each;
+    }
+    return due;
+}
+
+/* Wakes what is due; a millisecond is exact enough. */
+static void *waker(void *arg)
+{
+    struct echo *echo = arg;
+    bool is_over = false;
+    while (!is_over) {
+        pthread_mutex_lock(&echo->lock);
+        while (echo->waiting == NULL && !echo->is_over) {
+            pthread_cond_wait(&echo->changed, &echo->lock);
+        }
+        struct waiting *due = take_due(echo, clock_nanos());
+        is_over = echo->is_over;
+        pthread_mutex_unlock(&echo->lock);
+        if (due == NULL && !is_over) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+        while (due != NULL) {
+            struct waiting *next = due->next; /* it is in the arena: gone once it is awake */
+            http_wake(due->exchange);
+            due = next;
+        }
+    }
+    return NULL;
+}
+
+static void on_later(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    /* The request is still there, however long it took. */
+    ASSERT(exchange->head->method != HTTP_METHOD_NONE);
+    ASSERT(exchange->request_id.len > 0);
+    answer(exchange, 200, SLICE_LIT("later"), true);
+}
+
+static uint64_t query_number(struct http_exchange *exchange)
+{
+    uint64_t number = 0;
+    (void)text_u64(http_text(exchange->head, exchange->head->query), &number);
+    return number;
+}
+
+static void handle_later(struct echo *echo, struct http_exchange *exchange)
+{
+    struct waiting *waiting = arena_zalloc(exchange->arena, sizeof *waiting);
+    ASSERT(waiting != NULL);
+    waiting->exchange = exchange;
+    waiting->due_nanos = clock_nanos() + query_number(exchange) * 1000000;
+    exchange->resume = on_later;
+    pthread_mutex_lock(&echo->lock);
+    waiting->next = echo->waiting;
+    echo->waiting = waiting;
+    pthread_cond_signal(&echo->changed);
+    pthread_mutex_unlock(&echo->lock);
+}
+
+static void handle_bytes(struct http_exchange *exchange, bool is_stable)
+{
+    size_t bytes = (size_t)query_number(exchange);
+    char *body =
+        is_stable ? arena_alloc(exchange->arena, bytes + 1) : mem_alloc(&mem_libc, bytes + 1);
+    ASSERT(body != NULL);
+    for (size_t i = 0; i < bytes; i++) {
+        body[i] = (char)('a' + i % 23);
+    }
+    answer(exchange, 200, slice_of(body, bytes), is_stable);
+    if (!is_stable) {
+        mem_free(&mem_libc, body);
+    }
+}
+
+static void handle_about(struct http_exchange *exchange)
+{
+    char text[1024];
+    int len = snprintf(text, sizeof text, "%.*s %.*s %.*s %.*s %u %zu",
+        SLICE_ARGS(http_text(exchange->head, exchange->head->method_text)),
+        SLICE_ARGS(http_path(exchange->head)),
+        SLICE_ARGS(http_text(exchange->head, exchange->head->query)), SLICE_ARGS(exchange->peer),
+        exchange->listener, exchange->body.len);
+    answer(exchange, 200, slice_of(text, (size_t)len < sizeof text ? (size_t)len : sizeof text),
+        false);
+}
+
+static void handle_fields(struct http_exchange *exchange)
+{
+    http_answer_begin(exchange, 200);
+    http_answer_field(exchange, SLICE_LIT("Split"), SLICE_LIT("a\r\nSet-Cookie: b"));
+    http_answer_end(exchange, SLICE_LIT("text/plain"), SLICE_LIT("never"), true);
+}
+
+static void handle(void *context, struct http_exchange *exchange)
+{
+    struct slice path = http_path(exchange->head);
+    if (slice_is(path, "/")) {
+        answer(exchange, 200, SLICE_LIT("ok"), true);
+    } else if (slice_is(path, "/echo")) {
+        answer(exchange, 200, exchange->body, false);
+    } else if (slice_is(path, "/about")) {
+        handle_about(exchange);
+    } else if (slice_is(path, "/later")) {
+        handle_later(context, exchange);
+    } else if (slice_is(path, "/big") || slice_is(path, "/copied")) {
+        handle_bytes(exchange, slice_is(path, "/big"));
+    } else if (slice_is(path, "/fields")) {
+        handle_fields(exchange);
+    } else if (slice_is(path, "/close")) {
+        http_answer_close(exchange);
+        answer(exchange, 200, SLICE_LIT("bye"), true);
+    } else if (slice_is(path, "/nothing")) {
+        http_answer_begin(exchange, 204);
+        http_answer_end(exchange, SLICE_EMPTY, SLICE_EMPTY, true);
+    } else {
+        problem_answer(exchange, &(struct problem){.status = 404,
+                                     .code = "not_found",
+                                     .detail = SLICE_LIT("no such \"path\""),
+                                     .retry_after_ms = 1500,
+                                     .operation_id = SLICE_LIT("op_1"),
+                                     .extra = SLICE_LIT("\"more\":[1]")});
+    }
+}
+
+static void turn(void *context, unsigned loop)
+{
+    struct echo *echo = context;
+    (void)loop;
+    atomic_fetch_add(&echo->turns, 1);
+}
+
+/* ------------------------------------------------------------------------------- the outside -- */
+
+struct settings {
+    struct http_server_options options;
+    struct {
+        const char *address;
+        struct http_tls_options tls;
+        unsigned mode;
+    } listens[8];
+    size_t listen_count;
+    struct http_tls_options tls; /* of the listens that follow */
+    unsigned mode;
+};
+
+static void fail(const char *what, const char *why)
+{
+    fprintf(stderr, "echo_server: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void set_number(struct settings *settings, const char *name, uint64_t value)
+{
+    struct http_server_limits *limits = &settings->options.limits;
+    struct {
+        const char *name;
+        int64_t *ms;
+        uint32_t *count;
+    } known[] = {{"loops", NULL, &settings->options.loops}, {"head_ms", &limits->head_ms_max, NULL},
+        {"body_ms", &limits->body_ms_max, NULL}, {"idle_ms", &limits->idle_ms_max, NULL},
+        {"write_ms", &limits->write_ms_max, NULL}, {"connections", NULL, &limits->connections_max},
+        {"in_flight", NULL, &limits->in_flight_bytes_max_mib},
+        {"head_bytes", NULL, &limits->message.head_bytes_max}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) == 0) {
+            if (known[i].ms != NULL) {
+                *known[i].ms = (int64_t)value;
+            } else {
+                *known[i].count = (uint32_t)value;
+            }
+            return;
+        }
+    }
+    if (strcmp(name, "body_bytes") != 0) {
+        fail("no such option", name);
+    }
+    limits->message.body_bytes_max = value;
+}
+
+static void set_option(struct settings *settings, const char *name, const char *value)
+{
+    uint64_t number = 0;
+    if (strcmp(name, "listen") == 0) {
+        settings->listens[settings->listen_count].address = value;
+        settings->listens[settings->listen_count].tls = settings->tls;
+        settings->listens[settings->listen_count++].mode = settings->mode;
+    } else if (strcmp(name, "cert") == 0) {
+        settings->tls.cert_file = value;
+    } else if (strcmp(name, "key") == 0) {
+        settings->tls.key_file = value;
+    } else if (strcmp(name, "mode") == 0) {
+        settings->mode = (unsigned)strtoul(value, NULL, 8);
+    } else if (text_u64(slice_str(value), &number)) {
+        set_number(settings, name, number);
+    } else {
+        fail("no number", value);
+    }
+}
+
+static void print_stats(struct http_server *server, struct echo *echo)
+{
+    struct http_server_stats stats;
+    http_server_stats(server, &stats);
+    printf("stats accepted=%" PRIu64 " open=%" PRIu64 " in_flight=%" PRIu64 " requests=%" PRIu64
+           " in=%" PRIu64 " out=%" PRIu64 " turns=%" PRIu64,
+        stats.accepted, stats.open, stats.in_flight, stats.requests, stats.bytes_in,
+        stats.bytes_out, (uint64_t)atomic_load(&echo->turns));
+    for (size_t i = 0; i < 6; i++) {
+        printf(" refused%zu=%" PRIu64, i, stats.refused[i]);
+    }
+    printf("\n");
+}
+
+/* True once it was drained. */
+static bool obey(struct http_server *server, struct echo *echo, const char *line)
+{
+    struct err err = {0};
+    uint64_t ms = 0;
+    if (strcmp(line, "stats\n") == 0) {
+        print_stats(server, echo);
+    } else if (strcmp(line, "reload\n") == 0) {
+        printf(
+            "%s %s\n", http_server_tls_reload(server, &err) == OK ? "reloaded" : "kept", err.text);
+    } else if (strncmp(line, "drain ", 6) == 0) {
+        (void)text_u64(slice_of(line + 6, strlen(line) - 7), &ms);
+        printf("drained %d\n", http_server_drain(server, (int64_t)ms));
+        fflush(stdout);
+        return true;
+    }
+    fflush(stdout);
+    return false;
+}
+
+static void listen_all(struct http_server *server, const struct settings *settings)
+{
+    struct err err = {0};
+    for (size_t i = 0; i < settings->listen_count; i++) {
+        unsigned listener = 0;
+        const char *text = NULL;
+        if (http_server_listen(server, settings->listens[i].address, settings->listens[i].mode,
+                &settings->listens[i].tls, &listener, &text, &err) != OK) {
+            http_server_free(server);
+            fail("cannot serve", err.text);
+        }
+        printf("listening %s\n", text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct echo echo = {.waiting = NULL};
+    struct settings settings = {.mode = 0600};
+    struct err err = {0};
+    struct http_server *server = NULL;
+    char line[64];
+    settings.options = (struct http_server_options){
+        .handle = handle, .turn = turn, .context = &echo, .limits.message = HTTP_LIMITS_DEFAULT};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        set_option(&settings, argv[i], argv[i + 1]);
+    }
+    pthread_mutex_init(&echo.lock, NULL);
+    pthread_cond_init(&echo.changed, NULL);
+    if (http_server_new(&settings.options, &server, &err) != OK) {
+        fail("cannot make a server", err.text);
+    }
+    listen_all(server, &settings);
+    int rc = pthread_create(&echo.thread, NULL, waker, &echo);
+    ASSERT(rc == 0);
+    if (http_server_start(server, &err) != OK) {
+        fail("cannot start", err.text);
+    }
+    printf("ready\n");
+    fflush(stdout);
+    bool is_drained = false;
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        is_drained = obey(server, &echo, line) || is_drained;
+    }
+    if (!is_drained) {
+        (void)http_server_drain(server, 0);
+    }
+    /* As a real one does: nobody may wake anything once the server is gone. */
+    pthread_mutex_lock(&echo.lock);
+    echo.is_over = true;
+    pthread_cond_signal(&echo.changed);
+    pthread_mutex_unlock(&echo.lock);
+    pthread_join(echo.thread, NULL);
+    http_server_free(server);
+    return 0;
+}

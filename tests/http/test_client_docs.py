@@ -1,0 +1,238 @@
+"""The programs on the pages for clients without an SDK, run as they stand against a real server.
+
+Go is not on the machines that run the tests: of its page only what it says is compared.
+"""
+import http.client
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("once_server")  # the fixture `server` starts the real binary
+
+PAGES = Path(__file__).resolve().parent.parent.parent / "docs/clients"
+CLIENTS = {"curl": ["sh", "charge.sh"], "python": ["python3", "charge.py"],
+    "node": ["node", "charge.mjs"]}
+TIMEOUT_S = 120  # far above what they take; a hang is a failure, not a wait
+
+
+def program(page):
+    text = (PAGES / f"{page}.md").read_text()
+    blocks = re.findall(r"^```(?:sh|python|js|go)\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) == 1, f"{page}.md has one program"
+    return blocks[0]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.owner.answer(self, body)
+
+    def reply(self, status, body, **fields):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in fields.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def hang_up(self):
+        self.close_connection = True
+
+
+class Listener:
+    """Something that answers POSTs, until the end of the test."""
+
+    def __init__(self):
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0),
+            type("Bound", (Handler,), {"owner": self}))
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def end(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+class Provider(Listener):
+    """Takes money, and has no idea of duplicates."""
+
+    def __init__(self):
+        self.charges, self.mood = [], "well"
+        super().__init__()
+
+    def answer(self, handler, body):
+        self.charges.append((handler.headers["Idempotency-Key"], json.loads(body)["cents"]))
+        if self.mood == "silent":
+            handler.hang_up()
+        elif self.mood == "broken":
+            handler.reply(500, b'{"error":"who knows"}')
+        elif self.mood == "strict":
+            handler.reply(402, b'{"error":"no money"}')
+        else:
+            handler.reply(201, b'{"id":"ch_%d","ok":true}' % len(self.charges))
+
+
+class Rough(Listener):
+    """A way to Once on which the first begin is turned away and the first seal's answer is lost."""
+
+    def __init__(self, url):
+        self.once, self.seen = urlsplit(url), []
+        super().__init__()
+
+    def answer(self, handler, body):
+        kind = handler.path.rsplit("/", 1)[1]
+        is_first = kind not in self.seen
+        self.seen.append(kind)
+        if kind == "fences" and is_first:
+            handler.reply(503, b'{"code":"overloaded","effect":"no"}', Retry_After="1")
+            return
+        onward = http.client.HTTPConnection(self.once.hostname, self.once.port, timeout=TIMEOUT_S)
+        onward.request("POST", handler.path, body, {"Content-Type": "application/json"})
+        answer = onward.getresponse()
+        text = answer.read()
+        onward.close()
+        if kind == "seal" and is_first:
+            handler.hang_up()
+        else:
+            handler.reply(answer.status, text)
+
+
+@pytest.fixture
+def provider():
+    listener = Provider()
+    yield listener
+    listener.end()
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request, server, provider, tmp_path):
+    """client.start(key, cents) and client(key, cents): the page's program."""
+    return Client(request.param, server, provider, tmp_path)
+
+
+class Client:
+    def __init__(self, page, server, provider, place):
+        self.words, self.server, self.provider, self.place = CLIENTS[page], server, provider, place
+        self.once_url = None
+        needed = [self.words[0]] + (["curl"] if page == "curl" else [])
+        for name in needed:
+            if shutil.which(name) is None:
+                pytest.skip(f"{name} is not here")
+        (place / self.words[1]).write_text(program(page))
+
+    def start(self, key, cents):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ONCE_")}
+        env.update(ONCE_URL=self.once_url or self.server.url, PROVIDER_URL=self.provider.url)
+        return subprocess.Popen([*self.words, key, str(cents)], cwd=self.place, env=env, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def __call__(self, key="order-7", cents=1200):
+        return finished(self.start(key, cents))
+
+    def operation(self, key="order-7"):
+        status, _, page = self.server.request("GET", f"/v1/operations?scope=charge&key={key}")
+        assert status == 200 and len(page["operations"]) == 1
+        return page["operations"][0]
+
+
+def finished(process):
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def test_it_is_charged_once_and_every_duplicate_gets_the_first_answer(client, provider):
+    code, out, err = client()
+    assert (code, err) == (0, "") and "ch_1" in out
+    assert client() == (0, out, "")
+    assert provider.charges == [("order-7", 1200)]
+    operation = client.operation()
+    assert (operation["status"], operation["effect_id"]) == ("executed", "ch_1")
+
+
+def test_many_at_once_charge_once(client, provider):
+    ends = [finished(process) for process in [client.start("order-7", 1200) for _ in range(6)]]
+    assert {code for code, _, _ in ends} <= {0, 75}
+    assert len({out for code, out, _ in ends if code == 0}) == 1
+    assert provider.charges == [("order-7", 1200)]
+
+
+def test_a_refusal_is_final(client, provider):
+    provider.mood = "strict"
+    first = client()
+    assert first[0] == 1
+    provider.mood = "well"
+    assert client() == first
+    assert len(provider.charges) == 1
+    assert client.operation()["status"] == "failed"
+
+
+def test_what_did_not_start_is_released_and_may_be_tried_again(client, provider):
+    nobody = Provider()
+    nobody.end()
+    client.provider = nobody
+    assert client()[0] == 69
+    assert client.operation()["status"] == "released"
+    client.provider = provider
+    assert client()[0] == 0
+    assert provider.charges == [("order-7", 1200)]
+
+
+@pytest.mark.parametrize("mood", ["silent", "broken"])
+def test_what_nobody_knows_is_held_until_somebody_looked(client, provider, mood):
+    provider.mood = mood
+    code, out, err = client()
+    operation = client.operation()
+    assert (code, out) == (75, "") and operation["operation_id"] in err
+    assert operation["status"] == "unknown"
+    provider.mood = "well"
+    assert client()[0] == 75
+    assert len(provider.charges) == 1
+    status, _, _ = client.server.request("POST",
+        f"/v1/operations/{operation['operation_id']}/resolve", {"status": "executed",
+        "effect_id": "ch_1", "outcome": {"id": "ch_1", "ok": True}, "reason": "it is there"})
+    assert status == 200
+    code, out, _ = client()
+    assert code == 0 and "ch_1" in out
+    assert len(provider.charges) == 1
+
+
+def test_another_amount_under_the_same_key_is_refused(client, provider):
+    assert client()[0] == 0
+    code, out, _ = client(cents=1300)
+    assert (code, out) == (65, "")
+    assert provider.charges == [("order-7", 1200)]
+
+
+def test_a_rough_way_to_once_charges_once(client, provider):
+    rough = Rough(client.server.url)
+    client.once_url = rough.url
+    code, out, _ = client()
+    rough.end()
+    assert code == 0 and "ch_1" in out
+    assert rough.seen == ["fences", "fences", "seal", "seal"]
+    assert provider.charges == [("order-7", 1200)]
+    assert client.operation()["status"] == "executed"
+
+
+def test_every_page_says_the_same_about_the_answers():
+    parts = {(PAGES / f"{page}.md").read_text().split("## What the answers mean\n")[1]
+        for page in (*CLIENTS, "go")}
+    assert len(parts) == 1
+    assert program("go").startswith("// charge")

@@ -1,0 +1,95 @@
+"""Evidence and figures over HTTP: what is shown proves itself, and is of one tenant alone."""
+import hashlib
+import json
+
+RIGHTS = "[execute, operate, audit]"
+
+
+def two_tenants(make_server):
+    rows = [f'    - {{sha256: "{hashlib.sha256(f"tok-{tenant}".encode()).hexdigest()}", '
+            f'tenant: {tenant}, rights: {RIGHTS}, name: "auditor of {tenant}"}}'
+            for tenant in ("acme", "zeta")]
+    return make_server(config="auth:\n  tokens:\n" + "\n".join(rows) + "\n")
+
+
+def ask(server, method, path, body=None, tenant=None):
+    headers = {"Authorization": f"Bearer tok-{tenant}"} if tenant else {}
+    status, _, answer = server.request(method, path, body, headers)
+    assert status < 300, answer
+    return answer
+
+
+def begin(server, key, tenant=None, scope="pay"):
+    return ask(server, "POST", "/v1/fences", {"scope": scope, "key": key, "payload": 1}, tenant)
+
+
+def pages(server, limit, tenant=None):
+    """All entries there were when the first page was asked for."""
+    found, after = [], 0
+    last = ask(server, "GET", "/v1/evidence/head", tenant=tenant)["seq"]
+    while True:
+        page = ask(server, "GET", f"/v1/evidence?after={after}&limit={limit}", tenant=tenant)
+        assert len(page["entries"]) <= limit
+        found += [entry for entry in page["entries"] if entry["seq"] <= last]
+        after = page["next"]
+        if after is None or after >= last:
+            return found
+
+
+def test_shown_entries_are_dense_and_prove_themselves(server):
+    for i in range(25):
+        begin(server, f"key-{i}")
+    entries = pages(server, 7)
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    before = "0" * 64
+    for entry in entries:
+        assert entry["prev_hash"] == before
+        stored = {name: value for name, value in entry.items() if name not in ("hash", "prev_hash")}
+        text = json.dumps(stored, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        before = hashlib.sha256(bytes.fromhex(before) + text.encode()).hexdigest()
+        assert entry["hash"] == before
+
+
+def test_each_reading_leaves_who_read_what(make_server):
+    server = two_tenants(make_server)
+    operation = begin(server, "k", "acme")["operation_id"]
+    ask(server, "GET", f"/v1/evidence?operation_id={operation}&limit=5", tenant="acme")
+    head = ask(server, "GET", "/v1/evidence/head", tenant="acme")
+    entry = ask(server, "GET", f"/v1/evidence?after={head['seq'] - 1}", tenant="acme")["entries"][0]
+    assert (entry["type"], entry["operation_id"]) == ("access.read", operation)
+    assert entry["hash"] == head["hash"]
+    assert entry["count"] == 1
+    assert "auditor of acme" in json.dumps(entry)
+    assert operation in json.dumps(entry["outcome"])
+
+
+def test_a_tenant_reads_its_own_entries_alone(make_server):
+    server = two_tenants(make_server)
+    mine = begin(server, "k", "acme")["operation_id"]
+    theirs = begin(server, "secret", "zeta")["operation_id"]
+    entries = pages(server, 100, "acme")
+    assert {entry["tenant_id"] for entry in entries} == {"acme"}
+    assert mine in json.dumps(entries)
+    assert theirs not in json.dumps(entries) and "secret" not in json.dumps(entries)
+    page = ask(server, "GET", f"/v1/evidence?operation_id={theirs}", tenant="acme")
+    assert page == {"entries": [], "next": None}
+    # That somebody asked for it is in the asker's evidence, not in the owner's.
+    assert "access.read" not in {entry["type"] for entry in pages(server, 100, "zeta")}
+
+
+def test_a_tenants_figures_do_not_change_with_anothers_traffic(make_server):
+    server = two_tenants(make_server)
+    begin(server, "k", "acme")
+    before = ask(server, "GET", "/metrics", tenant="acme")
+    assert 'once_decisions_total{decision="first_seen",scope="pay",tenant="acme"} 1' in before
+    for i in range(20):
+        begin(server, f"secret-{i}", "zeta", "secret scope")
+    assert ask(server, "GET", "/metrics", tenant="acme") == before
+
+
+def test_without_a_token_nothing_is_told_of_places(make_server):
+    server = two_tenants(make_server)
+    told = ask(server, "GET", "/readyz?verbose")
+    assert told["status"] == "ready"
+    assert str(server.directory) not in json.dumps(told)
+    assert ask(server, "GET", "/livez") == "ok"

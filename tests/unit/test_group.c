@@ -1,0 +1,183 @@
+/*
+ * Groups: several requests of one caller that are accepted together and go into one commit.
+ */
+#include "base/limits.h"
+#include "engine_kit.h"
+
+enum { GROUP = LIMIT_GROUP_REQUESTS_MAX, OUTCOME_BYTES = 10 << 10 };
+
+static struct engine_call calls[GROUP];
+static struct engine_call seals[GROUP];
+static struct engine_call *pointers[GROUP];
+static char keys[GROUP][16];
+
+static void fill_begins(struct kit_gate *gate)
+{
+    for (size_t i = 0; i < GROUP; i++) {
+        (void)snprintf(keys[i], sizeof keys[i], "key-%zu", i);
+        calls[i] = kit_begin("default", "", keys[i]);
+        calls[i].context = gate;
+        calls[i].done = kit_gate_done;
+        pointers[i] = &calls[i];
+    }
+}
+
+static void submit_and_wait(struct kit_gate *gate)
+{
+    struct err err = {0};
+    size_t before = gate->done;
+    assert_int_equal(engine_submit_all(kit.engine, pointers, GROUP, &err), OK);
+    kit_gate_pass(gate, before + GROUP);
+}
+
+static void a_thousand_requests_with_their_bodies_are_one_commit(void **state)
+{
+    (void)state;
+    static char outcome[OUTCOME_BYTES];
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    fill_begins(&gate);
+    submit_and_wait(&gate);
+    assert_int_equal(kit.changes_most, GROUP);
+    kit.changes_most = 0;
+    memset(outcome, 'x', sizeof outcome);
+    for (size_t i = 0; i < GROUP; i++) {
+        assert_int_equal(calls[i].decision.kind, DECISION_FIRST_SEEN);
+        seals[i] = kit_seal(&calls[i], slice_of(outcome, sizeof outcome));
+        seals[i].context = &gate;
+        seals[i].done = kit_gate_done;
+        pointers[i] = &seals[i];
+    }
+    submit_and_wait(&gate);
+    assert_int_equal(kit.changes_most, GROUP); /* 10 MiB, more than one batch may otherwise have */
+    for (size_t i = 0; i < GROUP; i++) {
+        assert_int_equal(seals[i].decision.kind, DECISION_SEALED);
+    }
+    struct verify_result result;
+    kit_verify(&result);
+    assert_int_equal(result.redecided, 2 * GROUP);
+    struct engine_call again = kit_begin("default", "", keys[GROUP - 1]);
+    assert_int_equal(kit_do(&again), DECISION_DUPLICATE_REPLAYED);
+    assert_int_equal(again.outcome.len, OUTCOME_BYTES);
+}
+
+/* Behind a hundred others a group of a thousand does not fit into what is left of the batch. */
+static void a_group_is_never_taken_apart(void **state)
+{
+    (void)state;
+    enum { OTHERS = 100 };
+    static struct engine_call others[OTHERS];
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    struct engine_call plug = {
+        .arena = &kit.arena, .read = kit_gate_read, .context = &gate, .done = kit_gate_done};
+    struct err err = {0};
+    char names[OTHERS][16];
+    fill_begins(&gate);
+    assert_int_equal(engine_submit(kit.engine, &plug, &err), OK);
+    for (size_t i = 0; i < OTHERS; i++) {
+        (void)snprintf(names[i], sizeof names[i], "other-%zu", i);
+        others[i] = kit_begin("default", "", names[i]);
+        others[i].context = &gate;
+        others[i].done = kit_gate_done;
+        assert_int_equal(engine_submit(kit.engine, &others[i], &err), OK);
+    }
+    assert_int_equal(engine_submit_all(kit.engine, pointers, GROUP, &err), OK);
+    kit_gate_pass(&gate, 1 + OTHERS + GROUP);
+    /* The others first, whatever room was left behind them; then the thousand, in their order. */
+    assert_int_equal(kit.changes_most, GROUP);
+    for (size_t i = 1; i < GROUP; i++) {
+        assert_int_equal(calls[i].decision.kind, DECISION_FIRST_SEEN);
+        assert_int_equal(calls[i].decision.next.fence, calls[i - 1].decision.next.fence + 1);
+    }
+}
+
+static void requests_of_a_group_see_those_before_them(void **state)
+{
+    (void)state;
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    struct engine_call first = kit_begin("default", "", "k");
+    struct engine_call again = kit_begin("default", "", "k");
+    struct engine_call *const group[] = {&first, &again};
+    struct err err = {0};
+    first.context = again.context = &gate;
+    first.done = again.done = kit_gate_done;
+    assert_int_equal(engine_submit_all(kit.engine, group, 2, &err), OK);
+    kit_gate_pass(&gate, 2);
+    assert_int_equal(first.decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(again.decision.kind, DECISION_IN_PROGRESS);
+    assert_int_equal(kit.commits, 1);
+}
+
+static void a_group_with_one_bad_request_is_refused_whole(void **state)
+{
+    (void)state;
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    struct engine_call first = kit_begin("default", "", "k");
+    struct engine_call waits = kit_begin("default", "", "l");
+    struct engine_call *const group[] = {&first, &waits};
+    struct err err = {0};
+    first.context = waits.context = &gate;
+    first.done = waits.done = kit_gate_done;
+    waits.wait_ms = 1;
+    assert_int_equal(engine_submit_all(kit.engine, group, 2, &err), E_INVALID);
+    assert_string_equal(err.text, "request 1 of the group: wait is not possible in a group");
+    waits.wait_ms = 0;
+    waits.request.policy.lease_ms = 1;
+    assert_int_equal(engine_submit_all(kit.engine, group, 2, &err), E_INVALID);
+    assert_int_equal(engine_submit_all(kit.engine, group, 0, &err), E_INVALID);
+    assert_int_equal(engine_submit_all(kit.engine, group, GROUP + 1, &err), E_INVALID);
+    assert_non_null(strstr(err.text, "group_requests_max"));
+    assert_int_equal(gate.done, 0);
+    assert_int_equal(kit.commits, 0);
+}
+
+/* P12, P14: also within one commit, before the store has counted any of it. */
+static void past_keys_max_new_keys_are_refused_and_all_others_go_on(void **state)
+{
+    (void)state;
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    kit_close();
+    kit.options.keys_max = 3;
+    kit_open();
+    struct engine_call first = kit_begin("default", "", "k0");
+    assert_int_equal(kit_do(&first), DECISION_FIRST_SEEN);
+    struct engine_call more[4];
+    struct engine_call *group[4];
+    static const char *const names[] = {"k1", "k2", "k3", "k0"};
+    struct err err = {0};
+    for (size_t i = 0; i < 4; i++) {
+        more[i] = kit_begin("default", "", names[i]);
+        more[i].context = &gate;
+        more[i].done = kit_gate_done;
+        group[i] = &more[i];
+    }
+    assert_int_equal(engine_submit_all(kit.engine, group, 4, &err), OK);
+    kit_gate_pass(&gate, 4);
+    assert_int_equal(more[0].decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(more[1].decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(more[2].err.status, E_LIMIT);
+    assert_string_equal(more[2].err.text, "no room for another key: keys_max (3) are live");
+    assert_int_equal(more[3].err.status, OK);
+    assert_int_equal(more[3].decision.kind, DECISION_IN_PROGRESS);
+    struct engine_call seal = kit_seal(&first, SLICE_LIT("done"));
+    assert_int_equal(kit_do(&seal), DECISION_SEALED);
+    assert_int_equal(kit_do(&(struct engine_call){
+                         .arena = &kit.arena, .request = kit_begin("default", "", "k0").request}),
+        DECISION_DUPLICATE_REPLAYED);
+    struct verify_result result;
+    kit_verify(&result);
+    assert_int_equal(result.entries, 6); /* nothing of what was refused */
+    kit.options.keys_max = 0;
+}
+
+int main(void)
+{
+#define GROUP_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
+    const struct CMUnitTest tests[] = {
+        GROUP_TEST(a_thousand_requests_with_their_bodies_are_one_commit),
+        GROUP_TEST(a_group_is_never_taken_apart),
+        GROUP_TEST(requests_of_a_group_see_those_before_them),
+        GROUP_TEST(a_group_with_one_bad_request_is_refused_whole),
+        GROUP_TEST(past_keys_max_new_keys_are_refused_and_all_others_go_on),
+    };
+    return cmocka_run_group_tests_name("group", tests, NULL, NULL);
+}

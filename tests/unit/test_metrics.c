@@ -1,0 +1,332 @@
+/* Figures: that they add up, that labels are bounded, and that a tenant sees its own alone. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/metrics.h"
+#include "check_c.h"
+
+static void count(struct metrics *metrics, unsigned loop, const char *tenant, const char *scope,
+    const char *decision)
+{
+    struct metrics_decision said = {.tenant = slice_str(tenant),
+        .scope = slice_str(scope),
+        .decision = decision,
+        .first_to_seal_ms = strcmp(decision, "sealed") == 0 ? 200 : -1,
+        .is_conflict = strcmp(decision, "conflict_rejected") == 0,
+        .diff_bytes = 100};
+    metrics_decision(metrics, loop, &said);
+}
+
+/* The page as a terminated text. */
+static const char *page(struct metrics *metrics, const char *tenant, struct buf *out)
+{
+    struct metrics_view view = {.tenant = slice_str(tenant),
+        .engine = {.calls = 10,
+            .flush_nanos = 1500000,
+            .queued = 4,
+            .batch_sizes = {1, 2, [15] = 3},
+            .flush_micros = {5},
+            .head = {.seq = 77, .records = 1234567890123, .in_progress = 2, .unknown = 1}},
+        .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}},
+        .log_dropped = 3};
+    buf_clear(out);
+    metrics_put(metrics, &view, out);
+    buf_char(out, '\0');
+    assert_int_equal(buf_status(out), OK);
+    return out->data;
+}
+
+static void assert_has(const char *text, const char *line)
+{
+    char want[512];
+    (void)snprintf(want, sizeof want, "\n%s\n", line);
+    if (strstr(text, want) == NULL) {
+        fail_msg("no line %s in\n%s", line, text);
+    }
+}
+
+static size_t lines_with(const char *text, const char *part)
+{
+    size_t lines = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at = strchr(at, '\n')) {
+        lines++;
+    }
+    return lines;
+}
+
+static void what_loops_counted_is_added_up(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 3);
+    for (unsigned loop = 0; loop < 3; loop++) {
+        count(metrics, loop, "acme", "pay", "first_seen");
+        count(metrics, loop, "acme", "pay", "sealed");
+        count(metrics, loop, "acme", "mail", "conflict_rejected");
+        count(metrics, loop, "acme", "pay", "something new");
+        metrics_request(metrics, loop, "/v1/fences", 201, 300000);
+        metrics_request(metrics, loop, "/v1/fences", 299, 70000000000);
+    }
+    count(metrics, 1, "acme", "pay", "duplicate_refused");
+    const char *text = page(metrics, "", &out);
+    assert_has(
+        text, "once_decisions_total{decision=\"first_seen\",scope=\"pay\",tenant=\"acme\"} 3");
+    assert_has(text, "once_decisions_total{decision=\"other\",scope=\"pay\",tenant=\"acme\"} 3");
+    assert_has(text, "once_conflicts_total{tenant=\"acme\"} 3");
+    assert_has(text, "once_duplicates_refused_total{tenant=\"acme\"} 1");
+    assert_has(text, "once_first_seen_to_seal_seconds_bucket{tenant=\"acme\",le=\"0.1\"} 0");
+    assert_has(text, "once_first_seen_to_seal_seconds_bucket{tenant=\"acme\",le=\"0.25\"} 3");
+    assert_has(text, "once_first_seen_to_seal_seconds_bucket{tenant=\"acme\",le=\"+Inf\"} 3");
+    assert_has(text, "once_first_seen_to_seal_seconds_sum{tenant=\"acme\"} 0.6");
+    assert_has(text, "once_first_seen_to_seal_seconds_count{tenant=\"acme\"} 3");
+    assert_has(text, "once_conflict_diff_bytes_bucket{tenant=\"acme\",le=\"64\"} 0");
+    assert_has(text, "once_conflict_diff_bytes_bucket{tenant=\"acme\",le=\"128\"} 3");
+    assert_has(text, "once_conflict_diff_bytes_sum{tenant=\"acme\"} 300");
+    assert_has(text, "once_http_requests_total{route=\"/v1/fences\",code=\"201\"} 3");
+    assert_has(text, "once_http_requests_total{route=\"/v1/fences\",code=\"other\"} 3");
+    assert_has(text, "once_http_request_seconds_bucket{route=\"/v1/fences\",le=\"0.0005\"} 3");
+    assert_has(text, "once_http_request_seconds_bucket{route=\"/v1/fences\",le=\"60\"} 3");
+    assert_has(text, "once_http_request_seconds_count{route=\"/v1/fences\"} 6");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void the_engines_figures_are_shown_in_their_units(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    const char *text = page(metrics, "", &out);
+    assert_has(text, "once_commit_batch_size_bucket{le=\"1\"} 1");
+    assert_has(text, "once_commit_batch_size_bucket{le=\"16384\"} 3");
+    assert_has(text, "once_commit_batch_size_bucket{le=\"+Inf\"} 6");
+    assert_has(text, "once_commit_batch_size_sum 10");
+    assert_has(text, "once_flush_seconds_bucket{le=\"6.4e-05\"} 5");
+    assert_has(text, "once_flush_seconds_sum 0.0015");
+    assert_has(text, "once_flush_seconds_count 5");
+    assert_has(text, "once_operations{status=\"in_progress\"} 2");
+    assert_has(text, "once_operations{status=\"unknown\"} 1");
+    assert_has(text, "once_live_keys 1234567890123");
+    assert_has(text, "once_unknown_oldest_seconds 0");
+    assert_has(text, "once_queue_depth 4");
+    assert_has(text, "once_evidence_seq 77");
+    assert_has(text, "once_http_connections 9");
+    assert_has(text, "once_http_refused_total{reason=\"head_too_large\"} 4");
+    assert_has(text, "once_log_dropped_total 3");
+    assert_has(text, "once_clock_held 0");
+    assert_has(text, "once_build_info{version=\"" ONCE_VERSION "\"} 1");
+    assert_non_null(strstr(text, "\nprocess_resident_memory_bytes "));
+    assert_null(strstr(text, "\nprocess_resident_memory_bytes 0\n"));
+    assert_null(strstr(text, "\nprocess_open_fds 0\n"));
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void labels_are_escaped(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    count(metrics, 0, "a\"b\\c\nd", "", "first_seen");
+    assert_has(page(metrics, "", &out),
+        "once_decisions_total{decision=\"first_seen\",scope=\"\",tenant=\"a\\\"b\\\\c\\nd\"} 1");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
+{
+    (void)state;
+    struct buf out, quiet;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    buf_init(&quiet, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 2);
+    count(metrics, 0, "acme", "pay", "first_seen");
+    (void)page(metrics, "acme", &quiet);
+    for (int i = 0; i < 50; i++) {
+        count(metrics, 1, "acme2", "pay", "conflict_rejected");
+        count(metrics, 1, "acm", "pay", "sealed");
+        count(metrics, 0, "other", "secret", "duplicate_refused");
+        metrics_request(metrics, 1, "/v1/fences", 200, 100);
+    }
+    /* The others' traffic changes not one byte of it. */
+    assert_string_equal(page(metrics, "acme", &out), quiet.data);
+    assert_has(
+        out.data, "once_decisions_total{decision=\"first_seen\",scope=\"pay\",tenant=\"acme\"} 1");
+    static const char *const hidden[] = {"once_http", "once_live_keys", "once_operations",
+        "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
+        "once_unknown", "once_log", "once_flood", "process_resident", "process_open_fds"};
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        assert_null(strstr(out.data, hidden[i]));
+    }
+    assert_non_null(strstr(page(metrics, "", &out), "secret"));
+    buf_release(&out);
+    buf_release(&quiet);
+    metrics_free(metrics);
+}
+
+static void scopes_past_the_cap_share_one_series_of_their_tenant(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    count(metrics, 0, "late", "early scope", "first_seen");
+    for (int i = 0; i < 3 * METRICS_SERIES_MAX; i++) {
+        char scope[32];
+        (void)snprintf(scope, sizeof scope, "s%d", i);
+        count(metrics, 0, "wild", scope, "first_seen");
+    }
+    count(metrics, 0, "late", "late scope", "first_seen");
+    count(metrics, 0, "late", "early scope", "first_seen");
+    const char *text = page(metrics, "", &out);
+    assert_int_equal(lines_with(text, "once_decisions_total{"), METRICS_SERIES_MAX + 2);
+    assert_has(text,
+        "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} 2001");
+    assert_has(
+        text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
+    assert_has(text,
+        "once_decisions_total{decision=\"first_seen\",scope=\"early scope\",tenant=\"late\"} 2");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void tenants_past_the_cap_share_what_none_of_them_sees(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    for (int i = 0; i < METRICS_TENANTS_MAX + 50; i++) {
+        char tenant[32];
+        (void)snprintf(tenant, sizeof tenant, "t%d", i);
+        count(metrics, 0, tenant, "pay", "sealed");
+    }
+    count(metrics, 0, "_other", "pay", "sealed");
+    const char *text = page(metrics, "", &out);
+    assert_has(
+        text, "once_decisions_total{decision=\"sealed\",scope=\"_other\",tenant=\"_other\"} 51");
+    assert_has(text, "once_first_seen_to_seal_seconds_count{tenant=\"_other\"} 51");
+    assert_int_equal(lines_with(text, "once_decisions_total{"), METRICS_TENANTS_MAX + 1);
+    assert_int_equal(lines_with(page(metrics, "t120", &out), "tenant="), 0);
+    assert_int_equal(lines_with(page(metrics, "_other", &out), "tenant="), 0);
+    assert_true(lines_with(page(metrics, "t99", &out), "tenant=\"t99\"") > 0);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+struct run {
+    struct metrics *metrics;
+    unsigned loop;
+};
+
+static void *count_much(void *context)
+{
+    const struct run *run = context;
+    for (int i = 0; i < 20000; i++) {
+        char scope[32];
+        (void)snprintf(scope, sizeof scope, "s%d", i % 1500);
+        count(run->metrics, run->loop, i % 2 == 0 ? "a" : "b", scope, "sealed");
+        metrics_request(run->metrics, run->loop, i % 2 == 0 ? "/one" : "/two", 200, 1000);
+    }
+    return NULL;
+}
+
+static void loops_count_side_by_side_while_somebody_looks(void **state)
+{
+    (void)state;
+    enum { LOOPS = 4 };
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, LOOPS);
+    struct run runs[LOOPS];
+    pthread_t threads[LOOPS];
+    for (unsigned i = 0; i < LOOPS; i++) {
+        runs[i] = (struct run){metrics, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, count_much, &runs[i]), 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        (void)page(metrics, "", &out);
+    }
+    for (unsigned i = 0; i < LOOPS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    const char *text = page(metrics, "", &out);
+    assert_has(text, "once_first_seen_to_seal_seconds_count{tenant=\"a\"} 40000");
+    assert_has(text, "once_first_seen_to_seal_seconds_count{tenant=\"b\"} 40000");
+    assert_has(text, "once_http_requests_total{route=\"/two\",code=\"200\"} 40000");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void *resize_few(void *context, void *pointer, size_t size)
+{
+    int *left = context;
+    if (size > 0 && (*left)-- <= 0) {
+        return NULL;
+    }
+    return mem_libc.resize(mem_libc.context, pointer, size);
+}
+
+static void without_memory_nothing_is_lost_but_names(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    for (int room = 0; room < 10; room++) {
+        int left = room;
+        struct mem few = {resize_few, &left};
+        struct metrics *metrics = metrics_new(&few, 1);
+        assert_true((metrics == NULL) == (room < 3));
+        if (metrics != NULL) {
+            for (int i = 0; i < 10; i++) {
+                count(metrics, 0, "acme", i < 5 ? "pay" : "mail", "sealed");
+            }
+            (void)page(metrics, "", &out);
+        }
+        metrics_free(metrics);
+    }
+    buf_release(&out);
+}
+
+/* For promtool, which a test of its own calls: "test_metrics page" prints one. */
+static int print_page(void)
+{
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 2);
+    count(metrics, 0, "acme", "pay", "first_seen");
+    count(metrics, 1, "a\"b\\c\nd", "p\xc3\xa9", "conflict_rejected");
+    count(metrics, 1, "acme", "pay", "sealed");
+    count(metrics, 1, "acme", "pay", "duplicate_refused");
+    metrics_request(metrics, 0, "/v1/fences/{operation_id}/seal", 200, 100000);
+    (void)page(metrics, "", &out);
+    ssize_t wrote = write(STDOUT_FILENO, out.data, out.len - 1);
+    int failed = wrote != (ssize_t)out.len - 1;
+    buf_release(&out);
+    metrics_free(metrics);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "page") == 0) {
+        return print_page();
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(what_loops_counted_is_added_up),
+        TEST(the_engines_figures_are_shown_in_their_units),
+        TEST(labels_are_escaped),
+        TEST(a_tenant_sees_its_own_series_and_nothing_of_others),
+        TEST(scopes_past_the_cap_share_one_series_of_their_tenant),
+        TEST(tenants_past_the_cap_share_what_none_of_them_sees),
+        TEST(loops_count_side_by_side_while_somebody_looks),
+        TEST(without_memory_nothing_is_lost_but_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
