@@ -5,61 +5,57 @@
  * and shown (show.h); life.h takes it there and back.
  */
 
-void api_fence_begin(struct api_ask *ask)
+static enum status read_begin(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
 {
-    struct ask_fault fault;
-    const struct json_value *object;
-    struct api_call *call = ask_call_new(ask);
-    if (call == NULL) {
-        api_fail_memory(ask);
-        return;
-    }
-    enum status status = ask_json(ask, &object, &fault);
-    status = status == OK ? ask_begin(call, object, false, &fault) : status;
-    if (status != OK) {
-        ask_answer_fault(ask, &fault);
-        return;
-    }
-    life_submit(call);
+    return ask_begin(call, body, false, fault);
 }
 
-static void hold(struct api_ask *ask, enum request_kind kind)
+void api_fence_begin(struct api_ask *ask)
 {
-    struct ask_fault fault;
-    const struct json_value *object;
-    struct api_call *call = ask_call_new(ask);
-    if (call == NULL) {
-        api_fail_memory(ask);
-        return;
-    }
-    enum status status = ask_json(ask, &object, &fault);
-    if (status == OK) {
-        status = kind == REQUEST_SEAL ? ask_seal(call, object, false, &fault)
-                                      : ask_hold(call, kind, object, &fault);
-    }
-    if (status != OK) {
-        ask_answer_fault(ask, &fault);
-        return;
-    }
-    life_submit(call);
+    life_ask(ask, read_begin);
+}
+
+static enum status read_seal(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+{
+    return ask_seal(call, body, false, fault);
 }
 
 void api_fence_seal(struct api_ask *ask)
 {
-    hold(ask, REQUEST_SEAL);
+    life_ask(ask, read_seal);
+}
+
+static enum status read_release(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+{
+    return ask_hold(call, REQUEST_RELEASE, body, fault);
 }
 
 void api_fence_release(struct api_ask *ask)
 {
-    hold(ask, REQUEST_RELEASE);
+    life_ask(ask, read_release);
+}
+
+static enum status read_unknown(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+{
+    return ask_hold(call, REQUEST_UNKNOWN, body, fault);
 }
 
 void api_fence_unknown(struct api_ask *ask)
 {
-    hold(ask, REQUEST_UNKNOWN);
+    life_ask(ask, read_unknown);
+}
+
+static enum status read_renew(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+{
+    return ask_hold(call, REQUEST_RENEW, body, fault);
 }
 
 void api_fence_renew(struct api_ask *ask)
 {
-    hold(ask, REQUEST_RENEW);
+    life_ask(ask, read_renew);
 }

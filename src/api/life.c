@@ -201,3 +201,21 @@ void life_submit(struct api_call *call)
         answer(call);
     }
 }
+
+void life_ask(struct api_ask *ask, life_reader read)
+{
+    struct ask_fault fault;
+    const struct json_value *body;
+    struct api_call *call = ask_call_new(ask);
+    if (call == NULL) {
+        api_fail_memory(ask);
+        return;
+    }
+    enum status status = ask_json(ask, &body, &fault);
+    status = status == OK ? read(call, body, &fault) : status;
+    if (status != OK) {
+        ask_answer_fault(ask, &fault);
+        return;
+    }
+    life_submit(call);
+}

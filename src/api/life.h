@@ -11,6 +11,13 @@
 
 #include "api/show.h"
 
+/* Reads the body, which is JSON, into a call. */
+typedef enum status (*life_reader)(
+    struct api_call *call, const struct json_value *body, struct ask_fault *fault);
+
+/* The whole of it for a request that is one call: read, submit, answer; or refuse. */
+void life_ask(struct api_ask *ask, life_reader read);
+
 /* Whether a begin may be asked; else call->flooded_ms is set. */
 bool life_admit(struct api_call *call);
 /* Reserve the answer, submit, and answer when it is decided; or answer now why not. */

@@ -214,18 +214,5 @@ void api_operation_list(struct api_ask *ask)
 
 void api_operation_resolve(struct api_ask *ask)
 {
-    struct ask_fault fault;
-    const struct json_value *object;
-    struct api_call *call = ask_call_new(ask);
-    if (call == NULL) {
-        api_fail_memory(ask);
-        return;
-    }
-    enum status status = ask_json(ask, &object, &fault);
-    status = status == OK ? ask_resolve(call, object, &fault) : status;
-    if (status != OK) {
-        ask_answer_fault(ask, &fault);
-        return;
-    }
-    life_submit(call);
+    life_ask(ask, ask_resolve);
 }
