@@ -304,26 +304,30 @@ struct slice ask_trace_id(const struct http_head *head)
     return text.len == 0 ? SLICE_EMPTY : slice_of(text.data + 3, 32);
 }
 
-/* The ids of this request, and those of the body's trace beside them. */
-static enum status take_trace(
-    struct api_call *call, const struct json_value *trace, struct ask_fault *fault)
+enum status ask_trace(
+    struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace, struct err *err)
 {
-    struct api_ask *ask = call->ask;
     struct trace_member own[] = {
         {SLICE_LIT("request_id"), ask->exchange->request_id},
         {SLICE_LIT("traceparent"), traceparent_of(ask->exchange->head)},
     };
     struct buf out;
+    buf_init(&out, &ask->mem, LIMIT_TRACE_BYTES_MAX);
+    enum status status = trace_write(trace, own, sizeof own / sizeof own[0], &out, err);
+    if (status == OK) {
+        *ret_trace = buf_view(&out);
+    }
+    return status;
+}
+
+static enum status take_trace(
+    struct api_call *call, const struct json_value *trace, struct ask_fault *fault)
+{
     if (trace != NULL && trace->type != JSON_OBJECT) {
         return WRONG(fault, "member 'trace' must be an object");
     }
-    buf_init(&out, &ask->mem, LIMIT_TRACE_BYTES_MAX);
-    enum status status = trace_write(trace, own, sizeof own / sizeof own[0], &out, &fault->err);
-    if (status != OK) {
-        return fault_of(fault, status, NULL);
-    }
-    call->engine.request.trace = buf_view(&out);
-    return OK;
+    enum status status = ask_trace(call->ask, trace, &call->engine.request.trace, &fault->err);
+    return status == OK ? OK : fault_of(fault, status, NULL);
 }
 
 /* ---- begin --------------------------------------------------------------------------------- */

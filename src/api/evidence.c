@@ -17,6 +17,7 @@
  */
 #include <stdio.h>
 
+#include "api/ask.h"
 #include "api/routes.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -166,7 +167,9 @@ static void looked(void *api, struct http_exchange *exchange)
         .note = &reading->note, .arena = exchange->arena, .context = exchange, .done = wake};
     exchange->resume = noted;
     struct err err = {0};
-    if (engine_submit(ask->api->engine, &reading->call, &err) != OK) {
+    enum status status = ask_trace(ask, NULL, &reading->note.trace, &err);
+    status = status == OK ? engine_submit(ask->api->engine, &reading->call, &err) : status;
+    if (status != OK) {
         api_fail(ask, &err);
     }
 }

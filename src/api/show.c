@@ -84,7 +84,9 @@ static void put_outcome(struct jsonw *json, const struct record *record, struct 
     jsonw_open(json, "outcome", '{');
     jsonw_i64(json, "code", outcome->code);
     jsonw_bytes(json, "meta", outcome->meta);
-    if (!lost) {
+    if (lost) {
+        jsonw_u64(json, "bytes", outcome->body.bytes);
+    } else {
         jsonw_bytes(json, "body", body);
     }
     jsonw_close(json, '}');

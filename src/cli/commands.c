@@ -280,7 +280,9 @@ static const struct exit_def found_exits[] = {
 
 static const char *const show_text[] = {
     "Shows what is remembered of one operation, named by its id or by --scope, --principal and "
-    "--key. Of an operation of once run the output is shown too.",
+    "--key. Of an operation of once run the output is shown too. With --json, an outcome that came "
+    "as JSON is the value that it is, byte for byte, and so is the first request when it was JSON "
+    "that has a canonical form; anything else is text, or base64.",
     NULL,
 };
 
@@ -527,8 +529,8 @@ static const struct example_def verify_examples[] = {
 };
 
 static const char *const doctor_text[] = {
-    "Looks at the store and the machine and says PASS, WARN or FAIL of each, with what to do about "
-    "it.",
+    "Looks at the store, at the server that holds it, if one does, and at the machine, and says "
+    "PASS, WARN or FAIL of each, with what to do about it.",
     NULL,
 };
 

@@ -13,7 +13,9 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/origin.h"
 #include "cli/out.h"
+#include "cli/remote.h"
 #include "evidence/checkpoint.h"
 #include "store/journal/journal.h"
 
@@ -255,6 +257,48 @@ static void check_store(struct doctor *doctor)
     (void)doctor->store->ops->close(doctor->store, NULL); /* only looked */
 }
 
+/* Listening is not enough: readyz is answered by the engine. 0 when there is no answer. */
+static long ask_ready(struct doctor *doctor, const char *url)
+{
+    struct remote *remote = NULL;
+    struct remote_options options = {.url = url};
+    struct remote_answer answer = {0};
+    if (remote_new(&options, &remote) != CLI_OK) {
+        return 0;
+    }
+    int code = remote_ask(remote, "/readyz", SLICE_EMPTY, &doctor->cli->arena, &answer);
+    remote_free(remote);
+    return code == CLI_OK ? answer.status : 0;
+}
+
+static void check_server(struct doctor *doctor)
+{
+    struct origin_server server;
+    origin_own_server(doctor->cli, &server);
+    if (server.url == NULL) {
+        examine(doctor, VERDICT_PASS, "server", NULL, "none is running on this store");
+        return;
+    }
+    char who[64] = "a server";
+    char fix[PATH_MAX + 64];
+    if (server.pid != 0) {
+        (void)snprintf(who, sizeof who, "a server, pid %lld,", (long long)server.pid);
+    }
+    (void)snprintf(fix, sizeof fix, "curl --unix-socket '%s' 'http://localhost/readyz?verbose'",
+        server.url + 5);
+    long status = ask_ready(doctor, server.url);
+    if (status == 200) {
+        examine(doctor, VERDICT_PASS, "server", NULL, "%s holds the store and is ready; %s", who,
+            server.url);
+    } else if (status == 0) {
+        examine(doctor, VERDICT_WARN, "server", "see its log, and whether the disk answers",
+            "%s holds the store and does not answer; %s", who, server.url);
+    } else {
+        examine(doctor, VERDICT_WARN, "server", fix,
+            "%s holds the store and is not ready: it answers %ld; %s", who, status, server.url);
+    }
+}
+
 static void check_missing(struct doctor *doctor)
 {
     char parent[PATH_MAX];
@@ -280,6 +324,7 @@ static void check_all(struct doctor *doctor)
         check_missing(doctor);
         return;
     }
+    check_server(doctor);
     check_store(doctor);
     check_mode(doctor, doctor->dir, "directory", 0700);
     (void)snprintf(path, sizeof path, "%s/identity", doctor->dir);

@@ -2,8 +2,12 @@
 
 #include <string.h>
 
+#include "base/limits.h"
 #include "base/text.h"
+#include "canon/payload.h"
 #include "cli/capture.h"
+
+#define TREE_BYTES_MAX ((size_t)64 * LIMIT_OUTCOME_BYTES_MAX) /* more than its text can need */
 
 static int not_found(const struct cli *cli, const char *scope, const char *key)
 {
@@ -94,18 +98,84 @@ static void put_streams(struct jsonw *json, struct cli *cli, const struct once_o
     buf_release(&bytes);
 }
 
+/* What is empty has nothing to lose. */
+bool operation_outcome_is_retained(const struct once_operation *operation)
+{
+    return operation->outcome.body.size == 0 || operation->outcome_retained;
+}
+
+static bool is_marked_json(const struct once_operation *operation)
+{
+    return slice_equal(
+        slice_of(operation->outcome.meta.data, operation->outcome.meta.size), OPERATION_META_JSON);
+}
+
+bool operation_outcome_is_json(const struct once_operation *operation)
+{
+    struct slice body = slice_of(operation->outcome.body.data, operation->outcome.body.size);
+    struct arena tree;
+    const struct json_value *root = NULL;
+    if (!is_marked_json(operation) || body.len == 0 || !operation_outcome_is_retained(operation)) {
+        return false;
+    }
+    arena_init(&tree, &mem_libc, TREE_BYTES_MAX);
+    bool is_json = json_read(body, &tree, &root, NULL) == OK; /* a mark proves nothing */
+    arena_release(&tree);
+    return is_json;
+}
+
+bool operation_request_is_json(struct slice request)
+{
+    struct buf form;
+    struct payload payload;
+    buf_init(&form, &mem_libc, payload_form_bytes_max(request.len));
+    bool is_json = payload_fingerprint(request, NULL, &form, &payload) == OK &&
+                   payload.version == FINGERPRINT_CANONICAL && slice_equal(payload.form, request);
+    buf_release(&form);
+    return is_json;
+}
+
+bool operation_outcome_is_null(const struct once_operation *operation)
+{
+    const struct once_outcome *outcome = &operation->outcome;
+    bool is_empty = outcome->body.size == 0 && outcome->meta.size == 0 && outcome->code == 0;
+    bool is_null = slice_is(slice_of(outcome->body.data, outcome->body.size), "null");
+    return is_empty ||
+           (is_marked_json(operation) && (!operation_outcome_is_retained(operation) || is_null));
+}
+
+/* As the server's API shows it; what once run recorded is taken apart. */
 static void put_outcome(struct jsonw *json, struct cli *cli, const struct once_operation *operation)
 {
+    jsonw_bool(json, "outcome_retained", operation_outcome_is_retained(operation));
+    if (operation_outcome_is_null(operation)) {
+        jsonw_raw(json, "outcome", SLICE_LIT("null"));
+        return;
+    }
+    if (operation_outcome_is_json(operation)) {
+        jsonw_raw(
+            json, "outcome", slice_of(operation->outcome.body.data, operation->outcome.body.size));
+        return;
+    }
     jsonw_open(json, "outcome", '{');
     jsonw_i64(json, "code", operation->outcome.code);
     jsonw_u64(json, "bytes", operation->outcome.body.size);
-    jsonw_bool(json, "retained", operation->outcome_retained != 0);
+    jsonw_bool(json, "retained", operation_outcome_is_retained(operation));
     if (operation->outcome.meta.size > 0) {
         jsonw_bytes(
             json, "meta", slice_of(operation->outcome.meta.data, operation->outcome.meta.size));
     }
     put_streams(json, cli, operation);
     jsonw_close(json, '}');
+}
+
+static void put_request(struct jsonw *json, struct slice request)
+{
+    if (operation_request_is_json(request)) {
+        jsonw_raw(json, "request", request);
+    } else {
+        jsonw_bytes(json, "request", request);
+    }
 }
 
 static void put_source(struct jsonw *json, const struct once_source *source)
@@ -150,7 +220,7 @@ void operation_json(
         put_outcome(json, cli, operation);
     }
     if (bodies && operation->request.size > 0) {
-        jsonw_bytes(json, "request", slice_of(operation->request.data, operation->request.size));
+        put_request(json, slice_of(operation->request.data, operation->request.size));
     }
 }
 

@@ -17,6 +17,17 @@ int operation_find(
 /* Members of a JSON object that is open. bodies: outcome and request too. */
 void operation_json(
     struct jsonw *json, struct cli *cli, const struct once_operation *operation, bool bodies);
+/* The meta of an outcome that came through a server's door: its body is JSON, byte for byte. */
+#define OPERATION_META_JSON SLICE_LIT("application/json")
+/* False when there was an outcome whose bytes are gone. */
+bool operation_outcome_is_retained(const struct once_operation *operation);
+/* There is none, or JSON that says as much or is gone: a server tells these apart as little. */
+bool operation_outcome_is_null(const struct once_operation *operation);
+/* Whether the outcome is such JSON, and still there. */
+bool operation_outcome_is_json(const struct once_operation *operation);
+/* Whether a first request is kept in its canonical form, so that it can stand in a document as the
+ * value that it is. Anything else is shown as text. */
+bool operation_request_is_json(struct slice request);
 enum tint operation_tint(enum once_status status);
 
 /* Text that somebody else chose, safe for a terminal: control characters become \xNN. */

@@ -146,10 +146,12 @@ int origin_named_server(struct cli *cli, struct remote **ret_remote)
 }
 
 /* Somebody answers at the socket: one that a killed server left behind refuses. */
-static bool is_served(const char *path)
+static bool is_served(const char *path, int64_t *ret_pid)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat info;
+    struct ucred peer = {0};
+    socklen_t peer_bytes = sizeof peer;
     if (strlen(path) >= sizeof address.sun_path || stat(path, &info) != 0 ||
         !S_ISSOCK(info.st_mode)) {
         return false;
@@ -157,26 +159,39 @@ static bool is_served(const char *path)
     memcpy(address.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool served = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    if (served && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
+        *ret_pid = peer.pid; /* 0 when it is in another PID namespace */
+    }
     if (fd >= 0) {
         (void)close(fd); /* only tried */
     }
     return served;
 }
 
-/* The server that holds the store of --store; *ret is NULL when there is none. */
-static int find_own_server(struct cli *cli, struct remote **ret_remote)
+void origin_own_server(struct cli *cli, struct origin_server *ret_server)
 {
     const char *dir = cli_store_dir(cli, cli_text(cli, "store"));
     char *url = arena_alloc(&cli->arena, SOCKET_URL_BYTES_MAX);
-    *ret_remote = NULL;
+    *ret_server = (struct origin_server){0};
     if (dir == NULL || url == NULL) {
-        return CLI_OK;
+        return;
     }
     int used = snprintf(url, SOCKET_URL_BYTES_MAX, "unix:%s/once.sock", dir);
-    if (used >= SOCKET_URL_BYTES_MAX || !is_served(url + 5)) {
+    if (used < SOCKET_URL_BYTES_MAX && is_served(url + 5, &ret_server->pid)) {
+        ret_server->url = url;
+    }
+}
+
+/* *ret is NULL when there is none. */
+static int find_own_server(struct cli *cli, struct remote **ret_remote)
+{
+    struct origin_server server;
+    origin_own_server(cli, &server);
+    *ret_remote = NULL;
+    if (server.url == NULL) {
         return CLI_OK;
     }
-    struct remote_options options = {.url = url, .tenant = cli_text(cli, "tenant")};
+    struct remote_options options = {.url = server.url, .tenant = cli_text(cli, "tenant")};
     return remote_new(&options, ret_remote);
 }
 

@@ -67,6 +67,13 @@ struct origin {
     struct once_operation *operation; /* found last, in cli's arena */
 };
 
+/* The server that holds the store of --store, found by the socket in its directory. */
+struct origin_server {
+    const char *url; /* "unix:…", in cli's arena; NULL: there is none */
+    int64_t pid;     /* 0: not told */
+};
+void origin_own_server(struct cli *cli, struct origin_server *ret_server);
+
 /* The server of --server or ONCE_SERVER; *ret is NULL when none was named. */
 int origin_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* To look; never creates anything. */

@@ -52,7 +52,7 @@ static bool is_not_found(const struct remote_answer *answer)
     return answer->status == 404 && slice_is(answer->code, "operation_not_found");
 }
 
-static int read_found(struct origin *origin, const struct json_value *object)
+static int read_found(struct origin *origin, const struct remote_answer *answer)
 {
     struct err err = {0};
     struct arena *arena = &origin->cli->arena;
@@ -60,7 +60,7 @@ static int read_found(struct origin *origin, const struct json_value *object)
     if (origin->operation == NULL) {
         return no_memory();
     }
-    if (remote_read_operation(object, arena, origin->operation, &err) != OK) {
+    if (remote_read_operation(answer->text, answer->root, arena, origin->operation, &err) != OK) {
         return unreadable(origin, &err);
     }
     if (origin->operation->tenant[0] == '\0') { /* a server need not repeat whose all of it is */
@@ -90,7 +90,7 @@ static int remote_origin_get(
     if (answer.status != 200) {
         return remote_refused(origin->remote, &answer);
     }
-    code = read_found(origin, answer.root);
+    code = read_found(origin, &answer);
     *ret = origin->operation;
     return code;
 }
@@ -126,12 +126,13 @@ static bool matches(const struct once_filter *filter, const struct once_operatio
            (filter->status == 0 || filter->status == operation->status);
 }
 
-static int visit_page(struct origin *origin, struct walk *walk, const struct json_value *list)
+static int visit_page(
+    struct origin *origin, struct walk *walk, struct slice text, const struct json_value *list)
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count && !walk->is_over; i++) {
         struct once_operation operation;
-        if (remote_read_operation(&list->items[i], &origin->arena, &operation, &err) != OK) {
+        if (remote_read_operation(text, &list->items[i], &origin->arena, &operation, &err) != OK) {
             return unreadable(origin, &err);
         }
         if (operation.tenant[0] == '\0') {
@@ -151,7 +152,7 @@ static int walk_page(struct origin *origin, struct walk *walk)
 {
     char path[PATH_BYTES_MAX];
     struct err err = {0};
-    const struct json_value *root = NULL;
+    struct remote_answer answer;
     const struct once_filter *filter = walk->filter;
     size_t left = filter->limit == 0 ? PAGE_MAX : filter->limit - walk->count;
     arena_clear(&origin->arena);
@@ -165,12 +166,12 @@ static int walk_page(struct origin *origin, struct walk *walk)
         cli_say("--scope and --key are too long");
         return CLI_USAGE;
     }
-    int code = remote_get(origin->remote, path, &origin->arena, &root);
+    int code = remote_get(origin->remote, path, &origin->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
-    const struct json_value *list = json_find(root, SLICE_LIT("operations"));
-    const struct json_value *next = json_find(root, SLICE_LIT("next"));
+    const struct json_value *list = json_find(answer.root, SLICE_LIT("operations"));
+    const struct json_value *next = json_find(answer.root, SLICE_LIT("next"));
     struct slice cursor = next == NULL ? SLICE_EMPTY : json_text(next);
     if (!json_is(list, JSON_ARRAY) || cursor.len >= sizeof walk->after) {
         (void)err_set(&err, E_INVALID, "it is no page of operations");
@@ -178,7 +179,7 @@ static int walk_page(struct origin *origin, struct walk *walk)
     }
     memcpy(walk->after, cursor.len == 0 ? "" : cursor.data, cursor.len);
     walk->after[cursor.len] = '\0';
-    code = visit_page(origin, walk, list);
+    code = visit_page(origin, walk, answer.text, list);
     walk->is_over = walk->is_over || is_last_page(next);
     return code;
 }
@@ -259,18 +260,18 @@ static int remote_origin_evidence(struct origin *origin, const char *operation_i
     int code = operation_id == NULL ? CLI_OK : check_id(operation_id);
     while (code == CLI_OK && !stopped) {
         struct err err = {0};
-        const struct json_value *root = NULL;
+        struct remote_answer answer;
         uint64_t next_seq = 0;
         arena_clear(&origin->arena);
         (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%llu%s%s", PAGE_MAX,
             (unsigned long long)after_seq,
             operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
-        code = remote_get(origin->remote, path, &origin->arena, &root);
+        code = remote_get(origin->remote, path, &origin->arena, &answer);
         if (code != CLI_OK) {
             return code;
         }
-        const struct json_value *list = json_find(root, SLICE_LIT("entries"));
-        bool more = remote_read_u64(root, SLICE_LIT("next"), &next_seq);
+        const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
+        bool more = remote_read_u64(answer.root, SLICE_LIT("next"), &next_seq);
         if (!json_is(list, JSON_ARRAY) || (more && next_seq <= after_seq)) {
             (void)err_set(&err, E_INVALID, "it is no page of evidence");
             return unreadable(origin, &err);
@@ -285,14 +286,14 @@ static int remote_origin_evidence(struct origin *origin, const char *operation_i
 static int remote_origin_near_end(struct origin *origin, uint64_t back, uint64_t *ret_after_seq)
 {
     struct err err = {0};
-    const struct json_value *root = NULL;
+    struct remote_answer answer;
     uint64_t seq = 0;
     arena_clear(&origin->arena);
-    int code = remote_get(origin->remote, "/v1/evidence/head", &origin->arena, &root);
+    int code = remote_get(origin->remote, "/v1/evidence/head", &origin->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
-    if (!remote_read_u64(root, SLICE_LIT("seq"), &seq)) {
+    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq)) {
         (void)err_set(&err, E_INVALID, "it is no head of a chain");
         return unreadable(origin, &err);
     }
@@ -386,7 +387,7 @@ static int remote_origin_resolve(
     }
     resolved.repeated = json_is(json_find(answer.root, SLICE_LIT("repeated")), JSON_TRUE);
     if (answer.status == 200) {
-        code = read_found(origin, answer.root);
+        code = read_found(origin, &answer);
         resolved.operation = origin->operation;
     }
     *ret_resolved = resolved;

@@ -305,7 +305,7 @@ static int read_answer(
         err_prefix(&err, "cannot read the answer of the server");
         return cli_fail_err(&err);
     }
-    *ret = (struct remote_answer){.status = status, .root = root};
+    *ret = (struct remote_answer){.status = status, .text = kept, .root = root};
     ret->code = status < 300 ? SLICE_EMPTY : cli_member(root, SLICE_LIT("code"));
     return CLI_OK;
 }
@@ -322,8 +322,8 @@ int remote_ask(struct remote *remote, const char *path, struct slice body, struc
     return code;
 }
 
-int remote_get(struct remote *remote, const char *path, struct arena *arena,
-    const struct json_value **ret_root)
+int remote_get(
+    struct remote *remote, const char *path, struct arena *arena, struct remote_answer *ret_answer)
 {
     struct remote_answer answer;
     int code = remote_ask(remote, path, SLICE_EMPTY, arena, &answer);
@@ -333,7 +333,7 @@ int remote_get(struct remote *remote, const char *path, struct arena *arena,
     if (answer.status != 200 || !json_is(answer.root, JSON_OBJECT)) {
         return remote_refused(remote, &answer);
     }
-    *ret_root = answer.root;
+    *ret_answer = answer;
     return CLI_OK;
 }
 

@@ -44,19 +44,20 @@ const char *remote_escape(struct arena *arena, const char *text) MUST_CHECK;
 
 struct remote_answer {
     long status;                   /* of HTTP */
-    const struct json_value *root; /* NULL: the body is no JSON */
+    struct slice text;             /* the body */
+    const struct json_value *root; /* NULL: it is no JSON */
     struct slice code;             /* of a problem document; empty: none */
 };
 
 /*
- * Ask for path, which begins with "/v1/"; with a body it is a POST. 0 when there is an answer,
+ * Ask for path, which begins with "/"; with a body it is a POST. 0 when there is an answer,
  * whatever its status; else an exit code with the message written.
  */
 int remote_ask(struct remote *remote, const char *path, struct slice body, struct arena *arena,
     struct remote_answer *ret_answer) MUST_CHECK;
 /* The same for what can only be answered with 200 and an object: anything else is a failure. */
 int remote_get(struct remote *remote, const char *path, struct arena *arena,
-    const struct json_value **ret_root) MUST_CHECK;
+    struct remote_answer *ret_answer) MUST_CHECK;
 /* Say what a refusal said. Returns the exit code that fits. */
 int remote_refused(const struct remote *remote, const struct remote_answer *answer);
 

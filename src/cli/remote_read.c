@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "canon/jcs.h"
+#include "cli/operation.h"
 
 /* ---- members ----------------------------------------------------------------------------- */
 
@@ -137,8 +138,8 @@ static bool is_in_parts(const struct json_value *outcome, int64_t *ret_code)
 }
 
 /* An outcome is an object with code, meta and body; anything else is the body itself. */
-static enum status read_outcome(const struct json_value *object, struct arena *arena,
-    struct once_operation *op, struct err *err)
+static enum status read_outcome(struct slice text, const struct json_value *object,
+    struct arena *arena, struct once_operation *op, struct err *err)
 {
     const struct json_value *outcome = json_find(object, SLICE_LIT("outcome"));
     const struct json_value *kept = json_find(object, SLICE_LIT("outcome_retained"));
@@ -146,14 +147,21 @@ static enum status read_outcome(const struct json_value *object, struct arena *a
     op->outcome_retained = !json_is(kept, JSON_FALSE);
     if (outcome == NULL || outcome->type == JSON_NULL) {
         op->outcome_retained = json_is(kept, JSON_TRUE);
+        if (json_is(kept, JSON_FALSE)) { /* of how many bytes is not said: one stands for them */
+            op->outcome.body = (struct once_bytes){NULL, 1};
+            op->outcome.meta =
+                (struct once_bytes){OPERATION_META_JSON.data, OPERATION_META_JSON.len};
+        }
         return OK;
     }
     if (!is_in_parts(outcome, &code)) {
-        struct slice text = SLICE_EMPTY;
-        enum status status = canonical(outcome, arena, &text, err);
-        op->outcome.body = (struct once_bytes){text.data, text.len};
-        op->outcome.meta = (struct once_bytes){"application/json", 16};
-        return status;
+        struct slice body = SLICE_EMPTY;
+        if (arena_copy(arena, json_raw(text, outcome), &body) != OK) {
+            return no_memory(err);
+        }
+        op->outcome.body = (struct once_bytes){body.data, body.len};
+        op->outcome.meta = (struct once_bytes){OPERATION_META_JSON.data, OPERATION_META_JSON.len};
+        return OK;
     }
     op->outcome.code = (int32_t)code;
     op->outcome_retained =
@@ -201,8 +209,23 @@ static enum status read_texts(const struct json_value *object, struct arena *are
     return OK;
 }
 
-enum status remote_read_operation(const struct json_value *object, struct arena *arena,
-    struct once_operation *ret_operation, struct err *err)
+/* A request is the JSON that it was, or else bytes as text. A server does not tell a text that was
+ * JSON from one that was not: it is taken for JSON, which it shows in nearly all cases. */
+static enum status read_request(const struct json_value *object, struct arena *arena,
+    struct once_operation *op, struct err *err)
+{
+    const struct json_value *value = json_find(object, SLICE_LIT("request"));
+    struct slice text = SLICE_EMPTY;
+    if (!json_is(value, JSON_STRING)) {
+        return bytes_of(object, "request", "request_base64", arena, &op->request, err);
+    }
+    enum status status = canonical(value, arena, &text, err);
+    op->request = (struct once_bytes){text.data, text.len};
+    return status;
+}
+
+enum status remote_read_operation(struct slice text, const struct json_value *object,
+    struct arena *arena, struct once_operation *ret_operation, struct err *err)
 {
     struct once_operation op = {0};
     struct slice id = cli_member(object, SLICE_LIT("operation_id"));
@@ -222,10 +245,8 @@ enum status remote_read_operation(const struct json_value *object, struct arena 
     (void)text_hex(cli_member(object, SLICE_LIT("fingerprint")), op.fingerprint,
         sizeof op.fingerprint); /* of none there is nothing to show */
     enum status status = read_texts(object, arena, &op, err);
-    status = status != OK ? status : read_outcome(object, arena, &op, err);
-    if (status == OK) {
-        status = bytes_of(object, "request", "request_base64", arena, &op.request, err);
-    }
+    status = status != OK ? status : read_outcome(text, object, arena, &op, err);
+    status = status != OK ? status : read_request(object, arena, &op, err);
     if (status == OK) {
         *ret_operation = op;
     }

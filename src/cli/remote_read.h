@@ -13,9 +13,10 @@
 #include "canon/json.h"
 #include "cli/cli.h"
 
-/* E_INVALID: it is no operation; E_NOMEM. */
-enum status remote_read_operation(const struct json_value *object, struct arena *arena,
-    struct once_operation *ret_operation, struct err *err) MUST_CHECK;
+/* text is what the object was read from: an outcome is given byte for byte (P3).
+ * E_INVALID: it is no operation; E_NOMEM. */
+enum status remote_read_operation(struct slice text, const struct json_value *object,
+    struct arena *arena, struct once_operation *ret_operation, struct err *err) MUST_CHECK;
 
 /* An entry with what ties it to the one before. */
 struct remote_entry {

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/holder.h"
+#include "cli/origin.h"
 #include "cli/out.h"
 #include "cli/run.h"
 
@@ -157,6 +158,24 @@ static int ask_store(struct run *run, struct once *once, const struct once_begin
                : result;
 }
 
+/* A server keeps the store for as long as it runs: there is no use in waiting for it. */
+static bool is_held_by_server(struct cli *cli)
+{
+    struct origin_server server;
+    origin_own_server(cli, &server);
+    if (server.url == NULL) {
+        return false;
+    }
+    char who[64] = "a server";
+    if (server.pid != 0) {
+        (void)snprintf(who, sizeof who, "a server, pid %lld,", (long long)server.pid);
+    }
+    cli_say("cannot open store '%s': %s holds it", cli_text(cli, "store"), who);
+    cli_hint("give once run a store of its own with --store, or begin and seal over the server's "
+             "HTTP API");
+    return true;
+}
+
 static int begin(struct run *run, struct run_answer *ret_answer)
 {
     struct cli *cli = run->cli;
@@ -164,6 +183,9 @@ static int begin(struct run *run, struct run_answer *ret_answer)
     struct once *once = NULL;
     struct once_answer *answer = NULL;
     struct cli_open how = {.lock_wait_ms = RUN_LOCK_WAIT_MS};
+    if (is_held_by_server(cli)) {
+        return CLI_RUN_FAILED;
+    }
     if (cli_try_open(cli, how, &once, &error) != ONCE_OK) {
         (void)cli_fail(&error);
         return error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;

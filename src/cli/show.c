@@ -19,15 +19,19 @@ static void line_time(const char *name, int64_t ms)
     line(name, ms == 0 ? NULL : text_put_time(text, ms));
 }
 
-static bool print_piece(void *context, int stream, struct slice bytes)
+static void print_bytes(const char *name, struct slice bytes)
 {
-    (void)context;
-    out_text("%s--- %s, %zu bytes%s\n", out_tint(TINT_FAINT),
-        stream == CAPTURE_STDOUT ? "standard output" : "standard error", bytes.len, out_plain());
+    out_text("%s--- %s, %zu bytes%s\n", out_tint(TINT_FAINT), name, bytes.len, out_plain());
     out_safe_lines(bytes);
     if (bytes.len > 0 && bytes.data[bytes.len - 1] != '\n') {
         out_text("\n");
     }
+}
+
+static bool print_piece(void *context, int stream, struct slice bytes)
+{
+    (void)context;
+    print_bytes(stream == CAPTURE_STDOUT ? "standard output" : "standard error", bytes);
     return !out_broken();
 }
 
@@ -36,6 +40,16 @@ static void print_outcome(struct cli *cli, const struct once_operation *operatio
     struct err err = {0};
     struct recording recording;
     if (operation->sealed_ms == 0) {
+        return;
+    }
+    if (operation_outcome_is_null(operation)) {
+        line("outcome",
+            operation_outcome_is_retained(operation) ? "none" : "JSON, no longer retained");
+        return;
+    }
+    if (operation_outcome_is_json(operation)) {
+        print_bytes(
+            "outcome, JSON", slice_of(operation->outcome.body.data, operation->outcome.body.size));
         return;
     }
     out_text("%-14s %d\n", "code", operation->outcome.code);

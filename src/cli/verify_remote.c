@@ -137,14 +137,15 @@ static int unreadable(const struct audit *audit, struct err *err)
 static int fetch_head(struct audit *audit)
 {
     struct err err = {0};
-    const struct json_value *root = NULL;
-    int code = remote_get(audit->remote, "/v1/evidence/head", &audit->arena, &root);
+    struct remote_answer answer;
+    int code = remote_get(audit->remote, "/v1/evidence/head", &audit->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
-    struct slice chain_id = cli_member(root, SLICE_LIT("chain_id"));
-    if (!remote_read_u64(root, SLICE_LIT("seq"), &audit->head_seq) ||
-        !text_hex(cli_member(root, SLICE_LIT("hash")), audit->head_hash.bytes, DIGEST_BYTES) ||
+    struct slice chain_id = cli_member(answer.root, SLICE_LIT("chain_id"));
+    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &audit->head_seq) ||
+        !text_hex(
+            cli_member(answer.root, SLICE_LIT("hash")), audit->head_hash.bytes, DIGEST_BYTES) ||
         chain_id.len == 0 || chain_id.len >= sizeof audit->chain_id) {
         (void)err_set(&err, E_INVALID, "it is no head of a chain");
         return unreadable(audit, &err);
@@ -175,17 +176,17 @@ static int fetch_entries(struct audit *audit)
     int code = CLI_OK;
     while (code == CLI_OK && more && audit->last_seq <= audit->head_seq) {
         struct err err = {0};
-        const struct json_value *root = NULL;
+        struct remote_answer answer;
         uint64_t next_seq = 0;
         arena_clear(&audit->arena);
         (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%llu", PAGE_MAX,
             (unsigned long long)after_seq);
-        code = remote_get(audit->remote, path, &audit->arena, &root);
+        code = remote_get(audit->remote, path, &audit->arena, &answer);
         if (code != CLI_OK) {
             return code;
         }
-        const struct json_value *list = json_find(root, SLICE_LIT("entries"));
-        more = remote_read_u64(root, SLICE_LIT("next"), &next_seq);
+        const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
+        more = remote_read_u64(answer.root, SLICE_LIT("next"), &next_seq);
         if (!json_is(list, JSON_ARRAY) || (more && next_seq <= after_seq)) {
             (void)err_set(&err, E_INVALID, "it is no page of evidence");
             return unreadable(audit, &err);

@@ -48,7 +48,7 @@ def test_show_by_id_and_by_key(filled):
     assert document["status"] == "executed"
     assert document["duplicates"] == 2
     assert (document["outcome"]["code"], document["outcome"]["stdout"]) == (0, "out\n")
-    assert json.loads(document["request"])["argv"] == ["echo", "out"]
+    assert document["request"]["argv"] == ["echo", "out"]
     assert filled("show", document["operation_id"], "--json").text == \
         filled("show", "--key", "a", "--json").text
     text = filled("show", document["operation_id"]).text

@@ -1,6 +1,7 @@
 """ls, show, why, tail, resolve and verify through a server, named or found by its socket."""
 import copy
 import json
+import os
 import re
 import shutil
 import socket
@@ -83,13 +84,20 @@ def test_what_is_not_there_is_65_and_what_is_no_id_64(ways):
         assert got.out == b""
 
 
+@pytest.mark.parametrize("request_", ["text", '{"a":1}', "9007199254740993", "", 7, None, [1.5]])
+def test_a_request_is_shown_as_the_json_that_the_server_says(filled, fake, request_):
+    fake.operations[0]["request"] = request_
+    document = json.loads(filled("show", fake.operations[0]["operation_id"], "--json", "--server",
+        fake.serve()).text)
+    assert document.get("request") == request_
+
+
 def test_an_outcome_that_is_json_is_shown_as_json(filled, fake):
     done = next(op for op in fake.operations if op["status"] == "executed")
     done["outcome"] = {"charge": "ch_1", "cents": 1200}
     document = json.loads(filled("show", done["operation_id"], "--json", "--server",
         fake.serve()).text)
-    assert document["outcome"] == {"code": 0, "bytes": 30, "retained": True,
-        "meta": "application/json", "body": '{"cents":1200,"charge":"ch_1"}'}
+    assert (document["outcome"], document["outcome_retained"]) == (done["outcome"], True)
 
 
 def test_bytes_that_are_not_text_come_through(filled, fake):
@@ -228,6 +236,33 @@ def test_certificates_are_checked(filled, fake):
     assert done.code == 69 and "hint: --cacert FILE" in done.message
     assert fake.requests == []
     assert filled("ls", "--server", url, "--cacert", place / "cert.pem").code == 0
+
+
+def test_doctor_warns_of_a_server_that_is_not_ready_and_does_not_fail(filled, fake):
+    fake.serve(filled.directory / "once-data" / "once.sock")
+
+    def server():
+        done = filled("doctor", "--json")
+        assert done.code == 0
+        return next(check for check in json.loads(done.text) if check["check"] == "server")
+
+    def say(handler, status):
+        handler.reply(status, b"not ready: store", "text/plain")
+        return True
+    fake.bend = lambda handler: say(handler, 503)
+    check = server()
+    assert check["verdict"] == "WARN" and "it answers 503" in check["text"]
+    assert f"pid {os.getpid()}," in check["text"] and "readyz?verbose" in check["fix"]
+    assert [path for _, path, _, _ in fake.requests] == ["/readyz"]
+
+    def hang_up(handler):
+        handler.close_connection = True
+        return True
+    fake.bend = hang_up
+    check = server()
+    assert check["verdict"] == "WARN" and "does not answer" in check["text"]
+    fake.bend = lambda handler: say(handler, 200)
+    assert server()["verdict"] == "PASS"
 
 
 # --- resolve ----------------------------------------------------------------------------------

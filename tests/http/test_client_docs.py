@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("once_server")  # the fixture `server` starts the real binary
-
 PAGES = Path(__file__).resolve().parent.parent.parent / "docs/clients"
 CLIENTS = {"curl": ["sh", "charge.sh"], "python": ["python3", "charge.py"],
     "node": ["node", "charge.mjs"]}
