@@ -1,6 +1,8 @@
 """Evidence and figures over HTTP: what is shown proves itself, and is of one tenant alone."""
 import hashlib
 import json
+import re
+import time
 
 RIGHTS = "[execute, operate, audit]"
 
@@ -93,3 +95,20 @@ def test_without_a_token_nothing_is_told_of_places(make_server):
     assert told["status"] == "ready"
     assert str(server.directory) not in json.dumps(told)
     assert ask(server, "GET", "/livez") == "ok"
+
+
+def flushes(server):
+    page = ask(server, "GET", "/metrics")
+    return int(re.search(r"^once_flush_seconds_count (\d+)$", page, re.M).group(1))
+
+
+def test_a_flush_that_had_nothing_to_write_is_not_counted(server):
+    before = flushes(server)
+    time.sleep(0.5)  # the engine's timers go on, and looks are asked
+    ask(server, "GET", "/v1/operations")
+    assert flushes(server) == before
+    begin(server, "k")
+    until = time.monotonic() + 30  # it is counted just after the answer
+    while flushes(server) == before:
+        assert time.monotonic() < until
+    assert flushes(server) == before + 1
