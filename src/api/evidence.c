@@ -62,7 +62,8 @@ static const char *read_query(const struct api_ask *ask, struct look *look)
     if (api_param(ask, "operation_id", &text) && !op_id_read(text, &look->operation_id)) {
         return "parameter 'operation_id' is not the id of an operation";
     }
-    if (api_param(ask, "after", &text) && !text_u64(text, &look->after_seq)) {
+    /* An empty one is the first page, as a loop over pages asks for it. */
+    if (api_param(ask, "after", &text) && text.len > 0 && !text_u64(text, &look->after_seq)) {
         return "parameter 'after' is not a whole number";
     }
     if (api_param(ask, "limit", &text) &&

@@ -27,7 +27,7 @@ def begin(server, key, tenant=None, scope="pay"):
 
 def pages(server, limit, tenant=None):
     """All entries there were when the first page was asked for."""
-    found, after = [], 0
+    found, after = [], ""
     last = ask(server, "GET", "/v1/evidence/head", tenant=tenant)["seq"]
     while True:
         page = ask(server, "GET", f"/v1/evidence?after={after}&limit={limit}", tenant=tenant)
