@@ -17,6 +17,7 @@
  */
 #include <stdio.h>
 
+#include "api/ask.h"
 #include "api/routes.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -160,13 +161,17 @@ static void looked(void *api, struct http_exchange *exchange)
         .actor = ask->caller.actor,
         .reason = reason_of(reading),
         .count = reading->look.count};
+    struct err err = {0};
+    if (ask_trace(ask, NULL, &reading->note.trace, &err) != OK) {
+        api_fail_memory(ask);
+        return;
+    }
     if (reading->look.count > 0) {
         reading->note.operation_id = reading->look.operation_id; /* it is one of this tenant's */
     }
     reading->call = (struct engine_call){
         .note = &reading->note, .arena = exchange->arena, .context = exchange, .done = wake};
     exchange->resume = noted;
-    struct err err = {0};
     if (engine_submit(ask->api->engine, &reading->call, &err) != OK) {
         api_fail(ask, &err);
     }

@@ -137,8 +137,10 @@ static void histogram_add(uint64_t buckets[ENGINE_BUCKETS], uint64_t value, uint
     buckets[at]++;
 }
 
-/* Whether something was committed since a flush was last counted. Looks and idle turns go through a
- * flush too; as flushes that take no time they would hide what those that write take. With the lock.
+/*
+ * Whether something was committed since a flush was last counted. Looks and idle turns go through
+ * a flush too; as flushes that take no time they would hide what those that write take. With the
+ * lock.
  */
 static bool takes_flush(struct engine *engine)
 {

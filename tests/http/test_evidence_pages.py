@@ -55,12 +55,16 @@ def test_shown_entries_are_dense_and_prove_themselves(server):
 def test_each_reading_leaves_who_read_what(make_server):
     server = two_tenants(make_server)
     operation = begin(server, "k", "acme")["operation_id"]
-    ask(server, "GET", f"/v1/evidence?operation_id={operation}&limit=5", tenant="acme")
+    trace = {"request_id": "look-1",
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    assert server.request("GET", f"/v1/evidence?operation_id={operation}&limit=5", None,
+        {"Authorization": "Bearer tok-acme", "Request-Id": trace["request_id"],
+         "traceparent": trace["traceparent"]})[0] == 200
     head = ask(server, "GET", "/v1/evidence/head", tenant="acme")
     entry = ask(server, "GET", f"/v1/evidence?after={head['seq'] - 1}", tenant="acme")["entries"][0]
     assert (entry["type"], entry["operation_id"]) == ("access.read", operation)
     assert entry["hash"] == head["hash"]
-    assert entry["count"] == 1
+    assert entry["count"] == 1 and entry["trace"] == trace
     assert "auditor of acme" in json.dumps(entry)
     assert operation in json.dumps(entry["outcome"])
 
