@@ -26,6 +26,7 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
         .engine = {.calls = 10,
             .flush_nanos = 1500000,
             .queued = 4,
+            .quarantined = 2,
             .batch_sizes = {1, 2, [15] = 3},
             .flush_micros = {5},
             .head = {.seq = 77, .records = 1234567890123, .in_progress = 2, .unknown = 1}},
@@ -113,6 +114,7 @@ static void the_engines_figures_are_shown_in_their_units(void **state)
     assert_has(text, "once_live_keys 1234567890123");
     assert_has(text, "once_unknown_oldest_seconds 0");
     assert_has(text, "once_queue_depth 4");
+    assert_has(text, "once_quarantined_tenants 2");
     assert_has(text, "once_evidence_seq 77");
     assert_has(text, "once_http_connections 9");
     assert_has(text, "once_http_refused_total{reason=\"head_too_large\"} 4");
@@ -160,7 +162,8 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
         out.data, "once_decisions_total{decision=\"first_seen\",scope=\"pay\",tenant=\"acme\"} 1");
     static const char *const hidden[] = {"once_http", "once_live_keys", "once_operations",
         "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
-        "once_unknown", "once_log", "once_flood", "process_resident", "process_open_fds"};
+        "once_unknown", "once_quarantined", "once_log", "once_flood", "process_resident",
+        "process_open_fds"};
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         assert_null(strstr(out.data, hidden[i]));
     }
