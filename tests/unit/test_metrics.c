@@ -188,13 +188,38 @@ static void scopes_past_the_cap_share_one_series_of_their_tenant(void **state)
     count(metrics, 0, "late", "late scope", "first_seen");
     count(metrics, 0, "late", "early scope", "first_seen");
     const char *text = page(metrics, "", &out);
-    assert_int_equal(lines_with(text, "once_decisions_total{"), METRICS_SERIES_MAX + 2);
-    assert_has(text,
-        "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} 2001");
-    assert_has(
-        text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
+    int wild = METRICS_SERIES_MAX + METRICS_SCOPES_OWN;
+    assert_int_equal(lines_with(text, "once_decisions_total{"), wild + 1 + 2);
+    char line[128];
+    (void)snprintf(line, sizeof line,
+        "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} %d",
+        3 * METRICS_SERIES_MAX - wild);
+    assert_has(text, line);
     assert_has(text,
         "once_decisions_total{decision=\"first_seen\",scope=\"early scope\",tenant=\"late\"} 2");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void a_tenant_keeps_room_for_scopes_whatever_others_use(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    char scope[32];
+    for (int i = 0; i < 3 * METRICS_SERIES_MAX; i++) {
+        (void)snprintf(scope, sizeof scope, "s%d", i);
+        count(metrics, 0, "wild", scope, "first_seen");
+    }
+    for (int i = 0; i < METRICS_SCOPES_OWN + 1; i++) {
+        (void)snprintf(scope, sizeof scope, "mine %d", i);
+        count(metrics, 0, "late", scope, "first_seen");
+    }
+    const char *text = page(metrics, "late", &out);
+    assert_int_equal(lines_with(text, "scope=\"mine "), METRICS_SCOPES_OWN);
+    assert_has(
+        text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
     buf_release(&out);
     metrics_free(metrics);
 }
@@ -327,6 +352,7 @@ int main(int argc, char **argv)
         TEST(labels_are_escaped),
         TEST(a_tenant_sees_its_own_series_and_nothing_of_others),
         TEST(scopes_past_the_cap_share_one_series_of_their_tenant),
+        TEST(a_tenant_keeps_room_for_scopes_whatever_others_use),
         TEST(tenants_past_the_cap_share_what_none_of_them_sees),
         TEST(loops_count_side_by_side_while_somebody_looks),
         TEST(without_memory_nothing_is_lost_but_names),
