@@ -461,12 +461,45 @@ static bool may(const struct api_ask *ask)
     return (ask->caller.rights & route->rights) != 0 && !slice_is(ask->caller.tenant, "*");
 }
 
+/* Whether a web page of somewhere else asks (RFC 6454). A browser sends a plain POST to any address
+ * that its machine reaches, loopback too, and names the page's origin. */
+static bool is_foreign_page(const struct http_head *head)
+{
+    struct slice origin = SLICE_EMPTY, host = SLICE_EMPTY;
+    if (http_find(head, SLICE_LIT("Origin"), 0) == head->field_count) {
+        return false;
+    }
+    if (!http_find_single(head, SLICE_LIT("Origin"), &origin) ||
+        !http_find_single(head, SLICE_LIT("Host"), &host)) {
+        return true;
+    }
+    static const struct slice schemes[] = {
+        {"http://", sizeof "http://" - 1}, {"https://", sizeof "https://" - 1}};
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        size_t len = schemes[i].len;
+        if (origin.len > len && memcmp(origin.data, schemes[i].data, len) == 0) {
+            return !http_same_name(slice_of(origin.data + len, origin.len - len), host);
+        }
+    }
+    return true;
+}
+
+static void refuse_page(struct api_ask *ask)
+{
+    refuse_plain(ask, 403, "forbidden",
+        "Origin is not this server: without tokens, web pages of elsewhere may not use it");
+}
+
 /* Who asks, and whether they may. False: it is answered. */
 static bool let_in(struct api_ask *ask)
 {
     bool is_own = ask->exchange->listener == ask->api->own_listener;
     if (ask->route->is_open) {
         return true;
+    }
+    if (!ask->policy->needs_token && is_foreign_page(ask->exchange->head)) {
+        refuse_page(ask);
+        return false;
     }
     enum auth_verdict verdict = auth_check(ask->policy, ask->exchange->head, is_own, &ask->caller);
     if (verdict != AUTH_OK) {

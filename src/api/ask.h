@@ -54,8 +54,8 @@ enum status ask_refuse(struct ask_fault *fault, const char *code, const char *fo
     __attribute__((format(printf, 3, 4)));
 /* Answer with it. */
 void ask_answer_fault(struct api_ask *ask, const struct ask_fault *fault);
-/* The ids of this request for the evidence, and those of the body's trace beside them: canonical
- * JSON in the exchange's memory. trace is an object or NULL. As trace_write. */
+/* The ids of this request, and those of the body's trace (NULL: none) beside them: canonical JSON
+ * in the arena. E_INVALID: the trace of the body is wrong. E_NOMEM. */
 enum status ask_trace(struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace,
     struct err *err) MUST_CHECK;
 /* The trace-id part of a well-formed traceparent, or empty. */

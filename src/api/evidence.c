@@ -63,7 +63,8 @@ static const char *read_query(const struct api_ask *ask, struct look *look)
     if (api_param(ask, "operation_id", &text) && !op_id_read(text, &look->operation_id)) {
         return "parameter 'operation_id' is not the id of an operation";
     }
-    if (api_param(ask, "after", &text) && !text_u64(text, &look->after_seq)) {
+    /* An empty one is the first page, as a loop over pages asks for it. */
+    if (api_param(ask, "after", &text) && text.len > 0 && !text_u64(text, &look->after_seq)) {
         return "parameter 'after' is not a whole number";
     }
     if (api_param(ask, "limit", &text) &&
@@ -160,16 +161,18 @@ static void looked(void *api, struct http_exchange *exchange)
         .actor = ask->caller.actor,
         .reason = reason_of(reading),
         .count = reading->look.count};
+    struct err err = {0};
+    if (ask_trace(ask, NULL, &reading->note.trace, &err) != OK) {
+        api_fail_memory(ask);
+        return;
+    }
     if (reading->look.count > 0) {
         reading->note.operation_id = reading->look.operation_id; /* it is one of this tenant's */
     }
     reading->call = (struct engine_call){
         .note = &reading->note, .arena = exchange->arena, .context = exchange, .done = wake};
     exchange->resume = noted;
-    struct err err = {0};
-    enum status status = ask_trace(ask, NULL, &reading->note.trace, &err);
-    status = status == OK ? engine_submit(ask->api->engine, &reading->call, &err) : status;
-    if (status != OK) {
+    if (engine_submit(ask->api->engine, &reading->call, &err) != OK) {
         api_fail(ask, &err);
     }
 }

@@ -445,6 +445,9 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->queued);
     put_value(out, "once_parked", "gauge", "Duplicates that wait for the first execution.",
         (double)engine->parked);
+    put_value(out, "once_quarantined_tenants", "gauge",
+        "Tenants that are granted nothing, because they hold what this store never gave.",
+        (double)engine->quarantined);
     put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
         (double)engine->head.seq);
 }

@@ -2,8 +2,9 @@
  * metrics: figures of the door, in Prometheus text form.
  *
  * Counters are kept per loop, so that loops do not share cache lines, and added up when somebody
- * looks. Labels by scope and tenant are bounded: past METRICS_SERIES_MAX a new pair is counted
- * under scope "_other" of its tenant, past METRICS_TENANTS_MAX tenant "_other" (series.h).
+ * looks. Labels by scope and tenant are bounded: past METRICS_SCOPES_OWN of its tenant, and
+ * METRICS_SERIES_MAX of all, a new pair is counted under scope "_other" of its tenant, past
+ * METRICS_TENANTS_MAX tenant "_other" (series.h).
  *
  * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
  *            start and whether the clock is held. Whatever would tell of others' traffic is left
@@ -23,9 +24,10 @@
 struct metrics;
 
 enum {
-    METRICS_SERIES_MAX = 1000,
+    METRICS_SERIES_MAX = 1000, /* of scopes that tenants have beyond their own room */
+    METRICS_SCOPES_OWN = 8,    /* of a tenant, whatever others use: few programs have more (P9) */
     METRICS_TENANTS_MAX = 100,
-    METRICS_PAGE_BYTES_MAX = 32 << 20, /* every series with the longest names and each decision */
+    METRICS_PAGE_BYTES_MAX = 64 << 20, /* every series with the longest names and each decision */
 };
 
 struct metrics *metrics_new(const struct mem *mem, unsigned loops) MUST_CHECK;

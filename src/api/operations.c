@@ -172,6 +172,9 @@ static bool take_limit(struct slice text, size_t *ret_limit, struct err *err)
 
 static bool take_after(struct slice text, struct digest *ret_after, struct err *err)
 {
+    if (text.len == 0) {
+        return true; /* the first page, as a loop over pages asks for it */
+    }
     if (text_hex(text, ret_after->bytes, sizeof ret_after->bytes)) {
         return true;
     }

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { PLACES = 4096 }; /* of the table; a power of two, more than three times SERIES_MAX */
+enum { PLACES = 8192 }; /* of the table; a power of two, more than three times SERIES_MAX */
 
 static_assert(PLACES > 3 * SERIES_MAX, "a search in the table ends soon");
 
@@ -19,6 +19,7 @@ struct named {
 
 struct tenant {
     struct slice name; /* behind this struct */
+    size_t scopes;     /* that have a number, without "_other"; under the lock */
 };
 
 /*
@@ -32,7 +33,7 @@ struct series {
     _Atomic(struct named *) places[PLACES]; /* by hash of tenant and scope */
     _Atomic(struct named *) names[SERIES_MAX];
     atomic_size_t count; /* of names */
-    size_t plain_count;  /* of these, not "_other"; under the lock */
+    size_t shared_count; /* of these, beyond their tenants' own room; under the lock */
     size_t tenant_count; /* without "_other"; under the lock */
     _Atomic(struct tenant *) tenants[SERIES_TENANTS_MAX];
     _Atomic(const char *) routes[SERIES_ROUTES_MAX];
@@ -165,6 +166,23 @@ static const struct named *find_other(struct series *series, size_t tenant)
     return found != NULL ? found : give_number(series, tenant, other);
 }
 
+/* A number for a scope that has none yet. NULL: there is no room, or no memory. */
+static const struct named *name_scope(struct series *series, size_t number, struct slice scope)
+{
+    struct tenant *tenant = tenant_at(series, number);
+    bool is_own = tenant->scopes < METRICS_SCOPES_OWN;
+    if (number == METRICS_TENANTS_MAX || slice_equal(scope, other) ||
+        (!is_own && series->shared_count == METRICS_SERIES_MAX)) {
+        return NULL;
+    }
+    const struct named *named = give_number(series, number, scope);
+    if (named != NULL) {
+        tenant->scopes++;
+        series->shared_count += !is_own;
+    }
+    return named;
+}
+
 /* What a new pair is counted under. */
 static const struct named *find_or_name(
     struct series *series, struct slice tenant_name, struct slice scope)
@@ -174,10 +192,7 @@ static const struct named *find_or_name(
     if (found != NULL) {
         return found;
     }
-    bool is_plain = tenant < METRICS_TENANTS_MAX && !slice_equal(scope, other) &&
-                    series->plain_count < METRICS_SERIES_MAX;
-    found = is_plain ? give_number(series, tenant, scope) : NULL;
-    series->plain_count += found != NULL;
+    found = name_scope(series, tenant, scope);
     return found != NULL ? found : find_other(series, tenant);
 }
 

@@ -1,9 +1,10 @@
 /*
  * series: which labels there are, and the number that each is counted under.
  *
- * A scope and its tenant get a number the first time they are seen and keep it. Past
- * METRICS_SERIES_MAX pairs a new one is counted under scope "_other" of its tenant, past
- * METRICS_TENANTS_MAX tenants under tenant "_other", which several share.
+ * A scope and its tenant get a number the first time they are seen and keep it. Each tenant has
+ * room for METRICS_SCOPES_OWN scopes of its own, and all together for METRICS_SERIES_MAX more; past
+ * that a new one is counted under scope "_other" of its tenant, and past METRICS_TENANTS_MAX
+ * tenants under tenant "_other", which several share.
  *
  * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels.
  * Threads:   any. Who looks up what is known takes no lock.
@@ -14,9 +15,11 @@
 #include "api/metrics.h"
 
 enum {
-    SERIES_TENANTS_MAX = METRICS_TENANTS_MAX + 1,         /* and "_other" */
-    SERIES_MAX = METRICS_SERIES_MAX + SERIES_TENANTS_MAX, /* and one "_other" a tenant */
-    SERIES_ROUTES_MAX = 64,                               /* far more than there are */
+    SERIES_TENANTS_MAX = METRICS_TENANTS_MAX + 1, /* and "_other" */
+    SERIES_OWN_MAX = METRICS_TENANTS_MAX * METRICS_SCOPES_OWN,
+    /* and one "_other" a tenant */
+    SERIES_MAX = METRICS_SERIES_MAX + SERIES_OWN_MAX + SERIES_TENANTS_MAX,
+    SERIES_ROUTES_MAX = 64, /* far more than there are */
 };
 
 struct series;

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "cli/out.h"
+#include "store/store.h"
 
 enum { FAULTS_BYTES_MAX = 1 << 20 };
 
@@ -68,6 +69,19 @@ static int read_file(const char *path, struct config *config, struct config_faul
     return code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
 }
 
+/* Everything is read: does it fit together, and is there such a store? */
+static int check_whole(struct config *config, struct config_faults *faults)
+{
+    struct err err = {.status = OK};
+    int code = code_of(config_check(config, faults));
+    if (store_url_check(config->store, &err) == OK) {
+        return code;
+    }
+    config_fault_at(
+        config, faults, &config->store_at, err.hint[0] == '\0' ? NULL : err.hint, err.text);
+    return CLI_CONFIG;
+}
+
 int serve_config_file(const char *path, struct config **ret_config, struct config_faults *faults)
 {
     struct config *config = NULL;
@@ -76,7 +90,7 @@ int serve_config_file(const char *path, struct config **ret_config, struct confi
     }
     int code = read_file(path, config, faults);
     if (code == CLI_OK) {
-        code = code_of(config_check(config, faults));
+        code = check_whole(config, faults);
     }
     *ret_config = config;
     return code;
@@ -134,7 +148,7 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
         enum status status = set_one(cli, o, config, faults);
         code = code == CLI_OK ? code_of(status) : code;
     }
-    return code == CLI_OK ? code_of(config_check(config, faults)) : code;
+    return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
 /* ---- on paper ---------------------------------------------------------------------------- */

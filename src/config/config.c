@@ -1,5 +1,6 @@
 #include "config/config.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,12 +57,25 @@ enum status config_set(struct config *config, const struct config_option *option
         config->listen_count = 0;
         memset(config->listen_at, 0, sizeof config->listen_at);
     }
+    if (option->offset == offsetof(struct config, store)) {
+        config->store_at = (struct config_place){.line = 0};
+    }
     enum status status = value_set(config, option, slice_str(value), &fault);
     if (status == E_INVALID) {
         struct config_fault told = {.hint = fault.hint[0] == '\0' ? NULL : fault.hint};
         config_fault_add(config, faults, &told, "%s: %s", from, fault.text);
     }
     return status;
+}
+
+void config_fault_at(struct config *config, struct config_faults *faults,
+    const struct config_place *place, const char *hint, const char *text)
+{
+    struct config_fault fault = {.line = place->line,
+        .column = place->column,
+        .source = source_line(config->source, place->line),
+        .hint = hint};
+    config_fault_add(config, faults, &fault, "%s", text);
 }
 
 bool config_is_public(const struct config *config)

@@ -77,6 +77,7 @@ struct config {
     struct config_place listen_at[CONFIG_LISTEN_MAX];
     uint64_t listen_count;
     const char *store;
+    struct config_place store_at;
     const char *tls_cert;
     const char *tls_key;
     const struct config_token *tokens;
@@ -186,6 +187,9 @@ const char *config_needs_restart(const struct config *old, const struct config *
 void config_fault_add(struct config *config, struct config_faults *faults,
     const struct config_fault *fault, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same about the value of a setting that was read from that place. */
+void config_fault_at(struct config *config, struct config_faults *faults,
+    const struct config_place *place, const char *hint, const char *text);
 /* "file:3:1: text", the line and a caret, and the hint. name NULL: of no file. */
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);
 /* A file with every setting at its default, commented out, and words about it: the manual. */

@@ -1,4 +1,5 @@
 /* A file's tree against the table: sections, settings, tokens. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -373,6 +374,10 @@ static enum status read_key(
     }
     if (option != NULL && option->kind == CONFIG_LISTEN) {
         return read_listen(reader, option, key->value);
+    }
+    if (option != NULL && option->offset == offsetof(struct config, store)) {
+        /* Whether there is such a store is for those to say who know stores. */
+        reader->config->store_at = (struct config_place){key->value->line, key->value->column};
     }
     if (option != NULL) {
         return read_scalar(reader, option, key->value);

@@ -17,7 +17,8 @@ enum http_verdict http_body_init(struct http_body *body, const struct http_head 
         body->remaining = head->length;
         body->state = head->length == 0 ? HTTP_STATE_END : HTTP_STATE_DATA;
         if (head->length > limits->body_bytes_max) {
-            return http_refuse(ret_refusal, body->is_response ? 502 : 413, "the body is too large");
+            return http_refuse(ret_refusal, body->is_response ? 502 : 413,
+                "the body is longer than body_bytes_max");
         }
         break;
     }
@@ -64,7 +65,7 @@ static enum http_verdict step_size(struct http_body *body, char c, struct http_r
 static enum http_verdict step_size_lf(struct http_body *body, char c, struct http_refusal *refusal)
 {
     if (c == '\n' && body->size > body->limits.body_bytes_max - body->total) {
-        return http_refuse(refusal, 413, "the body is too large");
+        return http_refuse(refusal, 413, "the body is longer than body_bytes_max");
     }
     body->remaining = body->size;
     body->size = 0;
@@ -83,7 +84,8 @@ static enum http_verdict step_ext(struct http_body *body, char c, struct http_re
     enum http_body_state state = body->state;
     if (++body->ext_bytes > HTTP_CHUNK_EXT_BYTES_MAX ||
         ++body->ext_total > body->limits.chunk_ext_bytes_max) {
-        return http_refuse(refusal, 413, "the chunk extensions are too long");
+        return http_refuse(
+            refusal, 413, "the chunk extensions are longer than chunk_ext_bytes_max");
     }
     if (state == HTTP_STATE_EXT_QUOTED && c != '\\' && http_is(c, HTTP_VALUE)) {
         return c == '"' ? move_to(body, HTTP_STATE_EXT_CLOSED) : HTTP_MORE;
@@ -132,7 +134,7 @@ static enum http_verdict step_trailer(struct http_body *body, char c, struct htt
         return move_to(body, HTTP_STATE_END_LF);
     }
     if (++body->trailer_bytes > body->limits.trailer_bytes_max) {
-        return http_refuse(refusal, 431, "the trailers are too large");
+        return http_refuse(refusal, 431, "the trailers are longer than trailer_bytes_max");
     }
     if (body->state != HTTP_STATE_VALUE) {
         return step_name(body, c, refusal);
@@ -181,7 +183,7 @@ static enum http_verdict take_data(struct http_body *body, struct slice bytes, s
         return HTTP_MORE;
     }
     if (room == 0) {
-        return http_refuse(refusal, 413, "the body is too large");
+        return http_refuse(refusal, 413, "the body is longer than body_bytes_max");
     }
     size_t here = bytes.len - *ret_used;
     size_t len = here < room ? here : (size_t)room;

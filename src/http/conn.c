@@ -277,7 +277,7 @@ static enum http_verdict body_spilled(struct conn *conn, struct http_refusal *re
             enum status status = exchange_hold(exchange, data);
             if (status != OK) {
                 *ret_refusal = (struct http_refusal){503, "too many bytes of bodies are in flight: "
-                                                          "in_flight_bytes_max_mib is reached"};
+                                                          "in_flight_bytes_max is reached"};
                 return HTTP_REFUSED;
             }
         }
@@ -420,7 +420,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
         conn->since_ms = now_ms;
         conn_arm(conn);
     } else {
-        conn_refuse(conn, 408, "the body took too long: body_ms_max is over");
+        conn_refuse(conn, 408, "the body took too long: body_timeout is over");
     }
 }
 
@@ -434,7 +434,7 @@ void conn_due(struct net_deadline *deadline, uint64_t now_ms)
     switch ((enum conn_state)conn->state) {
     case CONN_IDLE:
     case CONN_LINGER: conn_close(conn); break;
-    case CONN_HEAD: conn_refuse(conn, 408, "the head took too long: head_ms_max is over"); break;
+    case CONN_HEAD: conn_refuse(conn, 408, "the head took too long: head_timeout is over"); break;
     case CONN_BODY: body_due(conn, now_ms); break;
     case CONN_HANDLED:
     case CONN_ANSWERED:

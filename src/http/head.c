@@ -162,7 +162,7 @@ static enum http_verdict read_request_line(struct slice line, const struct http_
     head->method_text = span_of(head, line.data, method);
     head->target = span_of(head, rest.data, target);
     if (target > limits->target_bytes_max) {
-        return http_refuse(refusal, 414, "the request target is too long");
+        return http_refuse(refusal, 414, "the request target is longer than target_bytes_max");
     }
     enum http_verdict verdict =
         read_version(slice_of(space + 1, rest.len - target - 1), head, refusal);
@@ -215,7 +215,7 @@ static enum http_verdict read_field(struct slice line, const struct http_limits 
     uint32_t count_max =
         limits->fields_max < HTTP_FIELDS_MAX ? limits->fields_max : HTTP_FIELDS_MAX;
     if (head->field_count >= count_max) {
-        return http_refuse(refusal, 431, "there are too many fields");
+        return http_refuse(refusal, 431, "there are more fields than fields_max");
     }
     head->fields[head->field_count++] = (struct http_field){
         .name = span_of(head, line.data, name), .value = span_of(head, value.data, value.len)};
@@ -252,7 +252,7 @@ static enum http_verdict check_start(struct slice bytes, const struct http_limit
                                            : "the message does not begin as HTTP does");
     }
     if (line_end - head->line_at > limits->target_bytes_max + HTTP_LINE_EXTRA_BYTES) {
-        return http_refuse(refusal, 414, "the request line is too long");
+        return http_refuse(refusal, 414, "the request line is longer than target_bytes_max allows");
     }
     return HTTP_MORE;
 }
@@ -294,8 +294,9 @@ static enum http_verdict read_lines(struct slice bytes, const struct http_limits
             return verdict;
         }
     }
-    return window == limits->head_bytes_max ? http_refuse(refusal, 431, "the head is too large")
-                                            : HTTP_MORE;
+    return window == limits->head_bytes_max
+               ? http_refuse(refusal, 431, "the head is longer than head_bytes_max")
+               : HTTP_MORE;
 }
 
 enum http_verdict http_request_head(struct slice bytes, const struct http_limits *limits,

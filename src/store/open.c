@@ -21,17 +21,21 @@ static bool has_scheme(const char *url)
     return len > 1 && url[len] == ':';
 }
 
-enum status store_open(
-    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+/* A URL taken apart. */
+struct named {
+    bool is_mem;
+    const char *journal; /* its path and options, when it is one */
+};
+
+static enum status read_url(const char *url, struct named *ret_named, struct err *err)
 {
-    static const struct store_options none = {0};
-    options = options == NULL ? &none : options;
     const char *rest = behind_scheme(url, "mem");
+    if (rest != NULL && *rest != '\0') {
+        return err_set(err, E_INVALID, "the store URL 'mem:' takes no path, but got '%s'", rest);
+    }
     if (rest != NULL) {
-        return *rest == '\0' ? store_mem_new(options->mem == NULL ? &mem_libc : options->mem, NULL,
-                                   ret_store, err)
-                             : err_set(err, E_INVALID,
-                                   "the store URL 'mem:' takes no path, but got '%s'", rest);
+        *ret_named = (struct named){.is_mem = true};
+        return OK;
     }
     rest = behind_scheme(url, "journal");
     if (rest == NULL && has_scheme(url)) {
@@ -39,5 +43,28 @@ enum status store_open(
         err_hint(err, "there are journal:PATH and mem:");
         return E_INVALID;
     }
-    return journal_open(rest == NULL ? url : rest, options, ret_store, err);
+    *ret_named = (struct named){.journal = rest == NULL ? url : rest};
+    return OK;
+}
+
+enum status store_url_check(const char *url, struct err *err)
+{
+    struct named named = {.journal = NULL};
+    enum status status = read_url(url, &named, err);
+    return status == OK && !named.is_mem ? journal_url_check(named.journal, err) : status;
+}
+
+enum status store_open(
+    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    static const struct store_options none = {0};
+    options = options == NULL ? &none : options;
+    struct named named = {.journal = NULL};
+    enum status status = read_url(url, &named, err);
+    if (status != OK) {
+        return status;
+    }
+    return named.is_mem ? store_mem_new(
+                              options->mem == NULL ? &mem_libc : options->mem, NULL, ret_store, err)
+                        : journal_open(named.journal, options, ret_store, err);
 }

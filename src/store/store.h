@@ -223,5 +223,7 @@ struct store_options {
  */
 enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
+/* Whether a URL is right, without looking for what it names. E_INVALID as store_open's. */
+enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
 
 #endif

@@ -70,6 +70,22 @@ def test_a_public_address_without_auth_is_refused_at_its_place(once):
     assert "hint: make a token with 'once token new" in done.message
 
 
+@pytest.mark.parametrize("url, says", [
+    ("postgres://db/once", "the store URL 'postgres://db/once' is of a kind that is not known"),
+    ("journal:./x?speed=fast", "the journal has no option 'speed'"),
+    ("mem:/tmp", "the store URL 'mem:' takes no path, but got '/tmp'"),
+])
+def test_a_store_that_cannot_be_is_refused_at_its_place(once, url, says):
+    name = write(once, f"drain: 3s\nstore: {url}\n")
+    for words in (("check", name), ("serve", "--test", "--config", name)):
+        done = once(*words)
+        assert done.code == 78 and done.out == b""
+        assert done.message.startswith(f"once.yaml:2:8: {says}\n    store: {url}\n           ^\n")
+    done = once("serve", "--test", "--config", name, "--store", url)
+    assert done.code == 78 and done.message.startswith(f"once: {says}\n")
+    assert once("serve", "--test", "--config", name, "--store", "journal:./x").code == 0
+
+
 def test_the_example_is_printed_and_is_right(once):
     done = once("check", "--example")
     assert done.code == 0 and done.text == (ROOT / "examples/once.yaml").read_text()

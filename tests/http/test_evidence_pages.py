@@ -1,6 +1,8 @@
 """Evidence and figures over HTTP: what is shown proves itself, and is of one tenant alone."""
 import hashlib
 import json
+import re
+import time
 
 RIGHTS = "[execute, operate, audit]"
 
@@ -25,7 +27,7 @@ def begin(server, key, tenant=None, scope="pay"):
 
 def pages(server, limit, tenant=None):
     """All entries there were when the first page was asked for."""
-    found, after = [], 0
+    found, after = [], ""
     last = ask(server, "GET", "/v1/evidence/head", tenant=tenant)["seq"]
     while True:
         page = ask(server, "GET", f"/v1/evidence?after={after}&limit={limit}", tenant=tenant)
@@ -53,12 +55,16 @@ def test_shown_entries_are_dense_and_prove_themselves(server):
 def test_each_reading_leaves_who_read_what(make_server):
     server = two_tenants(make_server)
     operation = begin(server, "k", "acme")["operation_id"]
-    ask(server, "GET", f"/v1/evidence?operation_id={operation}&limit=5", tenant="acme")
+    trace = {"request_id": "look-1",
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    assert server.request("GET", f"/v1/evidence?operation_id={operation}&limit=5", None,
+        {"Authorization": "Bearer tok-acme", "Request-Id": trace["request_id"],
+         "traceparent": trace["traceparent"]})[0] == 200
     head = ask(server, "GET", "/v1/evidence/head", tenant="acme")
     entry = ask(server, "GET", f"/v1/evidence?after={head['seq'] - 1}", tenant="acme")["entries"][0]
     assert (entry["type"], entry["operation_id"]) == ("access.read", operation)
     assert entry["hash"] == head["hash"]
-    assert entry["count"] == 1
+    assert entry["count"] == 1 and entry["trace"] == trace
     assert "auditor of acme" in json.dumps(entry)
     assert operation in json.dumps(entry["outcome"])
 
@@ -93,3 +99,20 @@ def test_without_a_token_nothing_is_told_of_places(make_server):
     assert told["status"] == "ready"
     assert str(server.directory) not in json.dumps(told)
     assert ask(server, "GET", "/livez") == "ok"
+
+
+def flushes(server):
+    page = ask(server, "GET", "/metrics")
+    return int(re.search(r"^once_flush_seconds_count (\d+)$", page, re.M).group(1))
+
+
+def test_a_flush_that_had_nothing_to_write_is_not_counted(server):
+    before = flushes(server)
+    time.sleep(0.5)  # the engine's timers go on, and looks are asked
+    ask(server, "GET", "/v1/operations")
+    assert flushes(server) == before
+    begin(server, "k")
+    until = time.monotonic() + 30  # it is counted just after the answer
+    while flushes(server) == before:
+        assert time.monotonic() < until
+    assert flushes(server) == before + 1

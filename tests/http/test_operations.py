@@ -34,7 +34,7 @@ def test_an_operation_is_shown(server):
 def test_pages_show_each_operation_once(server):
     scope = str(uuid.uuid4())
     begun = {begin(server, scope)["operation_id"] for _ in range(25)}
-    seen, path = [], f"/v1/operations?scope={scope}&limit=10"
+    seen, path = [], f"/v1/operations?scope={scope}&limit=10&after="
     while path:
         status, _, page = server.request("GET", path)
         assert status == 200 and len(page["operations"]) <= 10

@@ -26,6 +26,7 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
         .engine = {.calls = 10,
             .flush_nanos = 1500000,
             .queued = 4,
+            .quarantined = 2,
             .batch_sizes = {1, 2, [15] = 3},
             .flush_micros = {5},
             .head = {.seq = 77, .records = 1234567890123, .in_progress = 2, .unknown = 1}},
@@ -113,6 +114,7 @@ static void the_engines_figures_are_shown_in_their_units(void **state)
     assert_has(text, "once_live_keys 1234567890123");
     assert_has(text, "once_unknown_oldest_seconds 0");
     assert_has(text, "once_queue_depth 4");
+    assert_has(text, "once_quarantined_tenants 2");
     assert_has(text, "once_evidence_seq 77");
     assert_has(text, "once_http_connections 9");
     assert_has(text, "once_http_refused_total{reason=\"head_too_large\"} 4");
@@ -160,7 +162,8 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
         out.data, "once_decisions_total{decision=\"first_seen\",scope=\"pay\",tenant=\"acme\"} 1");
     static const char *const hidden[] = {"once_http", "once_live_keys", "once_operations",
         "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
-        "once_unknown", "once_log", "once_flood", "process_resident", "process_open_fds"};
+        "once_unknown", "once_quarantined", "once_log", "once_flood", "process_resident",
+        "process_open_fds"};
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         assert_null(strstr(out.data, hidden[i]));
     }
@@ -185,13 +188,38 @@ static void scopes_past_the_cap_share_one_series_of_their_tenant(void **state)
     count(metrics, 0, "late", "late scope", "first_seen");
     count(metrics, 0, "late", "early scope", "first_seen");
     const char *text = page(metrics, "", &out);
-    assert_int_equal(lines_with(text, "once_decisions_total{"), METRICS_SERIES_MAX + 2);
-    assert_has(text,
-        "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} 2001");
-    assert_has(
-        text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
+    int wild = METRICS_SERIES_MAX + METRICS_SCOPES_OWN;
+    assert_int_equal(lines_with(text, "once_decisions_total{"), wild + 1 + 2);
+    char line[128];
+    (void)snprintf(line, sizeof line,
+        "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} %d",
+        3 * METRICS_SERIES_MAX - wild);
+    assert_has(text, line);
     assert_has(text,
         "once_decisions_total{decision=\"first_seen\",scope=\"early scope\",tenant=\"late\"} 2");
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void a_tenant_keeps_room_for_scopes_whatever_others_use(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    char scope[32];
+    for (int i = 0; i < 3 * METRICS_SERIES_MAX; i++) {
+        (void)snprintf(scope, sizeof scope, "s%d", i);
+        count(metrics, 0, "wild", scope, "first_seen");
+    }
+    for (int i = 0; i < METRICS_SCOPES_OWN + 1; i++) {
+        (void)snprintf(scope, sizeof scope, "mine %d", i);
+        count(metrics, 0, "late", scope, "first_seen");
+    }
+    const char *text = page(metrics, "late", &out);
+    assert_int_equal(lines_with(text, "scope=\"mine "), METRICS_SCOPES_OWN);
+    assert_has(
+        text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
     buf_release(&out);
     metrics_free(metrics);
 }
@@ -324,6 +352,7 @@ int main(int argc, char **argv)
         TEST(labels_are_escaped),
         TEST(a_tenant_sees_its_own_series_and_nothing_of_others),
         TEST(scopes_past_the_cap_share_one_series_of_their_tenant),
+        TEST(a_tenant_keeps_room_for_scopes_whatever_others_use),
         TEST(tenants_past_the_cap_share_what_none_of_them_sees),
         TEST(loops_count_side_by_side_while_somebody_looks),
         TEST(without_memory_nothing_is_lost_but_names),

@@ -218,6 +218,7 @@ static void *mem_of_arena(void *context, void *pointer, size_t size)
 struct fixture {
     struct arena arena;
     struct http_exchange exchange;
+    struct http_head head; /* of a request without fields */
     struct api api;
     struct api_policy policy;
     struct api_ask ask;
@@ -229,6 +230,8 @@ static int setup(void **state)
     memset(&world, 0, sizeof world);
     arena_init(&fixture->arena, &mem_libc, 16 << 20);
     fixture->exchange.arena = &fixture->arena;
+    fixture->exchange.head = &fixture->head;
+    fixture->exchange.request_id = SLICE_LIT("look-1");
     fixture->api.mem = &mem_libc;
     fixture->api.store = "journal:./once-data";
     fixture->api.metrics = metrics_new(&mem_libc, 1);

@@ -521,6 +521,12 @@ static enum status journal_try(const struct journal_options *read,
     return OK;
 }
 
+enum status journal_url_check(const char *path_and_options, struct err *err)
+{
+    struct journal_options read;
+    return options_read(path_and_options, &read, err);
+}
+
 enum status journal_open(const char *path_and_options, const struct store_options *options,
     struct store **ret_store, struct err *err)
 {

@@ -22,6 +22,9 @@
 enum status journal_open(const char *path_and_options, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 
+/* Whether they are right; opens nothing. E_INVALID. */
+enum status journal_url_check(const char *path_and_options, struct err *err) MUST_CHECK;
+
 /* How a walk goes through the files of a journal. */
 enum journal_walk_event {
     JOURNAL_WALK_SEGMENT, /* a segment begins; frame is NULL */
