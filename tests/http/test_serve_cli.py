@@ -532,3 +532,24 @@ def test_the_watchdog_starves_while_the_disk_hangs(bad_disk, tmp_path):
     asking.join(WAIT_S)
     assert server.end() == 0
     supervisor.socket.close()
+
+
+def test_nothing_is_answered_before_it_is_on_the_disk(bad_disk, tmp_path):
+    """P2. A duplicate waits as well: what it would be told of could still be lost."""
+    server = bad_disk().ready()
+    sealed = server.begin("sealed")[1]
+    path = f"/v1/fences/{sealed['operation_id']}/seal"
+    (tmp_path / "hang").touch()
+    answers = []
+    asks = [lambda: server.begin("new"), lambda: server.begin("new"),
+        lambda: server.post(path, {"fence": sealed["fence"], "status": "executed"})]
+    threads = [threading.Thread(target=lambda ask=ask: answers.append(ask())) for ask in asks]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    assert answers == []
+    (tmp_path / "hang").unlink()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert sorted(status for status, _ in answers) == [200, 201, 202]
+    assert server.end() == 0
