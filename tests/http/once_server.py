@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINARY = os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
 LONG = bool(os.environ.get("ONCE_TEST_LONG"))
-LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it many times slower
+LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it much slower
 SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread)Sanitizer|: runtime error: ")
 START_LINES = 5  # version, URL, store, write mode, a curl to paste
 STDERR_SHOWN = 8000  # characters, when a test fails

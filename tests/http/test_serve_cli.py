@@ -486,14 +486,14 @@ def bad_disk(serve, tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler here")
-    if subprocess.run(["nm", "-D", BINARY], capture_output=True, text=True).stdout.count("__asan"):
-        pytest.skip("a sanitizer wants to be the first library")
+    libraries = subprocess.run(["ldd", BINARY], capture_output=True, text=True).stdout
+    sanitizers = re.findall(r"=> (\S*/lib[at]san\S*)", libraries)  # want to be the first library
     (tmp_path / "shim.c").write_text(SHIM)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", "shim.so", "shim.c", "-ldl"], cwd=tmp_path,
         check=True)
 
     def start(**env):
-        return serve(env={"LD_PRELOAD": str(tmp_path / "shim.so"),
+        return serve(env={"LD_PRELOAD": " ".join([*sanitizers, str(tmp_path / "shim.so")]),
             "FAIL_WHEN": str(tmp_path / "fail"), "HANG_WHEN": str(tmp_path / "hang"), **env})
     return start
 
