@@ -87,6 +87,7 @@ class Client(threading.Thread):
         if status == 503:
             assert document["effect"] == "no", document
             assert "space" in document["detail"].lower(), document
+            assert "/" not in document["detail"], "it tells where the store is"
             return False
         if self.grant is None:
             assert status == 201, (status, document)

@@ -504,6 +504,7 @@ def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path):
     (tmp_path / "fail").touch()
     status, problem = server.begin("b")
     assert status >= 500 and problem["effect"] != "no", problem
+    assert "once-data" not in problem["detail"], "it tells where the store is"
     assert server.process.wait(timeout=WAIT_S) == 70
     assert server.await_event("engine_stopped")["level"] == "error"
     (tmp_path / "fail").unlink()
