@@ -329,6 +329,18 @@ void api_refuse(struct api_ask *ask, const struct problem *problem)
     problem_answer(exchange, problem);
 }
 
+/* Why the store failed, without the path in front of it: where it is kept is no business of those
+ * who ask from elsewhere. The log has all of it. */
+static struct slice cause_of(const struct err *err)
+{
+    static const char behind_path[] = "': ";
+    const char *text = err->text;
+    for (const char *at = text; (at = strstr(at, behind_path)) != NULL; text = at) {
+        at += sizeof behind_path - 1;
+    }
+    return slice_str(text);
+}
+
 struct problem api_problem_of(const struct err *err)
 {
     struct problem problem = {.status = 503,
@@ -338,8 +350,8 @@ struct problem api_problem_of(const struct err *err)
         .retry = PROBLEM_RETRY_SAFE,
         .retry_after_ms = RETRY_SOON_MS};
     switch (err->status) {
-    case OK:
-    case E_UNAVAILABLE: break;
+    case OK: break;
+    case E_UNAVAILABLE: problem.detail = cause_of(err); break;
     case E_LIMIT:
         problem.code = strstr(err->text, "overloaded") != NULL ? "overloaded" : "limit_reached";
         problem.retry = PROBLEM_RETRY_AFTER;
@@ -350,12 +362,14 @@ struct problem api_problem_of(const struct err *err)
         /* The same key asked again is answered with what became of it. */
         problem.status = 500;
         problem.code = "commit_unknown";
+        problem.detail = cause_of(err);
         problem.effect = PROBLEM_EFFECT_UNKNOWN;
         problem.retry = PROBLEM_RETRY_AFTER;
         break;
     case E_CORRUPT:
         problem.status = 500;
         problem.code = "store_corrupt";
+        problem.detail = SLICE_LIT("the store is damaged: the server's log says where");
         problem.retry = PROBLEM_RETRY_NO;
         problem.retry_after_ms = 0;
         break;

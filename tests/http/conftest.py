@@ -1,9 +1,7 @@
 """The fixtures: `server`, ready to be asked, and `make_server` for one with options."""
 import pytest
 
-from once_server import Server
-
-STDERR_SHOWN = 8000  # characters of the end, when a test fails
+from once_server import LIGHT, STDERR_SHOWN, Server
 
 
 @pytest.fixture
@@ -17,8 +15,12 @@ def make_server(request):
         return server
 
     yield make
-    for server in servers:
-        server.remove()
+    try:
+        for server in servers if LIGHT else []:
+            server.end_light()
+    finally:
+        for server in servers:
+            server.remove()
 
 
 @pytest.fixture

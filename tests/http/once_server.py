@@ -20,7 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINARY = os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
 LONG = bool(os.environ.get("ONCE_TEST_LONG"))
+LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it much slower
+SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread)Sanitizer|: runtime error: ")
 START_LINES = 5  # version, URL, store, write mode, a curl to paste
+STDERR_SHOWN = 8000  # characters, when a test fails
 START_S, STOP_S, ANSWER_S = 60, 60, 60  # far above what they take; a hang is a failure, not a wait
 
 
@@ -239,6 +242,13 @@ class Server:
     def remove(self):
         self.kill9()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def end_light(self):
+        """With a sanitizer: end it so that it looks for leaks, and see that it reported nothing."""
+        if self.process.poll() is None:
+            self.stop()
+        found = SANITIZER_REPORT.search(self.stderr())
+        assert found is None, self.stderr()[found.start():][:STDERR_SHOWN]
 
     # --- Talking to it ---
 

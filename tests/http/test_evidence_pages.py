@@ -83,6 +83,28 @@ def test_a_tenant_reads_its_own_entries_alone(make_server):
     assert "access.read" not in {entry["type"] for entry in pages(server, 100, "zeta")}
 
 
+def test_the_tenant_is_the_tokens_whatever_a_header_says(make_server):
+    """Once-Tenant is for the socket in the data directory alone (P9)."""
+    server = two_tenants(make_server)
+    body = {"scope": "pay", "key": "k", "payload": 1}
+    said = {"Once-Tenant": "zeta", "X-Tenant": "zeta", "Tenant-Id": "zeta"}
+    assert server.request("POST", "/v1/fences", body, said)[0] == 401
+    token = {"Authorization": "Bearer tok-acme"}
+    status, _, grant = server.request("POST", "/v1/fences", body, {**token, **said})
+    assert status == 201
+    path = "/v1/operations/" + grant["operation_id"]
+    assert ask(server, "GET", path, tenant="acme")["key"] == "k"
+    assert server.request("GET", path, None, {"Authorization": "Bearer tok-zeta"})[0] == 404
+    begin(server, "k", "zeta")
+
+
+def test_without_tokens_there_is_one_tenant_whatever_a_header_says(server):
+    body = {"scope": "pay", "key": "k", "payload": 1}
+    assert server.request("POST", "/v1/fences", body, {"Once-Tenant": "zeta"})[0] == 201
+    assert server.request("POST", "/v1/fences", body, {"Once-Tenant": "acme"})[0] == 202
+    assert {entry["tenant_id"] for entry in pages(server, 100)} == {"default"}
+
+
 def test_a_tenants_figures_do_not_change_with_anothers_traffic(make_server):
     server = two_tenants(make_server)
     begin(server, "k", "acme")

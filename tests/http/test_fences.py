@@ -1,10 +1,13 @@
 """Fences over the real binary: each decision, from the outside."""
 import json
+import socket
 import threading
 import time
 import uuid
 
 import pytest
+
+from once_server import request_bytes
 
 
 def begin_body(key=None, **more):
@@ -65,6 +68,18 @@ def test_a_waiting_duplicate_is_answered_when_it_is_sealed(server):
     waiter.join(timeout=15)
     assert answers and time.monotonic() - begun < 15
     assert answers[0][0] == 200 and answers[0][2]["outcome"] == 7
+
+
+@pytest.mark.parametrize("more", [1, 100000], ids=["in place", "spilled"])
+def test_a_body_that_is_cut_off_takes_no_effect(server, more):
+    """What came of it is whole JSON all the same: only its length tells."""
+    text = json.dumps(begin_body())
+    with server.wire() as wire:
+        wire.send(request_bytes("POST", "/v1/fences", text + " " * more)[:-more])
+        wire.socket.shutdown(socket.SHUT_WR)
+        status, _, problem = wire.answer()
+    assert (status, problem["effect"]) == (400, "no"), problem
+    assert begin(server, json.loads(text))["attempt"] == 1
 
 
 def test_another_payload_is_a_conflict_with_a_diff(server):

@@ -11,8 +11,9 @@ from once_server import Broken
 IDLE, SLOW = 1000, 200
 FILES_OF_A_LOGIN, FILES_NEEDED = 1024, 2048
 NORMAL_CLIENTS, NORMAL_KEYS = 4, 250  # of each: a begin and a seal
-ROUND_S = 0.005  # between two bytes of a slow client: a request takes a second or two, while the
-# head alone may take ten (head_ms_max)
+ROUND_S = 0.02  # between two bytes of a slow client: a request takes two or three seconds, while
+# the head alone may take ten (head_ms_max)
+PARTS = 3  # of what a slow client sends: in each of them everybody else is served
 
 
 @pytest.fixture
@@ -79,6 +80,7 @@ class Normal(threading.Thread):
         super().__init__()
         self.number, self.server, self.slow = number, server, slow
         self.done, self.while_slow, self.fault = 0, 0, None
+        self.gap = 0  # the most bytes that a slow client sent while this one waited for a call
 
     def run(self):
         try:
@@ -89,11 +91,13 @@ class Normal(threading.Thread):
             self.fault = fault
 
     def one(self, wire):
+        sent = self.slow.sent
         grant = fences.begin(wire, f"normal-{self.number}-{self.done}", self.done)
         assert grant.decision == "first_seen", grant
         ended = fences.seal(wire, grant.operation_id, grant.fence, {"n": self.done})
         assert ended.decision == "sealed", ended
         self.done += 1
+        self.gap = max(self.gap, self.slow.sent - sent)
         self.while_slow += self.slow.is_alive()
 
 
@@ -108,9 +112,11 @@ def test_idle_and_slow_connections_do_not_hold_up_the_rest(server, connected):
         if thread.fault is not None:
             raise thread.fault
     done = sum(client.while_slow for client in clients)
-    print(f"{done} begins and seals while each slow client sent {slow.sent} bytes")
+    print(f"{done} begins and seals while each slow client sent {slow.sent} bytes; "
+        f"{max(client.gap for client in clients)} bytes during the longest of them")
     # While a slow client sends one byte, the others are served: at least once each in five bytes.
     assert done >= NORMAL_CLIENTS * slow.sent / 5
+    assert max(client.gap for client in clients) < slow.sent / PARTS
     # The slow ones are answered too, and the silent ones may still speak.
     for wire in slow.wires:
         status, _, body = wire.answer_bytes()

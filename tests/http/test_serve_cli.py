@@ -486,14 +486,14 @@ def bad_disk(serve, tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler here")
-    if subprocess.run(["nm", "-D", BINARY], capture_output=True, text=True).stdout.count("__asan"):
-        pytest.skip("a sanitizer wants to be the first library")
+    libraries = subprocess.run(["ldd", BINARY], capture_output=True, text=True).stdout
+    sanitizers = re.findall(r"=> (\S*/lib[at]san\S*)", libraries)  # want to be the first library
     (tmp_path / "shim.c").write_text(SHIM)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", "shim.so", "shim.c", "-ldl"], cwd=tmp_path,
         check=True)
 
     def start(**env):
-        return serve(env={"LD_PRELOAD": str(tmp_path / "shim.so"),
+        return serve(env={"LD_PRELOAD": " ".join([*sanitizers, str(tmp_path / "shim.so")]),
             "FAIL_WHEN": str(tmp_path / "fail"), "HANG_WHEN": str(tmp_path / "hang"), **env})
     return start
 
@@ -504,6 +504,7 @@ def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path):
     (tmp_path / "fail").touch()
     status, problem = server.begin("b")
     assert status >= 500 and problem["effect"] != "no", problem
+    assert "once-data" not in problem["detail"], "it tells where the store is"
     assert server.process.wait(timeout=WAIT_S) == 70
     assert server.await_event("engine_stopped")["level"] == "error"
     (tmp_path / "fail").unlink()
@@ -532,3 +533,24 @@ def test_the_watchdog_starves_while_the_disk_hangs(bad_disk, tmp_path):
     asking.join(WAIT_S)
     assert server.end() == 0
     supervisor.socket.close()
+
+
+def test_nothing_is_answered_before_it_is_on_the_disk(bad_disk, tmp_path):
+    """P2. A duplicate waits as well: what it would be told of could still be lost."""
+    server = bad_disk().ready()
+    sealed = server.begin("sealed")[1]
+    path = f"/v1/fences/{sealed['operation_id']}/seal"
+    (tmp_path / "hang").touch()
+    answers = []
+    asks = [lambda: server.begin("new"), lambda: server.begin("new"),
+        lambda: server.post(path, {"fence": sealed["fence"], "status": "executed"})]
+    threads = [threading.Thread(target=lambda ask=ask: answers.append(ask())) for ask in asks]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    assert answers == []
+    (tmp_path / "hang").unlink()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert sorted(status for status, _ in answers) == [200, 201, 202]
+    assert server.end() == 0
