@@ -15,6 +15,8 @@
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
     IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
+    OWN_FLUSH_CALLS = 96,   /* up to so many are decided in less time than two threads need to take
+                               turns; the engine thread flushes them itself */
     FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
@@ -48,7 +50,9 @@ struct engine {
     pthread_cond_t work;      /* the engine thread: something to collect, or a batch came free */
     pthread_cond_t flushable; /* the flush thread: something to flush */
     struct queue queue;       /* submitted, not collected */
-    bool sleeping;            /* the engine thread waits for work */
+    bool sleeping;            /* the engine thread waits for work, and nobody has woken it */
+    bool starved;             /* the engine thread waits for a free batch */
+    bool flushing;            /* the flush thread has batches that it has not answered */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
@@ -82,19 +86,31 @@ static void fail_calls(struct batch *batch, const struct err *err)
     }
 }
 
-/* Hand a batch to the flush thread. */
-static void batch_fill(struct engine *engine, struct batch *batch)
+/*
+ * Hand a batch to the flush thread. False: it is better flushed here, because it is small and the
+ * flush thread has nothing to do: what comes meanwhile makes one larger batch, and nobody is woken.
+ */
+static bool batch_hand_over(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
+    bool stays = !engine->flushing && batch->count <= OWN_FLUSH_CALLS;
     batch->next = NULL;
+    if (stays) {
+        pthread_mutex_unlock(&engine->lock);
+        return false;
+    }
     if (engine->filled == NULL) {
         engine->filled = batch;
     } else {
         engine->filled_last->next = batch;
     }
     engine->filled_last = batch;
-    pthread_cond_signal(&engine->flushable);
+    if (!engine->flushing) {
+        engine->flushing = true;
+        pthread_cond_signal(&engine->flushable);
+    }
     pthread_mutex_unlock(&engine->lock);
+    return true;
 }
 
 /* Nobody in it is to be answered yet. */
@@ -119,7 +135,8 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
     engine->stats.calls += count;
     batch->next = engine->free;
     engine->free = batch;
-    if (engine->sleeping) {
+    if (engine->starved) {
+        engine->starved = false;
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
@@ -163,6 +180,7 @@ static void *flush_main(void *context)
     struct engine *engine = context;
     for (;;) {
         pthread_mutex_lock(&engine->lock);
+        engine->flushing = engine->filled != NULL;
         while (engine->filled == NULL && !engine->drained) {
             pthread_cond_wait(&engine->flushable, &engine->lock);
         }
@@ -269,9 +287,9 @@ static struct batch *collect(struct engine *engine)
         wait_for_work(engine);
     }
     while (engine->free == NULL) {
-        engine->sleeping = true;
+        engine->starved = true;
         pthread_cond_wait(&engine->work, &engine->lock);
-        engine->sleeping = false;
+        engine->starved = false;
     }
     struct batch *batch = engine->free;
     engine->free = batch->next;
@@ -392,8 +410,8 @@ static void *engine_main(void *context)
         turn(engine, batch);
         if (batch->count == 0 && engine->again.first != NULL) {
             batch_recycle(engine, batch); /* the batch that answers the read will flush */
-        } else {
-            batch_fill(engine, batch);
+        } else if (!batch_hand_over(engine, batch)) {
+            flush_round(engine, batch);
         }
     }
     pthread_mutex_lock(&engine->lock);
@@ -450,6 +468,7 @@ static enum status enqueue(
         queue_push(&engine->queue, calls[i]);
     }
     if (status == OK && engine->sleeping) {
+        engine->sleeping = false; /* whoever submits next need not wake it again */
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);

@@ -1,9 +1,12 @@
 /*
  * engine: batches of requests through load, decide, commit, flush, answer.
  *
- *     many threads            engine thread                         flush thread
- *     engine_submit --queue--> collect > load > decide > commit ---> flush > answer all
- *                                 ^---------- the next batch collects meanwhile
+ *     many threads            engine thread
+ *     engine_submit --queue--> collect > load > decide > commit > flush > answer all
+ *
+ * A large batch goes to the flush thread for its last two steps, so that the next one is decided
+ * meanwhile, and whatever comes behind it follows it there. For a small one waking another thread
+ * costs more than it saves: calls that come during its flush make one larger batch.
  *
  * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A read is
  *                held back the same way: it may have seen what is not yet on disk.
@@ -14,7 +17,8 @@
  *                gets E_UNKNOWN and the engine stays stopped (P11). Restart re-reads the truth.
  *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
  * Ownership: a call belongs to the engine from submit until its done function is called.
- * Threads:   engine_submit from any thread; done functions run on the flush thread.
+ * Threads:   engine_submit from any thread; done functions run on the engine thread or on the flush
+ *            thread, never on both at a time.
  */
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
