@@ -451,25 +451,37 @@ static enum status refuse(const struct engine *engine, size_t count, struct err 
     return OK;
 }
 
-/* All of them into the queue, one behind the other, or none. */
+static void call_prepare(struct engine_call *call, size_t group_left)
+{
+    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
+    call->wait_until_ms = 0;
+    call->parked = false;
+    call->group_left = (uint32_t)group_left;
+}
+
+/* There is something in the queue. With the lock. */
+static void wake(struct engine *engine)
+{
+    if (engine->sleeping) {
+        engine->sleeping = false; /* whoever submits next need not wake it again */
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* All of a group into the queue, one behind the other, or none. */
 static enum status enqueue(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        struct engine_call *call = calls[i];
-        call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
-        call->wait_until_ms = 0;
-        call->parked = false;
-        call->group_left = (uint32_t)(count - 1 - i);
+        call_prepare(calls[i], count - 1 - i);
     }
     pthread_mutex_lock(&engine->lock);
     enum status status = refuse(engine, count, err);
     for (size_t i = 0; i < count && status == OK; i++) {
         queue_push(&engine->queue, calls[i]);
     }
-    if (status == OK && engine->sleeping) {
-        engine->sleeping = false; /* whoever submits next need not wake it again */
-        pthread_cond_signal(&engine->work);
+    if (status == OK) {
+        wake(engine);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -479,6 +491,32 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
 {
     enum status status = call_check(call, err);
     return status == OK ? enqueue(engine, &call, 1, err) : status;
+}
+
+enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err)
+{
+    enum status status = OK;
+    size_t good = 0;
+    while (good < count && (status = call_check(calls[good], err)) == OK) {
+        call_prepare(calls[good++], 0);
+    }
+    size_t taken = 0;
+    pthread_mutex_lock(&engine->lock);
+    for (; taken < good; taken++) {
+        enum status refused = refuse(engine, 1, err);
+        if (refused != OK) {
+            status = refused;
+            break;
+        }
+        queue_push(&engine->queue, calls[taken]);
+    }
+    if (taken > 0) {
+        wake(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    *ret_taken = taken;
+    return status;
 }
 
 enum status engine_submit_all(

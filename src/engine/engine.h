@@ -100,6 +100,11 @@ enum status engine_free(struct engine *engine, struct err *err);
  * key past keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
+/* The same for several that have nothing to do with each other, for the price of one: the first
+ * *ret_taken of them are accepted, in this order. Always set; less than count exactly when the
+ * status is not OK, and then it is what engine_submit says of the next one. */
+enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
 /* The same for several that are accepted or refused together, decided in this order and go into one
  * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
  * decision and its own done. */
