@@ -29,7 +29,7 @@ struct load {
     uint64_t number_first; /* of the first prepared operation; no two have the same number */
     struct digest outcome; /* of the outcome's bytes, which are the same for all */
 
-    /* One run; after the first submits only the flush thread touches it. */
+    /* One run; after the first submits only done functions touch it. */
     size_t next;    /* operation to begin */
     uint64_t until; /* no call is begun after this, in clock_nanos */
     size_t running; /* slots that are not idle */

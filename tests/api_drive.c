@@ -140,6 +140,7 @@ static void play_head(struct play *play, const char *method, const char *target,
 static void play_run(struct play *play, struct door *door)
 {
     api_handle(door->api, &play->exchange);
+    api_turn(door->api, 0);
     while (!play->is_answered) {
         (void)pthread_mutex_lock(&play->lock);
         while (play->wakes == 0) {

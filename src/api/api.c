@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "api/life.h"
 #include "api/routes.h"
 #include "base/check.h"
 
@@ -165,7 +166,7 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 void api_turn(void *context, unsigned loop)
 {
     struct api *api = context;
-    (void)loop;
+    life_turn(api, loop);
     uint64_t now = clock_nanos();
     uint64_t last = atomic_load_explicit(&api->drained_nanos, memory_order_relaxed);
     /* One loop a second wins the right to drain. */
@@ -261,10 +262,11 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
     clock_system(&api->clock);
     atomic_init(&api->drained_nanos, api->started_nanos);
     (void)pthread_mutex_init(&api->lock, NULL);
+    api->turns = mem_zalloc(mem, options->loops, sizeof *api->turns);
     api->metrics = metrics_new(mem, options->loops);
     api->flood = flood_new(mem);
     api->held = held_new(mem, &options->policy);
-    if (api->metrics == NULL || api->flood == NULL || api->held == NULL) {
+    if (api->turns == NULL || api->metrics == NULL || api->flood == NULL || api->held == NULL) {
         api_free(api);
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -288,6 +290,7 @@ void api_free(struct api *api)
     held_free(api->mem, api->held);
     flood_free(api->flood);
     metrics_free(api->metrics);
+    mem_free(api->mem, api->turns);
     (void)pthread_mutex_destroy(&api->lock);
     mem_free(api->mem, api);
 }

@@ -195,10 +195,32 @@ void life_submit(struct api_call *call)
     ask->exchange->state = call;
     ask->exchange->resume = resume;
     call->engine.done = done;
-    struct err err = {.status = OK};
-    if (engine_submit(ask->api->engine, &call->engine, &err) != OK) {
-        call->engine.err = err;
-        answer(call);
+    struct api_loop *turn = &ask->api->turns[ask->exchange->loop];
+    if (turn->waiting_count == API_WAITING_MAX) {
+        life_turn(ask->api, ask->exchange->loop);
+    }
+    turn->waiting[turn->waiting_count++] = call;
+}
+
+void life_turn(struct api *api, unsigned loop)
+{
+    struct api_loop turn = api->turns[loop];
+    struct engine_call *calls[API_WAITING_MAX];
+    size_t count = turn.waiting_count;
+    for (size_t i = 0; i < count; i++) {
+        calls[i] = &turn.waiting[i]->engine;
+    }
+    api->turns[loop].waiting_count = 0;
+    for (size_t at = 0; at < count;) {
+        struct err err = {.status = OK};
+        size_t taken;
+        enum status status = engine_submit_each(api->engine, calls + at, count - at, &taken, &err);
+        at += taken;
+        if (status != OK) {
+            struct api_call *refused = turn.waiting[at++];
+            refused->engine.err = err;
+            answer(refused);
+        }
     }
 }
 

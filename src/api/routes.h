@@ -20,7 +20,16 @@
 #include "api/metrics.h"
 #include "http/problem.h"
 
+struct api_call;
 struct api_held; /* a policy and how many requests hold it; api.c's */
+
+enum { API_WAITING_MAX = 64 }; /* calls of a loop turn: a lock for so many is cheap enough */
+
+/* What one loop gathers in a turn; only that loop touches it. */
+struct api_loop {
+    struct api_call *waiting[API_WAITING_MAX]; /* to be submitted when the turn is over */
+    size_t waiting_count;
+};
 
 struct api {
     const struct mem *mem;
@@ -29,6 +38,7 @@ struct api {
     struct http_server *server; /* NULL until api_attach */
     const char *store;          /* for /readyz?verbose */
     unsigned loops;
+    struct api_loop *turns; /* of each loop */
     unsigned own_listener;
     struct clock clock;      /* the machine's */
     uint64_t started_nanos;  /* clock_nanos when it was made */

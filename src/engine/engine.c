@@ -15,6 +15,8 @@
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
     IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
+    OWN_FLUSH_CALLS = 96,   /* up to so many are decided in less time than two threads need to take
+                               turns; the engine thread flushes them itself */
     FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
@@ -48,7 +50,9 @@ struct engine {
     pthread_cond_t work;      /* the engine thread: something to collect, or a batch came free */
     pthread_cond_t flushable; /* the flush thread: something to flush */
     struct queue queue;       /* submitted, not collected */
-    bool sleeping;            /* the engine thread waits for work */
+    bool sleeping;            /* the engine thread waits for work, and nobody has woken it */
+    bool starved;             /* the engine thread waits for a free batch */
+    bool flushing;            /* the flush thread has batches that it has not answered */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
@@ -84,19 +88,31 @@ static void fail_calls(struct batch *batch, const struct err *err)
     }
 }
 
-/* Hand a batch to the flush thread. */
-static void batch_fill(struct engine *engine, struct batch *batch)
+/*
+ * Hand a batch to the flush thread. False: it is better flushed here, because it is small and the
+ * flush thread has nothing to do: what comes meanwhile makes one larger batch, and nobody is woken.
+ */
+static bool batch_hand_over(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
+    bool stays = !engine->flushing && batch->count <= OWN_FLUSH_CALLS;
     batch->next = NULL;
+    if (stays) {
+        pthread_mutex_unlock(&engine->lock);
+        return false;
+    }
     if (engine->filled == NULL) {
         engine->filled = batch;
     } else {
         engine->filled_last->next = batch;
     }
     engine->filled_last = batch;
-    pthread_cond_signal(&engine->flushable);
+    if (!engine->flushing) {
+        engine->flushing = true;
+        pthread_cond_signal(&engine->flushable);
+    }
     pthread_mutex_unlock(&engine->lock);
+    return true;
 }
 
 /* Nobody in it is to be answered yet. */
@@ -121,7 +137,8 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
     engine->stats.calls += count;
     batch->next = engine->free;
     engine->free = batch;
-    if (engine->sleeping) {
+    if (engine->starved) {
+        engine->starved = false;
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);
@@ -189,6 +206,7 @@ static void *flush_main(void *context)
     struct engine *engine = context;
     for (;;) {
         pthread_mutex_lock(&engine->lock);
+        engine->flushing = engine->filled != NULL;
         while (engine->filled == NULL && !engine->drained) {
             pthread_cond_wait(&engine->flushable, &engine->lock);
         }
@@ -295,9 +313,9 @@ static struct batch *collect(struct engine *engine)
         wait_for_work(engine);
     }
     while (engine->free == NULL) {
-        engine->sleeping = true;
+        engine->starved = true;
         pthread_cond_wait(&engine->work, &engine->lock);
-        engine->sleeping = false;
+        engine->starved = false;
     }
     struct batch *batch = engine->free;
     engine->free = batch->next;
@@ -418,8 +436,8 @@ static void *engine_main(void *context)
         turn(engine, batch);
         if (batch->count == 0 && engine->again.first != NULL) {
             batch_recycle(engine, batch); /* the batch that answers the read will flush */
-        } else {
-            batch_fill(engine, batch);
+        } else if (!batch_hand_over(engine, batch)) {
+            flush_round(engine, batch);
         }
     }
     pthread_mutex_lock(&engine->lock);
@@ -459,24 +477,37 @@ static enum status refuse(const struct engine *engine, size_t count, struct err 
     return OK;
 }
 
-/* All of them into the queue, one behind the other, or none. */
+static void call_prepare(struct engine_call *call, size_t group_left)
+{
+    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
+    call->wait_until_ms = 0;
+    call->parked = false;
+    call->group_left = (uint32_t)group_left;
+}
+
+/* There is something in the queue. With the lock. */
+static void wake(struct engine *engine)
+{
+    if (engine->sleeping) {
+        engine->sleeping = false; /* whoever submits next need not wake it again */
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* All of a group into the queue, one behind the other, or none. */
 static enum status enqueue(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        struct engine_call *call = calls[i];
-        call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
-        call->wait_until_ms = 0;
-        call->parked = false;
-        call->group_left = (uint32_t)(count - 1 - i);
+        call_prepare(calls[i], count - 1 - i);
     }
     pthread_mutex_lock(&engine->lock);
     enum status status = refuse(engine, count, err);
     for (size_t i = 0; i < count && status == OK; i++) {
         queue_push(&engine->queue, calls[i]);
     }
-    if (status == OK && engine->sleeping) {
-        pthread_cond_signal(&engine->work);
+    if (status == OK) {
+        wake(engine);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -486,6 +517,32 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
 {
     enum status status = call_check(call, err);
     return status == OK ? enqueue(engine, &call, 1, err) : status;
+}
+
+enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err)
+{
+    enum status status = OK;
+    size_t good = 0;
+    while (good < count && (status = call_check(calls[good], err)) == OK) {
+        call_prepare(calls[good++], 0);
+    }
+    size_t taken = 0;
+    pthread_mutex_lock(&engine->lock);
+    for (; taken < good; taken++) {
+        enum status refused = refuse(engine, 1, err);
+        if (refused != OK) {
+            status = refused;
+            break;
+        }
+        queue_push(&engine->queue, calls[taken]);
+    }
+    if (taken > 0) {
+        wake(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    *ret_taken = taken;
+    return status;
 }
 
 enum status engine_submit_all(

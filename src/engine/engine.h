@@ -1,9 +1,12 @@
 /*
  * engine: batches of requests through load, decide, commit, flush, answer.
  *
- *     many threads            engine thread                         flush thread
- *     engine_submit --queue--> collect > load > decide > commit ---> flush > answer all
- *                                 ^---------- the next batch collects meanwhile
+ *     many threads            engine thread
+ *     engine_submit --queue--> collect > load > decide > commit > flush > answer all
+ *
+ * A large batch goes to the flush thread for its last two steps, so that the next one is decided
+ * meanwhile, and whatever comes behind it follows it there. For a small one waking another thread
+ * costs more than it saves: calls that come during its flush make one larger batch.
  *
  * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A read is
  *                held back the same way: it may have seen what is not yet on disk.
@@ -14,7 +17,8 @@
  *                gets E_UNKNOWN and the engine stays stopped (P11). Restart re-reads the truth.
  *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
  * Ownership: a call belongs to the engine from submit until its done function is called.
- * Threads:   engine_submit from any thread; done functions run on the flush thread.
+ * Threads:   engine_submit from any thread; done functions run on the engine thread or on the flush
+ *            thread, never on both at a time.
  */
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
@@ -96,6 +100,11 @@ enum status engine_free(struct engine *engine, struct err *err);
  * key past keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
+/* The same for several that have nothing to do with each other, for the price of one: the first
+ * *ret_taken of them are accepted, in this order. Always set; less than count exactly when the
+ * status is not OK, and then it is what engine_submit says of the next one. */
+enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
 /* The same for several that are accepted or refused together, decided in this order and go into one
  * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
  * decision and its own done. */

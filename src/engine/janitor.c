@@ -41,7 +41,7 @@ void janitor_release(struct janitor *janitor)
     arena_release(&janitor->unknown_arena);
 }
 
-/* Runs on the flush thread. A failure needs no word here: the engine stopped, or the lease is still
+/* Runs behind a flush. A failure needs no word here: the engine stopped, or the lease is still
  * over the next time. */
 static void lease_done(struct engine_call *call)
 {
@@ -169,7 +169,7 @@ static enum status look_for_unknown(struct janitor *janitor, struct err *err)
     return fatal_only(status, err);
 }
 
-/* Runs on the flush thread, behind the flush that made the entry durable. */
+/* Runs behind the flush that made the entry durable. */
 static void barrier_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;

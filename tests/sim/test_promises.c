@@ -64,7 +64,7 @@ static void ask(struct asked *asked, struct bench *bench, int number)
     asked->call.context = asked;
 }
 
-/* On the flush thread, which alone moves the mark of what is durable. */
+/* On the thread that flushed, which alone moves the mark of what is durable. */
 static void look_whether_durable(struct engine_call *call)
 {
     struct asked *asked = call->context;

@@ -396,6 +396,14 @@ static void count_done(struct engine_call *call)
     (void)pthread_mutex_unlock(&gate->lock);
 }
 
+static void gated_call(struct fixture *fixture, struct gate *gate, struct engine_call *ret_call)
+{
+    ret_call->arena = &fixture->arena;
+    ret_call->read = wait_at_gate;
+    ret_call->context = gate;
+    ret_call->done = count_done;
+}
+
 /* E6: past its bound the queue refuses, and what it took before is answered all the same. */
 static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
 {
@@ -407,10 +415,7 @@ static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
     size_t taken = 0;
     enum status status = OK;
     while (status == OK && taken < most) {
-        calls[taken].arena = &fixture->arena;
-        calls[taken].read = wait_at_gate;
-        calls[taken].context = &gate;
-        calls[taken].done = count_done;
+        gated_call(fixture, &gate, &calls[taken]);
         status = engine_submit(fixture->engine, &calls[taken], &err);
         taken += status == OK;
     }
@@ -428,6 +433,42 @@ static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
     assert_true(taken >= LIMIT_QUEUE_REQUESTS_MAX);
     struct engine_call after;
     assert_int_equal(do_begin(fixture, "k", "{}", &after), DECISION_FIRST_SEEN);
+}
+
+/* Several at a time: as many as there is room for, and one that is wrong stops only itself. */
+static void of_several_at_once_each_is_taken_or_refused_for_itself(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 2 * LIMIT_BATCH_REQUESTS_MAX;
+    struct engine_call *calls = test_calloc(most, sizeof *calls);
+    struct engine_call **list = test_calloc(most, sizeof *list);
+    for (size_t i = 0; i < most; i++) {
+        gated_call(fixture, &gate, &calls[i]);
+        list[i] = &calls[i];
+    }
+    calls[2].read = NULL; /* a request without a key */
+    struct err wrong = {0};
+    size_t before = 99;
+    enum status invalid = engine_submit_each(fixture->engine, list, 5, &before, &wrong);
+    struct err full = {0};
+    size_t taken = 0;
+    enum status limit = engine_submit_each(fixture->engine, list + 3, most - 3, &taken, &full);
+    (void)pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    (void)pthread_cond_broadcast(&gate.changed);
+    while (gate.done < before + taken) {
+        (void)pthread_cond_wait(&gate.changed, &gate.lock);
+    }
+    (void)pthread_mutex_unlock(&gate.lock);
+    test_free(list);
+    test_free(calls);
+    assert_int_equal(invalid, E_INVALID);
+    assert_int_equal(before, 2);
+    assert_int_equal(limit, E_LIMIT);
+    assert_non_null(strstr(full.text, "queue_requests_max"));
+    assert_in_range(taken, LIMIT_QUEUE_REQUESTS_MAX - 2, most - 4);
+    assert_int_equal(gate.done, before + taken);
 }
 
 static enum status fail_flush(struct store *store, struct err *err)
@@ -488,6 +529,7 @@ int main(void)
         ENGINE_TEST(every_answer_has_one_entry),
         ENGINE_TEST(of_many_threads_on_one_key_exactly_one_is_granted),
         ENGINE_TEST(a_full_queue_refuses_by_name_and_answers_what_it_took),
+        ENGINE_TEST(of_several_at_once_each_is_taken_or_refused_for_itself),
         ENGINE_TEST(an_engine_that_stopped_for_good_says_so),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
     };

@@ -12,7 +12,10 @@
 #include "base/check.h"
 #include "store/journal/impl.h"
 
-enum { ZEROS_BYTES = 64 << 10 }; /* a write of this size runs at the disk's speed */
+enum {
+    ZEROS_BYTES = 64 << 10,     /* a write of this size runs at the disk's speed */
+    ZEROS_DIRTY_BYTES = 1 << 20 /* written ahead before they are flushed: some ms of a disk */
+};
 
 static const char zeros[ZEROS_BYTES];
 
@@ -164,10 +167,28 @@ static int zeros_write(const struct io *io, int fd, uint64_t from, uint64_t unti
     return 0;
 }
 
+/* Piece by piece: what is dirty at a time is in the way of every batch that is flushed meanwhile.
+ * *ret_is_lost: it was a flush that failed. */
+static int zeros_lay(const struct io *io, int fd, uint64_t from, uint64_t until, bool *ret_is_lost)
+{
+    int failed = 0;
+    *ret_is_lost = false;
+    while (failed == 0 && from < until) {
+        uint64_t to = until - from < ZEROS_DIRTY_BYTES ? until : from + ZEROS_DIRTY_BYTES;
+        failed = zeros_write(io, fd, from, to);
+        if (failed == 0) {
+            failed = io->fdatasync(io->context, fd);
+            *ret_is_lost = failed != 0;
+        }
+        from = to;
+    }
+    return failed;
+}
+
 int segment_zero(const struct io *io, int fd, uint64_t from, uint64_t until)
 {
-    int failed = zeros_write(io, fd, from, until);
-    return failed != 0 ? failed : io->fdatasync(io->context, fd);
+    bool is_lost; /* the caller has nothing in the file that could be */
+    return zeros_lay(io, fd, from, until, &is_lost);
 }
 
 static enum status grow_unavailable(struct journal *journal, int failed, struct err *err)
@@ -206,20 +227,20 @@ enum status segment_grow(struct journal *journal, uint64_t until, struct err *er
     journal->growing = true;
     int fd = journal->tail.fd;
     (void)pthread_mutex_unlock(&journal->mutex);
-    int failed = zeros_write(journal->io, fd, from, target);
-    bool short_of_space = failed == -ENOSPC;
+    bool is_lost;
+    int failed = zeros_lay(journal->io, fd, from, target, &is_lost);
+    bool short_of_space = failed == -ENOSPC && !is_lost;
     if (short_of_space && target > block_up(until)) {
         target = block_up(until);
-        failed = zeros_write(journal->io, fd, from, target);
+        failed = zeros_lay(journal->io, fd, from, target, &is_lost);
     }
-    int flushed = failed == 0 ? journal->io->fdatasync(journal->io->context, fd) : 0;
     (void)pthread_mutex_lock(&journal->mutex);
     journal->growing = false;
     (void)pthread_cond_broadcast(&journal->changed);
-    if (flushed != 0) {
+    if (is_lost) {
         /* A flush that failed may have dropped pages of this very file: nothing is known. */
         struct err cause = {0};
-        (void)err_errno(&cause, E_UNKNOWN, -flushed, "flushing zeros ahead in segment %" PRIu64,
+        (void)err_errno(&cause, E_UNKNOWN, -failed, "flushing zeros ahead in segment %" PRIu64,
             journal->tail.number);
         return journal_fail(journal, &cause, err);
     }
