@@ -95,7 +95,8 @@ static struct load_result run_engine(
     size_t count = (size_t)(bench->seconds * OPERATIONS_A_SECOND);
     load_prepare(&bench->load, bench->number, count < OPERATIONS_MAX ? count : OPERATIONS_MAX);
     tap_clear(&bench->tap);
-    bench->tap.thread = bench->load.answering;
+    bench->tap.threads = bench->load.answering;
+    bench->tap.thread_count = &bench->load.answering_count;
     engine_stats(engine, &before);
     bench->tap.open = true;
     struct load_result result = load_run(&bench->load, engine, bench->seconds);

@@ -173,6 +173,19 @@ static void slot_idle(struct load *load, uint64_t now)
     }
 }
 
+static void note_thread(struct load *load)
+{
+    for (size_t i = 0; i < load->answering_count; i++) {
+        if (pthread_equal(load->answering[i], pthread_self())) {
+            return;
+        }
+    }
+    if (load->answering_count == LOAD_THREADS) {
+        bench_fail("more than %d threads answer", LOAD_THREADS);
+    }
+    load->answering[load->answering_count++] = pthread_self();
+}
+
 static void slot_done(struct engine_call *call)
 {
     struct load_slot *slot = call->context;
@@ -185,7 +198,7 @@ static void slot_done(struct engine_call *call)
     }
     bench_times_add(&load->times, now - slot->started);
     load->calls++;
-    load->answering = pthread_self();
+    note_thread(load);
     if (begun && load->seals) {
         make_seal(slot);
     } else if (now < load->until && load->next < load->prepared_count) {
@@ -202,6 +215,7 @@ static void slot_done(struct engine_call *call)
 struct load_result load_run(struct load *load, struct engine *engine, double seconds)
 {
     ASSERT(load->prepared_count >= load->in_flight);
+    load->answering_count = load->engine == engine ? load->answering_count : 0;
     load->engine = engine;
     load->next = 0;
     load->calls = 0;

@@ -17,6 +17,8 @@ struct load_prepared;
 struct load_slot;
 struct load_latch;
 
+enum { LOAD_THREADS = 2 }; /* the engine's own and the one it has for flushes */
+
 struct load {
     struct engine *engine;
     bool seals;       /* begin and seal; otherwise begins alone */
@@ -37,7 +39,8 @@ struct load {
     uint64_t calls; /* answered */
     struct bench_times times;
     struct load_latch *latch;
-    pthread_t answering; /* the thread that called back; valid once calls > 0 */
+    pthread_t answering[LOAD_THREADS]; /* those that called back */
+    size_t answering_count;
 };
 
 /* operations_max: how many a run may do; it ends early when they are used up. */

@@ -15,12 +15,21 @@ static bool begins_with_zeros(const char *bytes, size_t size)
     return true;
 }
 
+static bool flushes(const struct tap *tap)
+{
+    for (size_t i = 0; i < *tap->thread_count; i++) {
+        if (pthread_equal(tap->threads[i], pthread_self())) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static ssize_t tap_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
 {
     struct tap *tap = context;
     ssize_t written = io_system.pwrite(io_system.context, fd, bytes, size, offset);
-    if (tap->open && written > 0 && pthread_equal(tap->thread, pthread_self()) &&
-        !begins_with_zeros(bytes, size)) {
+    if (tap->open && written > 0 && flushes(tap) && !begins_with_zeros(bytes, size)) {
         if (tap->count < tap->cap) {
             tap->sizes[tap->count] = (uint32_t)written;
         }
