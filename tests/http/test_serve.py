@@ -376,7 +376,7 @@ def test_too_many_bytes_in_flight_are_503():
     with Server(in_flight=1) as server, server.connect() as client:
         client.send(post("/echo", b"x" * (3 << 20)))
         answer = client.refusal(503)
-        assert "in_flight_bytes_max_mib" in answer.problem["detail"]
+        assert "in_flight_bytes_max is reached" in answer.problem["detail"]
         with server.connect() as other:
             other.send(post("/echo", b"y" * 400000))
             assert len(other.answer().body) == 400000
