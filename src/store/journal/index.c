@@ -150,7 +150,7 @@ static enum status part_make_room(struct index *index, struct part *part)
     if (part->homes == 0) {
         return part_resize(index, part, PART_HOMES_FIRST);
     }
-    bool full = part->count >= part->homes / 8 * 7 + part->homes % 8;
+    bool full = part->count >= part->homes / 4 * 3 + part->homes % 4;
     return full || part->end == part->room
                ? part_resize(index, part, part->homes + part->homes / 4 + 1)
                : OK;
@@ -226,7 +226,7 @@ enum status index_part_reserve(struct index *index, unsigned number, uint32_t co
         return OK;
     }
     /* 15/16 of what would be full, so that the first insert does not grow it at once. */
-    uint32_t homes = count + count / 5 + PART_HOMES_FIRST;
+    uint32_t homes = count + count / 5 * 2 + count / 45 + PART_HOMES_FIRST;
     uint32_t room = homes + 64 + homes / 16; /* runs are not known yet */
     struct slot *slots = mem_zalloc(index->mem, room, sizeof *slots);
     if (slots == NULL) {
@@ -268,7 +268,7 @@ void index_part_shrink(struct index *index, unsigned number)
 {
     struct part *part = &index->parts[number];
     if (part->homes > PART_HOMES_FIRST && part->count < part->homes / 2) {
-        (void)part_resize(index, part, part->count + part->count / 4 + PART_HOMES_FIRST);
+        (void)part_resize(index, part, part->count + part->count / 2 + PART_HOMES_FIRST);
     }
 }
 
