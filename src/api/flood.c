@@ -23,7 +23,8 @@ struct report {
 };
 
 /*
- * F1  is_used: hash, tenant, tokens and last are set; the same hash is in one bucket only.
+ * F1  the first `filled` buckets of a set are in use: hash, tenant, tokens and last are set; the
+ *     same hash is in one bucket only.
  * F2  report is NULL or in the shard's list, and then report->bucket is this one.
  */
 struct bucket {
@@ -32,11 +33,12 @@ struct bucket {
     double tokens;         /* duplicates that may come now; below 0 when many came at once */
     uint64_t last_nanos;   /* when tokens was right, and when the key was last heard of */
     struct report *report; /* NULL: nothing was refused since the last drain */
-    bool is_used;
 };
 
 struct shard {
     pthread_mutex_t lock;
+    uint8_t filled[SHARD_SETS]; /* buckets in use of each set. Most keys have no duplicates: their
+                                   sets are empty, and nothing more has to be fetched */
     struct bucket buckets[SHARD_KEYS];
     struct report *reports; /* to be drained */
     size_t report_count;
@@ -89,16 +91,17 @@ static struct shard *shard_of(struct flood *flood, const struct digest *hash)
     return &flood->shards[hash->bytes[0] % SHARDS];
 }
 
-static struct bucket *set_of(struct shard *shard, const struct digest *hash)
+static size_t set_of(const struct digest *hash)
 {
-    return &shard->buckets[(size_t)(hash->bytes[1] % SHARD_SETS) * WAYS];
+    return hash->bytes[1] % SHARD_SETS;
 }
 
 static struct bucket *find(struct shard *shard, const struct digest *hash)
 {
-    struct bucket *set = set_of(shard, hash);
-    for (size_t i = 0; i < WAYS; i++) {
-        if (set[i].is_used && digest_equal(&set[i].hash, hash)) {
+    size_t number = set_of(hash);
+    struct bucket *set = &shard->buckets[number * WAYS];
+    for (size_t i = 0; i < shard->filled[number]; i++) {
+        if (digest_equal(&set[i].hash, hash)) {
             return &set[i];
         }
     }
@@ -115,11 +118,12 @@ static uint64_t hash_tenant(struct slice tenant)
     return hash;
 }
 
+/* In a full set. */
 static size_t count_of(const struct bucket *set, uint64_t tenant)
 {
     size_t count = 0;
     for (size_t i = 0; i < WAYS; i++) {
-        count += set[i].is_used && set[i].tenant == tenant;
+        count += set[i].tenant == tenant;
     }
     return count;
 }
@@ -141,15 +145,10 @@ static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
     return most_count == 0 ? set[0].tenant : most;
 }
 
-/* The one to forget: a free one, else the quietest of the tenant that gives way. */
+/* The one to forget in a full set: the quietest of the tenant that gives way. */
 static struct bucket *choose(struct bucket *set, uint64_t newcomer)
 {
     struct bucket *chosen = NULL;
-    for (size_t i = 0; i < WAYS; i++) {
-        if (!set[i].is_used) {
-            return &set[i];
-        }
-    }
     uint64_t tenant = who_gives_way(set, newcomer);
     for (size_t i = 0; i < WAYS; i++) {
         bool is_older = chosen == NULL || set[i].last_nanos < chosen->last_nanos;
@@ -183,16 +182,17 @@ static struct bucket *insert(
     struct shard *shard, const struct record_key *key, struct flood_rate rate, uint64_t now_nanos)
 {
     uint64_t tenant = hash_tenant(key->tenant);
-    struct bucket *bucket = choose(set_of(shard, &key->hash), tenant);
-    shard->used += !bucket->is_used;
+    size_t number = set_of(&key->hash);
+    struct bucket *set = &shard->buckets[number * WAYS];
+    bool is_full = shard->filled[number] == WAYS;
+    struct bucket *bucket = is_full ? choose(set, tenant) : &set[shard->filled[number]];
+    shard->filled[number] = (uint8_t)(shard->filled[number] + !is_full);
+    shard->used += !is_full;
     if (bucket->report != NULL) {
         bucket->report->bucket = NULL; /* its count stays for the drain */
     }
-    *bucket = (struct bucket){.hash = key->hash,
-        .tenant = tenant,
-        .tokens = burst_of(rate),
-        .last_nanos = now_nanos,
-        .is_used = true};
+    *bucket = (struct bucket){
+        .hash = key->hash, .tenant = tenant, .tokens = burst_of(rate), .last_nanos = now_nanos};
     return bucket;
 }
 
