@@ -716,7 +716,7 @@ static void progress_is_told_and_can_stop_it(void **state)
 static void hostile_frames_are_survived(void **state)
 {
     struct world *world = *state;
-    int rounds = getenv("ONCE_TEST_LONG") != NULL ? 2000 : 300;
+    int rounds = getenv("ONCE_TEST_LONG") != NULL ? 800 : 300;
     struct workload dice = {.random = 99};
     for (int round = 0; round < rounds; round++) {
         size_t at = (size_t)workload_random(&dice, world->forge.count);
