@@ -2,24 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api_drive.h"
+#include "api_door.h"
 #include "check_c.h"
-
-static struct door door;
-
-static int open_door(void **state)
-{
-    struct api_policy policy = door_policy();
-    (void)state;
-    return door_open(&door, &mem_libc, &policy) == OK ? 0 : -1;
-}
-
-static int close_door(void **state)
-{
-    (void)state;
-    door_close(&door);
-    return 0;
-}
 
 static void post(const char *target, const char *body, struct reply *ret_reply)
 {
