@@ -1,10 +1,11 @@
 /*
  * serve: an HTTP/1.1 server on libuv loops, one thread each.
  *
- *     accept → read head → [100 Continue] → read body → handle → (elsewhere) → resume → write → …
+ *     accept → head → [begin] → [100 Continue] → body → handle → (elsewhere) → resume → write → …
  *
  * Promises:  a handler sees only whole, well-framed requests within the limits; what is refused
- *            before is answered here with a problem document. Each request is answered exactly
+ *            before is answered here with a problem document. With a begin hook it may look at the
+ *            head first, and take the body in pieces. Each request is answered exactly
  *            once, in the order of the connection. A slow or silent client holds its connection and
  *            nothing else, and not for long (every wait has a limit). Every answer has a Request-Id
  *            (the client's when it is well formed, else a fresh UUIDv7), a Date and a length.
@@ -24,10 +25,14 @@
 
 struct http_server;
 struct http_exchange;
+struct net_loop;
 
 typedef void (*http_handle)(void *context, struct http_exchange *exchange);
 
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 }; /* a longer one, or one with odd bytes, is replaced */
+
+/* A piece of a body, decoded, valid during the call. */
+typedef void (*http_piece)(void *context, struct http_exchange *exchange, struct slice piece);
 
 /* One request and its answer. */
 struct http_exchange {
@@ -45,6 +50,16 @@ struct http_exchange {
     void *state;         /* the handler's own */
     http_handle resume;  /* the handler's: what http_wake leads to */
 
+    /* For begin to set; see below. */
+    http_piece piece;        /* NULL: the body is gathered in memory, for handle */
+    http_handle cut;         /* with piece: the body will never be whole */
+    uint64_t body_bytes_max; /* of this one; as the server's limit says until it is set */
+
+    /* The handler's, at any time. */
+    http_handle gone;    /* the client went away; the exchange still has to be answered */
+    http_handle drained; /* of a streamed answer: what was given has left, give more */
+    bool has_date;       /* the fields given have a Date; the server adds none */
+
     /* Said of the answer, for the log. */
     unsigned status; /* 0 until answered */
 };
@@ -60,6 +75,34 @@ void http_answer_field(struct http_exchange *exchange, struct slice name, struct
 void http_answer_close(struct http_exchange *exchange);
 void http_answer_end(
     struct http_exchange *exchange, struct slice content_type, struct slice body, bool is_stable);
+
+/*
+ * A streamed answer: begin, fields, stream, any number of pieces, finish. Pieces are copied or sent
+ * before the call returns. length is the body's, or one of these:
+ */
+enum {
+    HTTP_LENGTH_CHUNKED = -1, /* not known: chunked, to HTTP/1.0 until the close */
+    HTTP_LENGTH_ABSENT = -2,  /* there is none and nothing is said of it: 204, 304, to HEAD */
+};
+void http_answer_stream(struct http_exchange *exchange, int64_t length);
+/* False: enough for now; give the next one after drained, which comes once for each false. What is
+ * given in spite of that is queued all the same. Without a client everything is dropped. To HEAD
+ * nothing is sent. More bytes than the length said are a bug of the caller's (ASSERT). */
+bool http_answer_piece(struct http_exchange *exchange, struct slice piece);
+/* Not whole: the connection is closed such that the client sees that the answer broke off. After
+ * this the exchange must not be touched. */
+void http_answer_finish(struct http_exchange *exchange, bool is_whole);
+
+/*
+ * A body in pieces. begin sets exchange->piece; each piece is handed on as it comes, then handle is
+ * called with an empty body. Pieces stop coming between pause and go_on, and then the client is not
+ * timed. When the body cannot become whole (the client is gone or too slow, its framing is bad, it
+ * is past its limit) cut is called instead of handle: the handler lets go of the exchange, touches
+ * it no more, and the server answers what is to be answered. An answer may end before the body is
+ * whole: no piece, cut or handle comes after it, and the connection closes behind it.
+ */
+void http_body_pause(struct http_exchange *exchange);
+void http_body_go_on(struct http_exchange *exchange);
 
 /* From any thread, once for each time it is awaited: run exchange->resume on its loop, soon. */
 void http_wake(struct http_exchange *exchange);
@@ -80,9 +123,15 @@ struct http_server_options {
     const struct mem *mem; /* NULL: the C library's */
     unsigned loops;        /* threads; 0: one a core */
     struct http_server_limits limits;
+    /* NULL, or called when a head is whole and before anything of its body is looked at or asked
+     * for (100 Continue): answers, or sets piece and the like, or does nothing. */
+    http_handle begin;
     http_handle handle; /* called for each whole request; answers, or sets resume and returns */
     /* After a loop turn in which something was handled; NULL: none. For what is cheaper once. */
     void (*turn)(void *context, unsigned loop);
+    /* On each loop when it is about to end, after its last handler: close whatever else lives
+     * there; the loop ends when that is closed. NULL: none. */
+    void (*end)(void *context, unsigned loop);
     void *context;
 };
 
@@ -101,6 +150,8 @@ enum status http_server_new(const struct http_server_options *options,
 enum status http_server_listen(struct http_server *server, const char *address, unsigned mode,
     const struct http_tls_options *tls, unsigned *ret_listener, const char **ret_text,
     struct err *err) MUST_CHECK;
+/* The loop of that number, for what else is to live on it: upstream connections. */
+struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;
 /* Read the certificates again, all or none; those connected keep theirs. Any thread. */
 enum status http_server_tls_reload(struct http_server *server, struct err *err) MUST_CHECK;
