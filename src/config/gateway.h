@@ -1,0 +1,152 @@
+/*
+ * gateway: what the `gateway:` section says (DESIGN sections 9 and 16), as plain data.
+ *
+ * Promises:  every value is set: by the route, else by the policy file, else by the profile, else
+ *            by the section or the program. What a profile forbids (a window of three days under
+ *            guardia, a fenced GET) was refused when it was read.
+ * Ownership: in the config's memory, until config_free.
+ */
+#ifndef ONCE_CONFIG_GATEWAY_H
+#define ONCE_CONFIG_GATEWAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CONFIG_ROUTES_MAX = 256,    /* looked at one after another for each request */
+    CONFIG_UPSTREAMS_MAX = 16,  /* addresses of one route */
+    CONFIG_POINTERS_MAX = 64,   /* of ignore, and of redact */
+    CONFIG_FIELDS_MAX = 64,     /* of replay_headers */
+    CONFIG_STATUSES_MAX = 16,   /* of reconcile's executed, and of not_executed */
+    CONFIG_GATEWAY_LISTEN_MAX = 8,
+};
+
+/* A named set of HTTP manners. */
+enum config_profile {
+    CONFIG_PROFILE_IETF,
+    CONFIG_PROFILE_GUARDIA,
+    CONFIG_PROFILE_ADR007,
+    CONFIG_PROFILE_OPS,
+    CONFIG_PROFILE_STRIPE,
+};
+enum { CONFIG_PROFILES = 5 };
+
+/* Bits of methods that can be fenced. Reads never are (GRD-11). */
+enum config_method {
+    CONFIG_METHOD_POST = 1,
+    CONFIG_METHOD_PUT = 2,
+    CONFIG_METHOD_PATCH = 4,
+    CONFIG_METHOD_DELETE = 8,
+};
+
+/* A request without a key. */
+enum config_key {
+    CONFIG_KEY_REQUIRED,  /* is refused with 400 */
+    CONFIG_KEY_GENERATED, /* runs under a fresh UUIDv4, which is echoed */
+    CONFIG_KEY_OPTIONAL,  /* passes through, not fenced */
+};
+
+enum config_principal {
+    CONFIG_PRINCIPAL_AUTHORIZATION, /* SHA-256 of the Authorization field; none of it is a principal
+                                       of its own */
+    CONFIG_PRINCIPAL_HEADER,        /* a field's value */
+    CONFIG_PRINCIPAL_JWT,           /* a claim of a verified bearer token */
+    CONFIG_PRINCIPAL_NONE,          /* one for all */
+};
+
+enum config_jwt_alg { CONFIG_JWT_HS256, CONFIG_JWT_RS256, CONFIG_JWT_ES256 };
+
+enum config_on_5xx { CONFIG_5XX_RELEASE, CONFIG_5XX_SEAL, CONFIG_5XX_UNKNOWN };
+/* The numbers are those of enum on_unknown. */
+enum config_on_unknown {
+    CONFIG_UNKNOWN_HOLD,
+    CONFIG_UNKNOWN_TAKEOVER,
+    CONFIG_UNKNOWN_RECONCILE,
+};
+
+/* What the window's default is by (OPS-5). */
+enum config_retention { CONFIG_RETENTION_API, CONFIG_RETENTION_WEBHOOK, CONFIG_RETENTION_BATCH };
+
+struct config_jwt {
+    enum config_jwt_alg alg;
+    const char *key_file; /* a secret (HS256, the file's bytes without a last line end) or a PEM
+                             public key */
+    const char *issuer;   /* NULL: any */
+    const char *audience; /* NULL: any */
+};
+
+struct config_reconcile {
+    const char *get; /* path and query, with {key} in it; NULL: there is no reconcile */
+    uint16_t executed[CONFIG_STATUSES_MAX];
+    size_t executed_count;
+    uint16_t not_executed[CONFIG_STATUSES_MAX];
+    size_t not_executed_count;
+    const char *authorization_file; /* the Authorization field's value; NULL: none is sent */
+    int64_t every_ms;               /* first pause between two tries; 1 s */
+    int64_t every_ms_max;           /* pauses double up to this; 5 m */
+};
+
+struct config_route {
+    const char *match; /* as written, for logs and `once check`; "(default)" for the implicit one */
+    unsigned line;     /* in the file; 0: not from it */
+    unsigned methods;  /* bits it matches; 0: every method, reads too */
+    unsigned fenced;   /* bits that are fenced: of match, or of the profile where match names none */
+    const char *path;  /* glob: '*' is any run within a segment, '**' any number of segments */
+    const char *upstreams[CONFIG_UPSTREAMS_MAX];
+    size_t upstream_count;
+    const char *ca_file; /* of https upstreams; NULL: the system's */
+
+    enum config_profile profile;
+    const char *tenant; /* "default" */
+    enum config_key key;
+    bool key_is_uuid; /* anything else is refused with 400 */
+    enum config_retention retention;
+    int64_t window_ms;
+    int64_t lease_ms;    /* 60 s */
+    int64_t wait_ms_max; /* of Prefer: wait; 10 s */
+    enum config_principal principal;
+    const char *principal_name; /* of the field, or of the claim */
+    struct config_jwt jwt;      /* for a claim */
+
+    const char *ignore[CONFIG_POINTERS_MAX]; /* JSON Pointers left out of the fingerprint */
+    size_t ignore_count;
+    const char *redact[CONFIG_POINTERS_MAX]; /* never stored, never shown */
+    size_t redact_count;
+    const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones */
+    size_t replay_header_count;
+
+    enum config_on_5xx on_5xx;
+    enum config_on_unknown on_unknown;
+    struct config_reconcile reconcile;
+    unsigned conflict_status; /* 422, 409 or 400: the profile's unless a policy file says */
+    bool conflict_diff;       /* a conflict's answer has the diff */
+
+    int64_t connect_ms;    /* 2 s */
+    int64_t first_byte_ms; /* 30 s */
+    int64_t total_ms;      /* 60 s */
+
+    uint64_t body_bytes_max;    /* of a fenced request; limits.body_bytes_max */
+    uint64_t outcome_bytes_max; /* kept of an answer; limits.outcome_bytes_max */
+    double duplicate_rate;      /* limits.duplicate_rate */
+    double duplicate_burst;
+};
+
+struct config_gateway {
+    bool is_on; /* there is a section, or once gateway was asked for */
+    const char *listen[CONFIG_GATEWAY_LISTEN_MAX];
+    uint64_t listen_count;
+    const char *tls_cert; /* NULL: plain */
+    const char *tls_key;
+    const struct config_route *routes; /* in order; first match wins */
+    size_t route_count;
+    const struct config_route *otherwise; /* what no route matches: passed through to its upstream,
+                                             not fenced; NULL: 404, when there is no upstream */
+    const char *spool_dir;       /* for bodies too long for memory; NULL: the store's directory, or
+                                    /tmp */
+    uint64_t spool_memory_bytes; /* of one body held in memory; 256 KiB */
+    uint64_t connections_max;    /* to one upstream, a loop; 256 */
+    int64_t idle_ms_max;         /* an upstream connection is kept; 4 s */
+};
+
+#endif

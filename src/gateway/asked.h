@@ -1,0 +1,99 @@
+/*
+ * asked: what a request asks, in the forms that are compared, hashed and kept. Pure.
+ *
+ * Promises:  two spellings of the same thing have one form: a quoted and a bare key, %7E and ~,
+ *            members of a JSON body in any order. Two different things never have the same (P13):
+ *            parts are length-framed; what is no JSON, or would be lossy, is hashed as it is.
+ *            What is under a redacted pointer is in no kept form, only in the fingerprint, which
+ *            is keyed before it is stored (engine_fingerprint).
+ * Does not:  read sockets, know routes or answers.
+ * Ownership: results are in the arena or in the arguments.
+ */
+#ifndef ONCE_GATEWAY_ASKED_H
+#define ONCE_GATEWAY_ASKED_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "canon/payload.h"
+
+/*
+ * The key in an Idempotency-Key field: an RFC 9651 string ("abc", with \" and \\), or bare: visible
+ * ASCII without quotes, backslashes or commas. 1 to LIMIT_KEY_BYTES_MAX bytes. E_INVALID says what
+ * is wrong, without the key. E_NOMEM.
+ */
+enum status asked_key(
+    struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+/* RFC 9562: 8-4-4-4-12 hex digits, any version, any case. */
+bool asked_key_is_uuid(struct slice key);
+
+/* RFC 3986 section 6.2.2: unreserved characters decoded, hex digits in upper case, dot segments
+ * removed. Slashes are not merged and reserved characters stay as they are. E_INVALID: a broken
+ * percent-encoding, an encoded NUL, or dot segments that lead above the root. */
+enum status asked_path(
+    struct slice path, struct arena *arena, struct slice *ret_path, struct err *err) MUST_CHECK;
+/* The same normalisation of each name and value; pairs sorted by name, those of one name in their
+ * order. "a=1&b" and "b&a=1" are one; "b" and "b=" are not. */
+enum status asked_query(
+    struct slice query, struct arena *arena, struct slice *ret_query, struct err *err) MUST_CHECK;
+/* Type and subtype in lower case, parameters trimmed, their names in lower case, in their order. */
+enum status asked_content_type(
+    struct slice field, struct arena *arena, struct slice *ret_type) MUST_CHECK;
+/* application/json and whatever ends in +json. */
+bool asked_is_json(struct slice content_type);
+
+/* '*' is any run of characters within a segment, '**' as a whole segment is any number of segments,
+ * none too: "/v1/payments/**" matches "/v1/payments" and everything below. Linear or nearly so:
+ * no pattern takes exponential time. */
+bool asked_glob(const char *glob, struct slice path);
+
+/* "POST /v1/payments"; one that is too long is cut and ends in "#" and a digest of all of it. */
+enum status asked_scope(struct slice method, struct slice path, struct arena *arena,
+    struct slice *ret_scope) MUST_CHECK;
+
+/* `Prefer: wait=N` (RFC 7240), in milliseconds; 0: there is none, or it is badly written. */
+int64_t asked_wait_ms(struct slice prefer);
+
+/* A request in its canonical parts. */
+struct asked_from {
+    struct slice method;
+    struct slice path;         /* canonical */
+    struct slice query;        /* canonical; has_query tells "?" from nothing */
+    bool has_query;
+    struct slice content_type; /* canonical; may be empty */
+    struct slice body;         /* as it came; may be mapped memory */
+    const char *const *ignore; /* JSON Pointers (RFC 6901) */
+    size_t ignore_count;
+    const char *const *redact;
+    size_t redact_count;
+    /* Digest that is stored for what is not kept itself: keyed (engine_fingerprint). */
+    void (*keyed)(const void *context, const struct digest *plain, struct digest *ret_keyed);
+    const void *context;
+};
+
+struct asked {
+    struct digest fingerprint;        /* plain: to be keyed before it is stored */
+    enum fingerprint_version version; /* canonical, or raw */
+    struct slice kept; /* canonical JSON for record.request: {"body":…,"body_digest":…,
+                          "content_type":…,"method":…,"path":…,"query":…}, redacted, with the body
+                          itself only where it is JSON and the whole fits
+                          LIMIT_REQUEST_KEPT_BYTES_MAX */
+};
+/* E_NOMEM is the only failure. A body that is not JSON though it says so is taken raw. */
+enum status asked_read(
+    const struct asked_from *from, struct arena *arena, struct asked *ret_asked) MUST_CHECK;
+
+/*
+ * Members that explain a conflict, without braces: "differs":["body","query"], and, where both
+ * bodies are kept JSON and with_diff, "diff":[…RFC 6902…],"diff_truncated":false; else "diff":null.
+ * "differs" names of method, path, query, content_type, body; what differs only under ignored or
+ * redacted pointers is "redacted". first is what the record kept and may be empty or of another
+ * door: then both are null. *ret_diff_bytes is the diff's length, for the figures. */
+enum status asked_explain(struct slice first, const struct asked *now, bool with_diff,
+    const char *const *redact, size_t redact_count, struct buf *out,
+    size_t *ret_diff_bytes) MUST_CHECK;
+
+/* An operation's own request, for reconciling: the canonical path that was kept. False: not kept.*/
+bool asked_kept_path(struct slice kept, struct arena *arena, struct slice *ret_path);
+
+#endif
