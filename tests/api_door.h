@@ -8,19 +8,19 @@
 
 #include "api_drive.h"
 
-static struct door door;
+static struct house house;
 
 static int open_door(void **state)
 {
-    struct api_policy policy = door_policy();
+    struct api_policy policy = house_policy();
     (void)state;
-    return door_open(&door, &mem_libc, &policy) == OK ? 0 : -1;
+    return house_open(&house, &mem_libc, &policy) == OK ? 0 : -1;
 }
 
 static int close_door(void **state)
 {
     (void)state;
-    door_close(&door);
+    house_close(&house);
     return 0;
 }
 

@@ -137,10 +137,10 @@ static void play_head(struct play *play, const char *method, const char *target,
     }
 }
 
-static void play_run(struct play *play, struct door *door)
+static void play_run(struct play *play, struct house *house)
 {
-    api_handle(door->api, &play->exchange);
-    api_turn(door->api, 0);
+    api_handle(house->api, &play->exchange);
+    door_turn(house->door, 0);
     while (!play->is_answered) {
         (void)pthread_mutex_lock(&play->lock);
         while (play->wakes == 0) {
@@ -148,13 +148,13 @@ static void play_run(struct play *play, struct door *door)
         }
         play->wakes--;
         (void)pthread_mutex_unlock(&play->lock);
-        play->exchange.resume(door->api, &play->exchange);
+        play->exchange.resume(house->api, &play->exchange);
     }
     ASSERT(play->wakes == 0);
-    api_turn(door->api, 0);
+    door_turn(house->door, 0);
 }
 
-void door_ask(struct door *door, const char *method, const char *target, const char *headers,
+void house_ask(struct house *house, const char *method, const char *target, const char *headers,
     struct slice body, struct reply *ret_reply)
 {
     struct play play = {.reply = ret_reply};
@@ -162,7 +162,7 @@ void door_ask(struct door *door, const char *method, const char *target, const c
     *ret_reply = (struct reply){.status = 0};
     arena_init(&ret_reply->arena, &mem_libc, DRIVE_BYTES_MAX);
     arena_init(&play.arena, &mem_libc, DRIVE_BYTES_MAX);
-    arena_init(&exchange_arena, door->mem, DRIVE_BYTES_MAX);
+    arena_init(&exchange_arena, house->mem, DRIVE_BYTES_MAX);
     (void)pthread_mutex_init(&play.lock, NULL);
     (void)pthread_cond_init(&play.changed, NULL);
     play.fields_file = open_memstream(&play.fields, &play.fields_len);
@@ -175,7 +175,7 @@ void door_ask(struct door *door, const char *method, const char *target, const c
         .peer = SLICE_LIT("unix"),
         .started_nanos = clock_nanos(),
         .arena = &exchange_arena};
-    play_run(&play, door);
+    play_run(&play, house);
     (void)fclose(play.fields_file);
     ret_reply->fields = play.fields;
     arena_release(&exchange_arena);
@@ -258,7 +258,7 @@ const char *reply_field(struct reply *reply, const char *name)
 
 /* ---- a door -------------------------------------------------------------------------------- */
 
-struct api_policy door_policy(void)
+struct api_policy house_policy(void)
 {
     return (struct api_policy){.body_bytes_max = 10 << 20,
         .outcome_bytes_max = 16 << 20,
@@ -266,32 +266,34 @@ struct api_policy door_policy(void)
         .logs_decisions = true};
 }
 
-enum status door_open(struct door *door, const struct mem *mem, const struct api_policy *policy)
+enum status house_open(struct house *house, const struct mem *mem, const struct api_policy *policy)
 {
     struct store *store = NULL;
     struct store_options store_options = {.mem = mem};
     struct engine_options engine_options = {.mem = mem};
-    *door = (struct door){.mem = mem};
+    *house = (struct house){.mem = mem};
     enum status status = store_open("mem:", &store_options, &store, NULL);
-    status = status == OK ? engine_new(store, &engine_options, &door->engine, NULL) : status;
+    status = status == OK ? engine_new(store, &engine_options, &house->engine, NULL) : status;
+    struct door_options door_options = {.mem = mem, .engine = house->engine, .loops = 1};
+    status = status == OK ? door_new(&door_options, &house->door, NULL) : status;
     struct api_options options = {.mem = mem,
-        .engine = door->engine,
-        .loops = 1,
+        .door = house->door,
         .own_listener = UINT32_MAX,
         .store = "mem:",
         .policy = *policy};
-    status = status == OK ? api_new(&options, &door->api, NULL) : status;
+    status = status == OK ? api_new(&options, &house->api, NULL) : status;
     if (status != OK) {
-        door_close(door);
+        house_close(house);
     }
     return status;
 }
 
-void door_close(struct door *door)
+void house_close(struct house *house)
 {
-    api_free(door->api);
-    (void)engine_free(door->engine, NULL);
-    *door = (struct door){0};
+    api_free(house->api);
+    door_free(house->door);
+    (void)engine_free(house->engine, NULL);
+    *house = (struct house){0};
 }
 
 /* Nobody looks at the figures of a server that is not there. */

@@ -11,9 +11,10 @@
 #include "canon/json.h"
 
 /* A door and all behind it. */
-struct door {
+struct house {
     const struct mem *mem;
     struct engine *engine;
+    struct door *door;
     struct api *api;
 };
 
@@ -28,14 +29,14 @@ struct reply {
 };
 
 /* What a server has without a configuration. */
-struct api_policy door_policy(void);
+struct api_policy house_policy(void);
 /* E_NOMEM only. */
-enum status door_open(
-    struct door *door, const struct mem *mem, const struct api_policy *policy) MUST_CHECK;
-void door_close(struct door *door);
+enum status house_open(
+    struct house *house, const struct mem *mem, const struct api_policy *policy) MUST_CHECK;
+void house_close(struct house *house);
 
 /* headers is "Name: value\r\n" for each, or NULL; body NULL: none. Free with reply_release. */
-void door_ask(struct door *door, const char *method, const char *target, const char *headers,
+void house_ask(struct house *house, const char *method, const char *target, const char *headers,
     struct slice body, struct reply *ret_reply);
 void reply_release(struct reply *reply);
 

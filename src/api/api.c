@@ -1,6 +1,5 @@
 #include "api/api.h"
 
-#include <sched.h>
 #include <stdio.h>
 
 #include "api/life.h"
@@ -8,8 +7,6 @@
 #include "base/check.h"
 
 enum {
-    DRAIN_NANOS = 1000000000,    /* what a flood refused becomes evidence about once a second */
-    NOTES_MAX = 1024,            /* of a flood in the engine at a time; one more is only logged */
     POLICY_BYTES_MAX = 64 << 20, /* of all tokens */
     RETRY_SOON_MS = 1000,
 };
@@ -85,97 +82,6 @@ static void held_drop(struct api *api, struct api_held *held)
 
 /* ---- notes for the evidence ---------------------------------------------------------------- */
 
-/* What a flood refused of one key, on its way into the evidence. */
-struct flood_note {
-    struct engine_call call; /* first */
-    struct note note;
-    struct api *api;
-    struct arena arena;
-};
-
-static void flood_note_free(struct flood_note *note)
-{
-    struct api *api = note->api;
-    arena_release(&note->arena);
-    mem_free(api->mem, note);
-    atomic_fetch_sub(&api->notes, 1);
-}
-
-static void flood_noted(struct engine_call *call)
-{
-    flood_note_free((struct flood_note *)(void *)call);
-}
-
-static enum status copy_key(
-    struct arena *arena, const struct record_key *from, struct record_key *ret_key)
-{
-    *ret_key = *from;
-    if (arena_copy(arena, from->tenant, &ret_key->tenant) != OK ||
-        arena_copy(arena, from->scope, &ret_key->scope) != OK ||
-        arena_copy(arena, from->principal, &ret_key->principal) != OK ||
-        arena_copy(arena, from->key, &ret_key->key) != OK) {
-        return E_NOMEM;
-    }
-    return OK;
-}
-
-static struct flood_note *flood_note_new(
-    struct api *api, const struct record_key *key, uint64_t refused)
-{
-    struct flood_note *note = mem_zalloc(api->mem, 1, sizeof *note);
-    if (note == NULL) {
-        return NULL;
-    }
-    atomic_fetch_add(&api->notes, 1);
-    note->api = api;
-    arena_init(&note->arena, api->mem, 1 << 20);
-    note->note = (struct note){.kind = NOTE_DUPLICATES, .count = refused};
-    if (copy_key(&note->arena, key, &note->note.key) != OK) {
-        flood_note_free(note);
-        return NULL;
-    }
-    note->note.tenant = note->note.key.tenant;
-    note->call =
-        (struct engine_call){.note = &note->note, .arena = &note->arena, .done = flood_noted};
-    return note;
-}
-
-static void log_lost(struct api *api, const struct record_key *key, uint64_t refused)
-{
-    struct log_field fields[] = {LOG_TEXT("tenant", key->tenant), LOG_TEXT("scope", key->scope),
-        LOG_TEXT("idempotency_key", key->key), LOG_NUMBER("refused", refused)};
-    log_event(
-        api->log, LOG_WARN, "flood_not_in_evidence", fields, sizeof fields / sizeof fields[0]);
-}
-
-static void flood_refused(void *context, const struct record_key *key, uint64_t refused)
-{
-    struct api *api = context;
-    struct flood_note *note = NULL;
-    if (atomic_load(&api->notes) < NOTES_MAX) {
-        note = flood_note_new(api, key, refused);
-    }
-    if (note == NULL) {
-        log_lost(api, key, refused);
-    } else if (engine_submit(api->engine, &note->call, NULL) != OK) {
-        log_lost(api, key, refused);
-        flood_note_free(note);
-    }
-}
-
-void api_turn(void *context, unsigned loop)
-{
-    struct api *api = context;
-    life_turn(api, loop);
-    uint64_t now = clock_nanos();
-    uint64_t last = atomic_load_explicit(&api->drained_nanos, memory_order_relaxed);
-    /* One loop a second wins the right to drain. */
-    if (now - last >= DRAIN_NANOS &&
-        atomic_compare_exchange_strong(&api->drained_nanos, &last, now)) {
-        flood_drain(api->flood, flood_refused, api);
-    }
-}
-
 /* Whether an earlier token has the same tenant. */
 static bool tenant_before(const struct api_policy *policy, size_t at)
 {
@@ -195,7 +101,7 @@ static enum status note_change(struct api *api, struct slice tenant, struct err 
         .reason = SLICE_LIT("policy and tokens were loaded anew")};
     struct engine_call call = {.note = &note, .arena = &arena};
     arena_init(&arena, api->mem, 1 << 20);
-    enum status status = engine_do(api->engine, &call);
+    enum status status = engine_do(door_engine(api->door), &call);
     if (status != OK) {
         *err = call.err;
     }
@@ -252,21 +158,15 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
         return err_set(err, E_NOMEM, "out of memory");
     }
     api->mem = mem;
-    api->engine = options->engine;
-    api->log = options->log;
+    api->door = options->door;
     api->server = options->server;
     api->store = options->store;
-    api->loops = options->loops;
     api->own_listener = options->own_listener;
     api->started_nanos = clock_nanos();
     clock_system(&api->clock);
-    atomic_init(&api->drained_nanos, api->started_nanos);
     (void)pthread_mutex_init(&api->lock, NULL);
-    api->turns = mem_zalloc(mem, options->loops, sizeof *api->turns);
-    api->metrics = metrics_new(mem, options->loops);
-    api->flood = flood_new(mem);
     api->held = held_new(mem, &options->policy);
-    if (api->turns == NULL || api->metrics == NULL || api->flood == NULL || api->held == NULL) {
+    if (api->held == NULL) {
         api_free(api);
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -279,18 +179,8 @@ void api_free(struct api *api)
     if (api == NULL) {
         return;
     }
-    if (api->flood != NULL && api->held != NULL) {
-        flood_drain(api->flood, flood_refused, api);
-    }
-    /* The engine calls back for every note that it took, and needs nothing of ours to do so. */
-    while (atomic_load(&api->notes) > 0) {
-        (void)sched_yield();
-    }
     ASSERT(api->held == NULL || api->held->holders == 1); /* the server is gone, and its asks */
     held_free(api->mem, api->held);
-    flood_free(api->flood);
-    metrics_free(api->metrics);
-    mem_free(api->mem, api->turns);
     (void)pthread_mutex_destroy(&api->lock);
     mem_free(api->mem, api);
 }
@@ -306,7 +196,7 @@ void api_attach(struct api *api, struct http_server *server)
 static void ask_end(struct api_ask *ask, unsigned status)
 {
     const char *route = ask->route == NULL ? "_unknown" : ask->route->pattern;
-    metrics_request(ask->api->metrics, ask->exchange->loop, route, status,
+    metrics_request(door_metrics(ask->api->door), ask->exchange->loop, route, status,
         clock_nanos() - ask->exchange->started_nanos);
     held_drop(ask->api, ask->held);
 }

@@ -9,13 +9,12 @@
  *            configured, or, on the data directory's own socket, whoever may open it. What is of
  *            another tenant is not there: the same status, body and work as for what never was.
  *            Nothing is answered before the engine said that it is durable (P2).
- * Threads:   api_handle and api_turn on the server's loops; the others on any thread.
+ * Threads:   api_handle on the server's loops; the others on any thread.
  */
 #ifndef ONCE_API_API_H
 #define ONCE_API_API_H
 
-#include "base/log.h"
-#include "engine/engine.h"
+#include "door/door.h"
 #include "http/serve.h"
 
 struct api;
@@ -49,9 +48,7 @@ struct api_policy {
 
 struct api_options {
     const struct mem *mem;
-    struct engine *engine;
-    struct log *log;       /* may be NULL */
-    unsigned loops;        /* of the server */
+    struct door *door;     /* to the engine; outlives the api */
     unsigned own_listener; /* number of the data directory's socket: its peers are operators and
                                name their tenant in Once-Tenant; UINT_MAX: there is none */
     struct http_server *server; /* for its figures; api_attach sets it */
@@ -68,7 +65,6 @@ void api_attach(struct api *api, struct http_server *server);
 
 /* For struct http_server_options; context is the api. */
 void api_handle(void *api, struct http_exchange *exchange);
-void api_turn(void *api, unsigned loop);
 
 /* Use another policy for requests that begin from now on, and leave config.changed in the evidence.
  * On failure the old one stays. */

@@ -174,7 +174,7 @@ static enum status take_effect_id(
 {
     static const struct text_rule rule = {
         "effect_id", "effect_id_bytes_max", LIMIT_EFFECT_ID_BYTES_MAX, false};
-    return take_text(&rule, value, &call->engine.request.effect_id, fault);
+    return take_text(&rule, value, &call->door.engine.request.effect_id, fault);
 }
 
 static enum status take_reason(
@@ -182,7 +182,7 @@ static enum status take_reason(
 {
     static const struct text_rule rule = {
         "reason", "reason_bytes_max", LIMIT_REASON_BYTES_MAX, true};
-    return take_text(&rule, value, &call->engine.request.reason, fault);
+    return take_text(&rule, value, &call->door.engine.request.reason, fault);
 }
 
 struct ms_rule {
@@ -230,14 +230,14 @@ static enum status take_fence(
         return value == NULL ? missing(fault, "fence")
                              : WRONG(fault, "member 'fence' must be a whole number from 1 on");
     }
-    call->engine.request.fence = fence;
+    call->door.engine.request.fence = fence;
     return OK;
 }
 
 /* The id of the operation; one that is badly written is one that is not there. */
 static void take_operation_id(struct api_call *call, struct slice text)
 {
-    call->is_unnamed = !op_id_read(text, &call->engine.request.operation_id);
+    call->is_unnamed = !op_id_read(text, &call->door.engine.request.operation_id);
 }
 
 /* The bytes as they came. Past the limit it is sealed without them, and replays say so. */
@@ -247,7 +247,7 @@ static void take_outcome(struct api_call *call, const struct json_value *value)
         return;
     }
     const struct api_policy *policy = call->ask->policy;
-    struct outcome *outcome = &call->engine.request.outcome;
+    struct outcome *outcome = &call->door.engine.request.outcome;
     struct slice raw = json_raw(call->ask->exchange->body, value);
     outcome->meta = ASK_OUTCOME_META;
     digest_sha256(raw.data, raw.len, &outcome->body.digest);
@@ -255,7 +255,7 @@ static void take_outcome(struct api_call *call, const struct json_value *value)
     outcome->body.retained =
         raw.len <= policy->outcome_bytes_max && raw.len <= LIMIT_OUTCOME_BYTES_MAX;
     if (outcome->body.retained) {
-        call->engine.outcome_body = raw;
+        call->door.engine.outcome_body = raw;
     }
 }
 
@@ -267,7 +267,7 @@ static enum status take_trace(
     if (trace != NULL && trace->type != JSON_OBJECT) {
         return WRONG(fault, "member 'trace' must be an object");
     }
-    enum status status = ask_trace(call->ask, trace, &call->engine.request.trace, &fault->err);
+    enum status status = ask_trace(call->ask, trace, &call->door.engine.request.trace, &fault->err);
     return status == OK ? OK : fault_of(fault, status, NULL);
 }
 
@@ -336,7 +336,7 @@ static enum status derive_key(
         members[i] = given->members[i];
     }
     members[given->count] = (struct json_member){
-        string_of(SLICE_LIT("tenant_id")), string_of(call->engine.request.key.tenant)};
+        string_of(SLICE_LIT("tenant_id")), string_of(call->door.engine.request.key.tenant)};
     struct json_value envelope = {
         .type = JSON_OBJECT, .count = given->count + 1, .members = members};
     struct buf form;
@@ -350,7 +350,7 @@ static enum status derive_key(
     if (status != OK) {
         return fault_of(fault, status, "key_from");
     }
-    call->engine.request.key.key = slice_str(digest_put_hex(hex, &digest));
+    call->door.engine.request.key.key = slice_str(digest_put_hex(hex, &digest));
     return OK;
 }
 
@@ -362,7 +362,7 @@ static enum status take_key(
     static const struct text_rule rule_principal = {
         "principal", "principal_bytes_max", LIMIT_PRINCIPAL_BYTES_MAX, true};
     static const struct text_rule rule_key = {"key", "key_bytes_max", LIMIT_KEY_BYTES_MAX, false};
-    struct record_key *key = &call->engine.request.key;
+    struct record_key *key = &call->door.engine.request.key;
     const struct json_value *given = values[BEGIN_KEY];
     const struct json_value *from = values[BEGIN_KEY_FROM];
     if (values[BEGIN_SCOPE] == NULL) {
@@ -394,7 +394,7 @@ static enum status take_key(
 static enum status take_payload(
     struct api_call *call, const struct json_value *value, struct ask_fault *fault)
 {
-    struct engine_call *engine = &call->engine;
+    struct engine_call *engine = &call->door.engine;
     struct slice raw = json_raw(call->ask->exchange->body, value);
     struct payload payload;
     struct buf form;
@@ -404,7 +404,8 @@ static enum status take_payload(
     if (status != OK) {
         return no_memory(fault);
     }
-    engine_fingerprint(call->ask->api->engine, &payload.digest, &engine->request.fingerprint);
+    engine_fingerprint(
+        door_engine(call->ask->api->door), &payload.digest, &engine->request.fingerprint);
     engine->request.fingerprint_version = (uint8_t)payload.version;
     if (payload.form.len <= LIMIT_REQUEST_KEPT_BYTES_MAX) {
         engine->request_body = payload.form;
@@ -422,8 +423,9 @@ static enum status take_fingerprint(
         !text_hex(json_text(value), plain.bytes, sizeof plain.bytes)) {
         return WRONG(fault, "member 'fingerprint' must be 64 hexadecimal digits");
     }
-    engine_fingerprint(call->ask->api->engine, &plain, &call->engine.request.fingerprint);
-    call->engine.request.fingerprint_version = FINGERPRINT_OWN;
+    engine_fingerprint(
+        door_engine(call->ask->api->door), &plain, &call->door.engine.request.fingerprint);
+    call->door.engine.request.fingerprint_version = FINGERPRINT_OWN;
     return OK;
 }
 
@@ -452,7 +454,7 @@ static enum status take_on_unknown(
         return OK;
     }
     if (json_is(value, JSON_STRING) && slice_is(json_text(value), "takeover")) {
-        call->engine.request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+        call->door.engine.request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
         return OK;
     }
     return json_is(value, JSON_STRING) && slice_is(json_text(value), "hold")
@@ -486,7 +488,7 @@ static enum status take_source(
     static const struct text_rule rule_id = {
         "source.id", "source_bytes_max", LIMIT_SOURCE_BYTES_MAX, false};
     const struct json_value *values[3];
-    struct source *source = &call->engine.request.source;
+    struct source *source = &call->door.engine.request.source;
     if (value == NULL) {
         return OK;
     }
@@ -503,7 +505,7 @@ enum status ask_begin(
     struct api_call *call, const struct json_value *object, bool in_batch, struct ask_fault *fault)
 {
     const struct json_value *values[BEGIN_COUNT];
-    struct request *request = &call->engine.request;
+    struct request *request = &call->door.engine.request;
     request->kind = REQUEST_BEGIN;
     request->policy = policy_default;
     enum status status = pick_body(&begin_members, object, values, fault);
@@ -516,8 +518,9 @@ enum status ask_begin(
     status = status == OK
                  ? take_ms(&rule_lease, values[BEGIN_LEASE], &request->policy.lease_ms, fault)
                  : status;
-    status = status == OK ? take_ms(&rule_wait, values[BEGIN_WAIT], &call->engine.wait_ms, fault)
-                          : status;
+    status = status == OK
+                 ? take_ms(&rule_wait, values[BEGIN_WAIT], &call->door.engine.wait_ms, fault)
+                 : status;
     status = status == OK ? take_on_unknown(call, values[BEGIN_ON_UNKNOWN], fault) : status;
     status = status == OK ? take_source(call, values[BEGIN_SOURCE], fault) : status;
     status = status == OK ? take_trace(call, values[BEGIN_TRACE], fault) : status;
@@ -539,7 +542,7 @@ static enum status take_status(struct api_call *call, const struct json_value *v
     }
     for (size_t i = 0; value->type == JSON_STRING && i < count; i++) {
         if (slice_equal(json_text(value), names[i].name)) {
-            call->engine.request.status = names[i].status;
+            call->door.engine.request.status = names[i].status;
             return OK;
         }
     }
@@ -572,7 +575,7 @@ enum status ask_seal(
         {NAME("failed"), RECORD_FAILED}, {NAME("rejected"), RECORD_REJECTED}};
     const struct members members = {"", names, in_batch ? 6 : 5, true};
     const struct json_value *values[6];
-    struct request *request = &call->engine.request;
+    struct request *request = &call->door.engine.request;
     request->kind = REQUEST_SEAL;
     enum status status = pick_body(&members, object, values, fault);
     if (status == OK && in_batch) {
@@ -600,7 +603,7 @@ enum status ask_hold(struct api_call *call, enum request_kind kind, const struct
     bool renews = kind == REQUEST_RENEW;
     const struct members members = {"", renews ? lease_names : reason_names, 2, true};
     const struct json_value *values[2];
-    struct request *request = &call->engine.request;
+    struct request *request = &call->door.engine.request;
     request->kind = kind;
     take_operation_id(call, call->ask->operation_id_text);
     enum status status = pick_body(&members, object, values, fault);
@@ -622,10 +625,10 @@ static enum status check_resolve(
     if (values[RESOLVE_REASON] == NULL) {
         return missing(fault, "reason");
     }
-    if (call->engine.request.reason.len == 0) {
+    if (call->door.engine.request.reason.len == 0) {
         return WRONG(fault, "member 'reason' must be a string that is not empty");
     }
-    if (call->engine.request.status == RECORD_RELEASED &&
+    if (call->door.engine.request.status == RECORD_RELEASED &&
         (values[RESOLVE_EFFECT_ID] != NULL || values[RESOLVE_OUTCOME] != NULL)) {
         return WRONG(fault, "member '%s' must not be given for what was not executed",
             values[RESOLVE_EFFECT_ID] != NULL ? "effect_id" : "outcome");
@@ -642,7 +645,7 @@ enum status ask_resolve(
         {NAME("failed"), RECORD_FAILED}, {NAME("not_executed"), RECORD_RELEASED}};
     static const struct members members = {"", names, 5, true};
     const struct json_value *values[5];
-    call->engine.request.kind = REQUEST_RESOLVE;
+    call->door.engine.request.kind = REQUEST_RESOLVE;
     take_operation_id(call, call->ask->operation_id_text);
     enum status status = pick_body(&members, object, values, fault);
     status = status == OK ? take_status(call, values[RESOLVE_STATUS], statuses, 3, fault) : status;
@@ -664,10 +667,10 @@ struct api_call *ask_call_new(struct api_ask *ask)
     struct api_call *call = arena_zalloc(ask->exchange->arena, sizeof *call);
     if (call != NULL) {
         call->ask = ask;
-        call->engine.arena = ask->exchange->arena;
-        call->engine.context = ask->exchange;
-        call->engine.request.key.tenant = ask->caller.tenant;
-        call->engine.request.actor = ask->caller.actor;
+        call->door.engine.arena = ask->exchange->arena;
+        call->door.engine.context = ask->exchange;
+        call->door.engine.request.key.tenant = ask->caller.tenant;
+        call->door.engine.request.actor = ask->caller.actor;
     }
     return call;
 }

@@ -15,7 +15,7 @@
 
 /* One request to the engine for one ask. A batch has many. */
 struct api_call {
-    struct engine_call engine; /* first, so that the engine's pointer is ours */
+    struct door_call door; /* first, so that the door's pointer, and the engine's, is ours */
     struct api_ask *ask;
     struct buf answer;   /* with room for the answer to a change before it is submitted */
     bool is_unnamed;     /* its operation_id is none, so there is no such operation */

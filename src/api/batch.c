@@ -64,7 +64,7 @@ static enum status read_items(
             err_prefix(&fault->err, "item %u", i);
             return status;
         }
-        call->engine.context = batch;
+        call->door.engine.context = batch;
         batch->items[i] = call;
     }
     return OK;
@@ -125,7 +125,7 @@ static enum status put_item(struct batch *batch, struct api_call *call, struct s
 static void put_no_memory(struct batch *batch, struct api_call *call, struct shown *ret_shown)
 {
     struct err err = {.status = E_NOMEM, .text = "out of memory"};
-    call->engine.err = err;
+    call->door.engine.err = err;
     *ret_shown = (struct shown){.status = 503, .is_problem = true, .problem = api_problem_of(&err)};
     problem_put(&batch->out, &ret_shown->problem, batch->ask->exchange->request_id);
 }
@@ -189,8 +189,8 @@ static void admit(struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
         if (!call->is_unnamed && life_admit(call)) {
-            call->engine.done = done;
-            batch->asked[batch->asked_count++] = &call->engine;
+            call->door.engine.done = done;
+            batch->asked[batch->asked_count++] = &call->door.engine;
         }
     }
     atomic_store(&batch->left, batch->asked_count);
@@ -216,7 +216,8 @@ void api_fence_batch(struct api_ask *ask)
     struct err err = {.status = OK};
     ask->exchange->state = batch;
     ask->exchange->resume = resume;
-    if (engine_submit_all(ask->api->engine, batch->asked, batch->asked_count, &err) != OK) {
+    if (engine_submit_all(door_engine(ask->api->door), batch->asked, batch->asked_count, &err) !=
+        OK) {
         api_fail(ask, &err);
     }
 }

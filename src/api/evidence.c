@@ -172,7 +172,7 @@ static void looked(void *api, struct http_exchange *exchange)
     reading->call = (struct engine_call){
         .note = &reading->note, .arena = exchange->arena, .context = exchange, .done = wake};
     exchange->resume = noted;
-    if (engine_submit(ask->api->engine, &reading->call, &err) != OK) {
+    if (engine_submit(door_engine(ask->api->door), &reading->call, &err) != OK) {
         api_fail(ask, &err);
     }
 }
@@ -200,7 +200,7 @@ void api_evidence_list(struct api_ask *ask)
     exchange->state = reading;
     exchange->resume = looked;
     struct err err = {0};
-    if (look_submit(ask->api->engine, look, &err) != OK) {
+    if (look_submit(door_engine(ask->api->door), look, &err) != OK) {
         api_fail(ask, &err);
     }
 }
@@ -232,7 +232,7 @@ static void headed(void *api, struct http_exchange *exchange)
         return;
     }
     struct chain chain;
-    chain_init(&chain, &heading->head, engine_identity(ask->api->engine));
+    chain_init(&chain, &heading->head, engine_identity(door_engine(ask->api->door)));
     char hash[DIGEST_HEX_BYTES];
     struct buf out;
     buf_init(&out, &ask->mem, 1024);
@@ -264,7 +264,7 @@ void api_evidence_head(struct api_ask *ask)
     exchange->state = heading;
     exchange->resume = headed;
     struct err err = {0};
-    if (engine_submit(ask->api->engine, &heading->call, &err) != OK) {
+    if (engine_submit(door_engine(ask->api->door), &heading->call, &err) != OK) {
         api_fail(ask, &err);
     }
 }

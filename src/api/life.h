@@ -1,7 +1,7 @@
 /*
  * life: one call of a request, from before the engine to behind the answer.
  *
- *     life_admit > life_submit > life_turn > (engine) > life_tell
+ *     life_admit > life_submit > door_turn > (engine) > life_tell
  *
  * Promises:  room for the answer to a change is there before the engine is asked, so that being out
  *            of memory never hides a grant or a seal. Every decision is counted and logged once.
@@ -23,8 +23,6 @@ bool life_admit(struct api_call *call);
 /* Reserve the answer, submit at the end of the loop turn, and answer when it is decided; or answer
  * why not, now or then. */
 void life_submit(struct api_call *call);
-/* Submit what the loop gathered. Each that the engine does not take is answered with why. */
-void life_turn(struct api *api, unsigned loop);
 /* Count and log what a call was answered with. */
 void life_tell(struct api_call *call, const struct shown *shown);
 

@@ -52,7 +52,7 @@ static struct glance *glance_new(struct api_ask *ask, enum look_kind kind, http_
 static void glance_submit(struct glance *glance)
 {
     struct err err = {.status = OK};
-    if (look_submit(glance->ask->api->engine, &glance->look, &err) != OK) {
+    if (look_submit(door_engine(glance->ask->api->door), &glance->look, &err) != OK) {
         api_fail(glance->ask, &err);
     }
 }

@@ -16,36 +16,18 @@
 
 #include "api/api.h"
 #include "api/auth.h"
-#include "api/flood.h"
-#include "api/metrics.h"
 #include "http/problem.h"
 
-struct api_call;
 struct api_held; /* a policy and how many requests hold it; api.c's */
-
-enum { API_WAITING_MAX = 64 }; /* calls of a loop turn: a lock for so many is cheap enough */
-
-/* What one loop gathers in a turn; only that loop touches it. */
-struct api_loop {
-    struct api_call *waiting[API_WAITING_MAX]; /* to be submitted when the turn is over */
-    size_t waiting_count;
-};
 
 struct api {
     const struct mem *mem;
-    struct engine *engine;
-    struct log *log;            /* may be NULL */
+    struct door *door;
     struct http_server *server; /* NULL until api_attach */
     const char *store;          /* for /readyz?verbose */
-    unsigned loops;
-    struct api_loop *turns; /* of each loop */
     unsigned own_listener;
-    struct clock clock;      /* the machine's */
-    uint64_t started_nanos;  /* clock_nanos when it was made */
-    struct metrics *metrics; /* api.c counts requests and decisions */
-    struct flood *flood;
-    _Atomic uint64_t drained_nanos;  /* when the flood was last asked for what it refused */
-    _Atomic unsigned notes;          /* of the flood, on their way into the evidence */
+    struct clock clock;              /* the machine's */
+    uint64_t started_nanos;          /* clock_nanos when it was made */
     _Atomic(const char *) not_ready; /* why; NULL: ready */
     pthread_mutex_t lock;            /* guards held and its count */
     struct api_held *held;           /* the policy for requests that begin now */

@@ -66,7 +66,7 @@ static size_t run_checks(
     bool is_open = !ask->policy->needs_token;
     const char *not_ready = atomic_load(&api->not_ready);
     struct engine_stats stats;
-    engine_stats(api->engine, &stats);
+    engine_stats(door_engine(api->door), &stats);
     bool has_room = said->status != E_LIMIT && stats.queued < LIMIT_QUEUE_REQUESTS_MAX;
     size_t count = 0;
     ret_checks[count++] = (struct check){"engine", said->status == OK || said->status == E_LIMIT,
@@ -148,7 +148,7 @@ void api_readyz(struct api_ask *ask)
     exchange->state = probe;
     exchange->resume = probed;
     struct err err = {0};
-    if (engine_submit(ask->api->engine, &probe->call, &err) != OK) {
+    if (engine_submit(door_engine(ask->api->door), &probe->call, &err) != OK) {
         answer_ready(ask, &err);
     }
 }
@@ -181,15 +181,15 @@ void api_metrics(struct api_ask *ask)
         return;
     }
     struct metrics_view view = {.tenant = ask->caller.sees_all ? SLICE_EMPTY : ask->caller.tenant,
-        .log_dropped = log_dropped(api->log),
-        .flood_keys = flood_keys(api->flood)};
-    engine_stats(api->engine, &view.engine);
+        .log_dropped = log_dropped(door_log(api->door)),
+        .flood_keys = flood_keys(door_flood(api->door))};
+    engine_stats(door_engine(api->door), &view.engine);
     if (api->server != NULL) {
         http_server_stats(api->server, &view.http);
     }
     struct buf out; /* on the heap: it grows, and is gone before the exchange is */
     buf_init(&out, api->mem, METRICS_PAGE_BYTES_MAX);
-    metrics_put(api->metrics, &view, &out);
+    metrics_put(door_metrics(api->door), &view, &out);
     if (buf_status(&out) == OK) {
         api_answer_begin(ask, 200);
         api_answer_end(

@@ -211,7 +211,7 @@ size_t show_operation_bytes_max(const struct show_operation *operation)
 
 static void show_first_seen(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
+    const struct record *record = &call->door.engine.decision.next;
     put_start(out, "first_seen", record);
     buf_str(out, ",\"fence\":");
     buf_u64(out, record->fence);
@@ -228,12 +228,12 @@ static void show_first_seen(struct api_call *call, struct buf *out, struct shown
 
 static void show_replay(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
+    const struct record *record = &call->door.engine.decision.next;
     struct jsonw json = {.out = out, .comma = true};
     put_start(out, "duplicate_replayed", record);
     jsonw_str(&json, "status", record_status_name(record->status));
     put_effect_id(out, record);
-    put_outcome(&json, record, call->engine.outcome);
+    put_outcome(&json, record, call->door.engine.outcome);
     put_time(out, ",\"first_seen_at\":", record->created_ms);
     put_time(out, ",\"sealed_at\":", record->sealed_ms);
     put_time(out, ",\"window_expires_at\":", record->window_expires_ms);
@@ -253,7 +253,7 @@ int64_t show_retry_after_ms(const struct api *api, const struct record *record, 
 
 static void show_in_progress(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
+    const struct record *record = &call->door.engine.decision.next;
     ret_shown->status = 202;
     ret_shown->retry_after_ms = show_retry_after_ms(call->ask->api, record, RETRY_AFTER_MS_MAX);
     put_start(out, "in_progress", record);
@@ -266,7 +266,7 @@ static void show_in_progress(struct api_call *call, struct buf *out, struct show
 
 static void show_sealed(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
+    const struct record *record = &call->door.engine.decision.next;
     put_start(out, "sealed", record);
     buf_str(out, ",\"status\":\"");
     buf_str(out, record_status_name(record->status));
@@ -282,8 +282,8 @@ static void show_sealed(struct api_call *call, struct buf *out, struct shown *re
 /* Released or unknown. */
 static void show_ended(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
-    put_start(out, decision_name(call->engine.decision.kind), record);
+    const struct record *record = &call->door.engine.decision.next;
+    put_start(out, decision_name(call->door.engine.decision.kind), record);
     buf_str(out, ",\"status\":\"");
     buf_str(out, record_status_name(record->status));
     buf_str(out, "\",\"fence\":");
@@ -296,7 +296,7 @@ static void show_ended(struct api_call *call, struct buf *out, struct shown *ret
 
 static void show_renewed(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
-    const struct record *record = &call->engine.decision.next;
+    const struct record *record = &call->door.engine.decision.next;
     put_start(out, "renewed", record);
     buf_str(out, ",\"fence\":");
     buf_u64(out, record->fence);
@@ -308,7 +308,7 @@ static void show_renewed(struct api_call *call, struct buf *out, struct shown *r
 static void show_resolved(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
     struct jsonw json = {.out = out};
-    struct show_operation operation = {.record = &call->engine.decision.next};
+    struct show_operation operation = {.record = &call->door.engine.decision.next};
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "decision", "resolved");
     show_operation(&json, &operation);
@@ -328,7 +328,7 @@ static struct slice id_text(struct api_call *call, const struct op_id *id)
 /* How this payload differs from the first, when both are kept and JSON. */
 static enum status put_diff(struct api_call *call, struct buf *out, bool *ret_truncated)
 {
-    const struct engine_call *engine = &call->engine;
+    const struct engine_call *engine = &call->door.engine;
     if (engine->first_body.len == 0 || engine->request_body.len == 0 ||
         engine->request.fingerprint_version != FINGERPRINT_CANONICAL ||
         engine->decision.next.fingerprint_version != FINGERPRINT_CANONICAL) {
@@ -367,7 +367,7 @@ static void show_conflict(struct api_call *call, struct shown *ret_shown)
         .detail = SLICE_LIT("the key was used with another payload; nothing was done"),
         .effect = PROBLEM_EFFECT_NO,
         .retry = PROBLEM_RETRY_NO,
-        .operation_id = id_text(call, &call->engine.decision.next.operation_id),
+        .operation_id = id_text(call, &call->door.engine.decision.next.operation_id),
         .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY};
 }
 
@@ -418,7 +418,7 @@ static struct problem refusal_problem(const char *decision)
 
 static void show_refusal(struct api_call *call, struct shown *ret_shown)
 {
-    const struct decision *decision = &call->engine.decision;
+    const struct decision *decision = &call->door.engine.decision;
     struct problem problem = refusal_problem(decision_name(decision->kind));
     /* P9: what is not there is answered without a word of what was asked for. */
     if (decision->next.fence > 0 && decision->kind != DECISION_NOT_FOUND) {
@@ -486,7 +486,7 @@ static enum status show_document(
 enum status show_call(struct api_call *call, struct buf *out, struct shown *ret_shown)
 {
     *ret_shown = (struct shown){0};
-    const struct engine_call *engine = &call->engine;
+    const struct engine_call *engine = &call->door.engine;
     show_function show = call->is_unnamed || call->flooded_ms > 0 || engine->err.status != OK
                              ? NULL
                              : document_of(engine->decision.kind);
@@ -516,12 +516,12 @@ size_t show_bytes_max(const struct api_call *call)
                 LIMIT_KEY_BYTES_MAX + LIMIT_EFFECT_ID_BYTES_MAX + LIMIT_REASON_BYTES_MAX +
                 3 * LIMIT_SOURCE_BYTES_MAX,
     };
-    switch (call->engine.request.kind) {
+    switch (call->door.engine.request.kind) {
     case REQUEST_BEGIN:
     case REQUEST_RELEASE:
     case REQUEST_UNKNOWN:
     case REQUEST_RENEW: break;
-    case REQUEST_SEAL: return PLAIN_BYTES + ESCAPED_BYTES * call->engine.request.effect_id.len;
+    case REQUEST_SEAL: return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len;
     case REQUEST_RESOLVE:
         return PLAIN_BYTES + OPERATION_PLAIN_BYTES + LIMIT_TRACE_BYTES_MAX + ESCAPED_BYTES * NAMES;
     case REQUEST_LEASE_OVER: break;

@@ -31,6 +31,7 @@ struct serve {
     struct config *started;
     struct log *log;
     struct engine *engine;
+    struct door *door; /* to the engine, for the api */
     struct http_server *server;
     struct api *api;
     const char *bound[CONFIG_LISTEN_MAX]; /* addresses as they really are, in server memory */

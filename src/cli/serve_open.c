@@ -144,6 +144,13 @@ static enum status open_engine(struct serve *serve, const char *dir, struct err 
     return engine_new(store, &options, &serve->engine, err);
 }
 
+static enum status open_door(struct serve *serve, struct err *err)
+{
+    struct door_options options = {
+        .engine = serve->engine, .log = serve->log, .loops = serve->loops};
+    return door_new(&options, &serve->door, err);
+}
+
 /* The api is made after the addresses are bound, because it has to know their numbers. */
 static void handle(void *context, struct http_exchange *exchange)
 {
@@ -152,7 +159,7 @@ static void handle(void *context, struct http_exchange *exchange)
 
 static void turn(void *context, unsigned loop)
 {
-    api_turn(((struct serve *)context)->api, loop);
+    door_turn(((struct serve *)context)->door, loop);
 }
 
 /* The operator's door: a socket in the data directory, for whoever may open the directory. */
@@ -206,11 +213,8 @@ static enum status open_server(struct serve *serve, const char *dir, struct err 
 
 static enum status open_api(struct serve *serve, struct err *err)
 {
-    struct api_options options = {.engine = serve->engine,
-        .log = serve->log,
-        .loops = serve->loops,
-        .own_listener = serve->own_listener,
-        .store = serve->config->store};
+    struct api_options options = {
+        .door = serve->door, .own_listener = serve->own_listener, .store = serve->config->store};
     if (serve_policy(serve->config, &options.policy) != OK) {
         return err_set(err, E_NOMEM, "out of memory for the tokens");
     }
@@ -240,6 +244,7 @@ int serve_open(struct serve *serve)
     enum status status = open_log(serve, &err);
     raise_files(serve);
     status = status == OK ? open_engine(serve, dir, &err) : status;
+    status = status == OK ? open_door(serve, &err) : status;
     status = status == OK ? open_server(serve, dir, &err) : status;
     status = status == OK ? open_api(serve, &err) : status;
     return status == OK ? CLI_OK : fail_open(&err);
@@ -269,6 +274,7 @@ int serve_close(struct serve *serve)
     }
     http_server_free(serve->server);
     api_free(serve->api);
+    door_free(serve->door);
     enum status status = engine_free(serve->engine, &err);
     log_free(serve->log);
     if (serve->started != serve->config) {

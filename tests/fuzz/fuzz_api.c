@@ -1,5 +1,5 @@
 /*
- * fuzz_api: any bytes as the body of any request to the door.
+ * fuzz_api: any bytes as the body of any request to the house.
  *
  * The first byte chooses the path. Whatever the body is, the answer is one JSON document with one
  * of the statuses the path has; what is granted is in progress for whoever asks again, and what is
@@ -33,26 +33,26 @@ static void check_answer(const struct reply *reply)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct api_policy policy = door_policy();
-    struct door door;
+    struct api_policy policy = house_policy();
+    struct house house;
     struct reply first, again;
     if (size == 0) {
         return 0;
     }
     const char *target = targets[data[0] % (sizeof targets / sizeof targets[0])];
     struct slice body = slice_of(data + 1, size - 1);
-    if (door_open(&door, &mem_libc, &policy) != OK) {
+    if (house_open(&house, &mem_libc, &policy) != OK) {
         return 0;
     }
-    door_ask(&door, "POST", target, NULL, body, &first);
+    house_ask(&house, "POST", target, NULL, body, &first);
     check_answer(&first);
-    door_ask(&door, "POST", target, NULL, body, &again);
+    house_ask(&house, "POST", target, NULL, body, &again);
     check_answer(&again);
     /* What was granted is in progress now, and what was refused is refused the same way. */
     ASSERT(first.status != 201 || again.status == 202);
     ASSERT(first.status < 400 || strcmp(first.text, again.text) == 0);
     reply_release(&first);
     reply_release(&again);
-    door_close(&door);
+    house_close(&house);
     return 0;
 }

@@ -75,7 +75,7 @@ static void replace(char body[4096], char mark, const char *text)
 }
 
 /* Ask once; true when it was answered as it should, false when memory was short. */
-static bool ask(struct door *door, const struct step *step, struct told *told)
+static bool ask(struct house *house, const struct step *step, struct told *told)
 {
     struct reply reply;
     char target[128], body[4096];
@@ -85,7 +85,7 @@ static bool ask(struct door *door, const struct step *step, struct told *told)
     (void)snprintf(body, sizeof body, "%s", step->body);
     replace(body, '@', told->fence);
     replace(body, '#', told->pad);
-    door_ask(door, "POST", target, NULL, slice_str(body), &reply);
+    house_ask(house, "POST", target, NULL, slice_str(body), &reply);
     bool in_batch = strcmp(reply_get(&reply, "0/code"), "out_of_memory") == 0;
     bool done = reply.status != 503 && !in_batch;
     if (done) {
@@ -131,27 +131,27 @@ static bool tell(size_t at, long n, bool sticky, unsigned pad)
 {
     struct faulty faulty = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct mem mem = {faulty_resize, &faulty};
-    struct api_policy policy = door_policy();
-    struct door door;
+    struct api_policy policy = house_policy();
+    struct house house;
     struct told told = {"", "", ""};
     for (unsigned i = 0; i < pad; i++) {
         memcpy(told.pad + 2 * (size_t)i, i + 1 < pad ? "0," : "0", i + 1 < pad ? 3 : 2);
     }
     bool reached = false;
-    assert_int_equal(door_open(&door, &mem, &policy), OK);
+    assert_int_equal(house_open(&house, &mem, &policy), OK);
     for (size_t i = 0; i < STEPS; i++) {
         arm(&faulty, i == at ? n : 0, sticky);
-        bool done = ask(&door, &story[i], &told);
+        bool done = ask(&house, &story[i], &told);
         if (i == at) {
             reached = faulty.asked >= n;
         }
         arm(&faulty, 0, false);
         if (!done) {
             assert_true(i == at);
-            assert_true(ask(&door, &story[i], &told));
+            assert_true(ask(&house, &story[i], &told));
         }
     }
-    door_close(&door);
+    house_close(&house);
     assert_int_equal(faulty.live, 0);
     return reached;
 }

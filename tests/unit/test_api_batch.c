@@ -8,7 +8,7 @@
 
 static void batch(const char *body, struct reply *ret_reply)
 {
-    door_ask(&door, "POST", "/v1/fences/batch", NULL, slice_str(body), ret_reply);
+    house_ask(&house, "POST", "/v1/fences/batch", NULL, slice_str(body), ret_reply);
 }
 
 #define BEGIN(key, payload) "{\"scope\":\"s\",\"key\":\"" key "\",\"payload\":" payload "}"
@@ -55,7 +55,7 @@ static void an_item_is_answered_as_the_call_alone(void **state)
     char expected[4096];
     batch("[" BEGIN("a", "1") "]", &many);
     reply_release(&many);
-    door_ask(&door, "POST", "/v1/fences", NULL, slice_str(BEGIN("a", "{\"x\":1}")), &one);
+    house_ask(&house, "POST", "/v1/fences", NULL, slice_str(BEGIN("a", "{\"x\":1}")), &one);
     batch("[" BEGIN("a", "{\"x\":1}") "]", &many);
     (void)snprintf(expected, sizeof expected, "[%s]", one.text);
     assert_string_equal(many.text, expected);
@@ -115,12 +115,12 @@ static void a_thousand_fit_and_one_more_does_not(void **state)
     struct reply reply;
     buf_init(&body, &mem_libc, 1 << 20);
     put_begins(&body, LIMIT_GROUP_REQUESTS_MAX + 1);
-    door_ask(&door, "POST", "/v1/fences/batch", NULL, buf_view(&body), &reply);
+    house_ask(&house, "POST", "/v1/fences/batch", NULL, buf_view(&body), &reply);
     assert_int_equal(reply.status, 400);
     assert_string_equal(reply_get(&reply, "code"), "batch_too_large");
     reply_release(&reply);
     put_begins(&body, LIMIT_GROUP_REQUESTS_MAX);
-    door_ask(&door, "POST", "/v1/fences/batch", NULL, buf_view(&body), &reply);
+    house_ask(&house, "POST", "/v1/fences/batch", NULL, buf_view(&body), &reply);
     assert_int_equal(reply.status, 200);
     assert_int_equal(reply.json->count, LIMIT_GROUP_REQUESTS_MAX);
     for (uint32_t i = 0; i < reply.json->count; i++) {

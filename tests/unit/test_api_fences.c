@@ -7,7 +7,7 @@
 
 static void post(const char *target, const char *body, struct reply *ret_reply)
 {
-    door_ask(&door, "POST", target, NULL, slice_str(body), ret_reply);
+    house_ask(&house, "POST", target, NULL, slice_str(body), ret_reply);
 }
 
 /* Begin and give back what the holder needs. */
@@ -168,10 +168,10 @@ static void any_json_can_be_an_outcome(void **state)
 static void an_outcome_past_its_limit_is_sealed_without_its_bytes(void **state)
 {
     (void)state;
-    struct api_policy policy = door_policy();
+    struct api_policy policy = house_policy();
     policy.outcome_bytes_max = 8;
-    door_close(&door);
-    assert_int_equal(door_open(&door, &mem_libc, &policy), OK);
+    house_close(&house);
+    assert_int_equal(house_open(&house, &mem_libc, &policy), OK);
     struct grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "seal", ",\"status\":\"executed\",\"outcome\":\"123456789\"", &reply);
@@ -389,12 +389,12 @@ static void request_id_and_traceparent_are_in_the_trace(void **state)
     static const char parent[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     char headers[256], target[128];
     (void)snprintf(headers, sizeof headers, "Request-Id: abc\r\ntraceparent: %s\r\n", parent);
-    door_ask(&door, "POST", "/v1/fences", headers,
+    house_ask(&house, "POST", "/v1/fences", headers,
         slice_str(BODY ",\"trace\":{\"correlation_id\":\"c\",\"request_id\":\"mine\"}}"), &reply);
     assert_int_equal(reply.status, 201);
     (void)snprintf(target, sizeof target, "/v1/operations/%s", reply_get(&reply, "operation_id"));
     reply_release(&reply);
-    door_ask(&door, "GET", target, NULL, SLICE_EMPTY, &reply);
+    house_ask(&house, "GET", target, NULL, SLICE_EMPTY, &reply);
     assert_string_equal(reply_get(&reply, "trace/correlation_id"), "c");
     assert_string_equal(reply_get(&reply, "trace/request_id"), "abc");
     assert_string_equal(reply_get(&reply, "trace/traceparent"), parent);
@@ -417,12 +417,12 @@ static void a_traceparent_that_is_none_is_left_out(void **state)
         char headers[128], body[128], target[128];
         (void)snprintf(headers, sizeof headers, "traceparent: %s\r\n", bad[i]);
         (void)snprintf(body, sizeof body, "{\"scope\":\"s\",\"key\":\"t%zu\",\"payload\":1}", i);
-        door_ask(&door, "POST", "/v1/fences", headers, slice_str(body), &reply);
+        house_ask(&house, "POST", "/v1/fences", headers, slice_str(body), &reply);
         assert_int_equal(reply.status, 201);
         (void)snprintf(
             target, sizeof target, "/v1/operations/%s", reply_get(&reply, "operation_id"));
         reply_release(&reply);
-        door_ask(&door, "GET", target, NULL, SLICE_EMPTY, &reply);
+        house_ask(&house, "GET", target, NULL, SLICE_EMPTY, &reply);
         assert_string_equal(reply_get(&reply, "trace/traceparent"), "(none)");
         assert_string_equal(reply_get(&reply, "trace/request_id"), "req-1");
         reply_release(&reply);
@@ -432,15 +432,15 @@ static void a_traceparent_that_is_none_is_left_out(void **state)
 static void a_flood_of_one_key_is_refused(void **state)
 {
     (void)state;
-    struct api_policy policy = door_policy();
+    struct api_policy policy = house_policy();
     policy.duplicate_rate = 1;
     policy.duplicate_burst = 2;
-    struct door flooded;
-    assert_int_equal(door_open(&flooded, &mem_libc, &policy), OK);
+    struct house flooded;
+    assert_int_equal(house_open(&flooded, &mem_libc, &policy), OK);
     struct reply reply;
     unsigned last = 0;
     for (int i = 0; i < 10; i++) {
-        door_ask(&flooded, "POST", "/v1/fences", NULL, slice_str(BODY "}"), &reply);
+        house_ask(&flooded, "POST", "/v1/fences", NULL, slice_str(BODY "}"), &reply);
         last = reply.status;
         if (last == 429) {
             expect_problem(&reply, 429, "too_many_duplicates");
@@ -451,7 +451,7 @@ static void a_flood_of_one_key_is_refused(void **state)
         reply_release(&reply);
     }
     assert_int_equal(last, 429);
-    door_close(&flooded);
+    house_close(&flooded);
 }
 
 #define DOOR(name) cmocka_unit_test_setup_teardown(name, open_door, close_door)

@@ -8,12 +8,12 @@
 
 static void post(const char *target, const char *body, struct reply *ret_reply)
 {
-    door_ask(&door, "POST", target, NULL, slice_str(body), ret_reply);
+    house_ask(&house, "POST", target, NULL, slice_str(body), ret_reply);
 }
 
 static void get(const char *target, struct reply *ret_reply)
 {
-    door_ask(&door, "GET", target, NULL, SLICE_EMPTY, ret_reply);
+    house_ask(&house, "GET", target, NULL, SLICE_EMPTY, ret_reply);
 }
 
 struct grant {
@@ -233,7 +233,7 @@ static void outcomes_of_other_doors_are_shown_in_parts(void **state)
         call.request.outcome.body =
             (struct body_ref){.bytes = strlen(sealed[i].body), .retained = true};
         digest_sha256(sealed[i].body, strlen(sealed[i].body), &call.request.outcome.body.digest);
-        assert_int_equal(engine_do(door.engine, &call), OK);
+        assert_int_equal(engine_do(house.engine, &call), OK);
         arena_release(&arena);
         post("/v1/fences", body, &reply);
         assert_int_equal(reply.status, 200);

@@ -16,7 +16,7 @@ static void refuse_all(const char *target, const struct wrong *wrongs, size_t co
 {
     for (size_t i = 0; i < count; i++) {
         struct reply reply;
-        door_ask(&door, "POST", target, NULL, slice_str(wrongs[i].body), &reply);
+        house_ask(&house, "POST", target, NULL, slice_str(wrongs[i].body), &reply);
         if (reply.status != 400 || strstr(reply_get(&reply, "detail"), wrongs[i].says) == NULL ||
             strcmp(reply_get(&reply, "code"), wrongs[i].code) != 0) {
             fail_msg("%s: %u %s", wrongs[i].body, reply.status, reply.text);
@@ -32,7 +32,7 @@ static void refuse_all(const char *target, const struct wrong *wrongs, size_t co
 static unsigned status_of(const char *target, const char *body)
 {
     struct reply reply;
-    door_ask(&door, "POST", target, NULL, slice_str(body), &reply);
+    house_ask(&house, "POST", target, NULL, slice_str(body), &reply);
     unsigned status = reply.status;
     reply_release(&reply);
     return status;
@@ -42,7 +42,7 @@ static unsigned status_of(const char *target, const char *body)
 static void expect_untouched(void)
 {
     struct reply reply;
-    door_ask(&door, "POST", "/v1/fences", NULL,
+    house_ask(&house, "POST", "/v1/fences", NULL,
         slice_str("{\"scope\":\"s\",\"key\":\"k\",\"payload\":1}"), &reply);
     assert_int_equal(reply.status, 201);
     assert_string_equal(reply_get(&reply, "attempt"), "1");
@@ -206,7 +206,7 @@ static void invalid_json_says_where(void **state)
 {
     (void)state;
     struct reply reply;
-    door_ask(&door, "POST", "/v1/fences", NULL, slice_str("{\n  \"scope\" \"s\"}"), &reply);
+    house_ask(&house, "POST", "/v1/fences", NULL, slice_str("{\n  \"scope\" \"s\"}"), &reply);
     assert_string_equal(reply_get(&reply, "code"), "invalid_json");
     assert_string_equal(reply_get(&reply, "line"), "2");
     assert_string_equal(reply_get(&reply, "column"), "11");
@@ -216,16 +216,16 @@ static void invalid_json_says_where(void **state)
 static void a_body_past_its_limit_is_413(void **state)
 {
     (void)state;
-    struct api_policy policy = door_policy();
-    struct door small;
+    struct api_policy policy = house_policy();
+    struct house small;
     struct reply reply;
     policy.body_bytes_max = 16;
-    assert_int_equal(door_open(&small, &mem_libc, &policy), OK);
-    door_ask(&small, "POST", "/v1/fences", NULL, slice_str("{\"scope\":\"sssss\"}"), &reply);
+    assert_int_equal(house_open(&small, &mem_libc, &policy), OK);
+    house_ask(&small, "POST", "/v1/fences", NULL, slice_str("{\"scope\":\"sssss\"}"), &reply);
     assert_int_equal(reply.status, 413);
     assert_non_null(strstr(reply_get(&reply, "detail"), "body_bytes_max"));
     reply_release(&reply);
-    door_close(&small);
+    house_close(&small);
 }
 
 static void unknown_paths_and_methods_are_told_apart(void **state)
@@ -236,23 +236,23 @@ static void unknown_paths_and_methods_are_told_apart(void **state)
     (void)state;
     struct reply reply;
     for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
-        door_ask(&door, strcmp(nowhere[i], "*") == 0 ? "OPTIONS" : "POST", nowhere[i], NULL,
+        house_ask(&house, strcmp(nowhere[i], "*") == 0 ? "OPTIONS" : "POST", nowhere[i], NULL,
             SLICE_EMPTY, &reply);
         if (reply.status != 404 || strcmp(reply_get(&reply, "code"), "not_found") != 0) {
             fail_msg("%s: %u %s", nowhere[i], reply.status, reply.text);
         }
         reply_release(&reply);
     }
-    door_ask(&door, "GET", "/v1/fences", NULL, SLICE_EMPTY, &reply);
+    house_ask(&house, "GET", "/v1/fences", NULL, SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 405);
     assert_string_equal(reply_get(&reply, "code"), "method_not_allowed");
     assert_string_equal(reply_field(&reply, "Allow"), "POST");
     reply_release(&reply);
-    door_ask(&door, "DELETE", "/v1/operations/x", NULL, SLICE_EMPTY, &reply);
+    house_ask(&house, "DELETE", "/v1/operations/x", NULL, SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 405);
     assert_string_equal(reply_field(&reply, "Allow"), "GET, HEAD");
     reply_release(&reply);
-    door_ask(&door, "HEAD", "/v1/operations", NULL, SLICE_EMPTY, &reply);
+    house_ask(&house, "HEAD", "/v1/operations", NULL, SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 200);
     reply_release(&reply);
 }
@@ -275,7 +275,7 @@ static void queries_are_read_strictly(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         struct reply reply;
-        door_ask(&door, "GET", wrongs[i].body, NULL, SLICE_EMPTY, &reply);
+        house_ask(&house, "GET", wrongs[i].body, NULL, SLICE_EMPTY, &reply);
         if (reply.status != 400 || strcmp(reply_get(&reply, "code"), wrongs[i].code) != 0 ||
             strstr(reply_get(&reply, "detail"), wrongs[i].says) == NULL) {
             fail_msg("%s: %u %s", wrongs[i].body, reply.status, reply.text);
@@ -283,8 +283,9 @@ static void queries_are_read_strictly(void **state)
         reply_release(&reply);
     }
     struct reply reply;
-    door_ask(&door, "GET", "/v1/operations?scope=a+b%20c&&key=%e2%82%ac&limit=1000&status=unknown",
-        NULL, SLICE_EMPTY, &reply);
+    house_ask(&house, "GET",
+        "/v1/operations?scope=a+b%20c&&key=%e2%82%ac&limit=1000&status=unknown", NULL, SLICE_EMPTY,
+        &reply);
     assert_int_equal(reply.status, 200);
     reply_release(&reply);
 }
@@ -298,56 +299,56 @@ static struct api_token token_of(const char *text, const char *tenant, unsigned 
     return token;
 }
 
-static void open_guarded(struct door *guarded)
+static void open_guarded(struct house *guarded)
 {
-    struct api_policy policy = door_policy();
+    struct api_policy policy = house_policy();
     struct api_token tokens[] = {token_of("acme-all", "acme", 15),
         token_of("acme-audit", "acme", API_RIGHT_AUDIT), token_of("evil-all", "evil", 15),
         token_of("all", "*", 15)};
     policy.needs_token = true;
     policy.tokens = tokens;
     policy.token_count = sizeof tokens / sizeof tokens[0];
-    assert_int_equal(door_open(guarded, &mem_libc, &policy), OK);
+    assert_int_equal(house_open(guarded, &mem_libc, &policy), OK);
 }
 
 static void a_token_is_asked_for_and_its_rights_are_kept(void **state)
 {
     (void)state;
-    struct door guarded;
+    struct house guarded;
     struct reply reply;
     open_guarded(&guarded);
     struct slice body = slice_str(SKP "}");
-    door_ask(&guarded, "POST", "/v1/fences", NULL, body, &reply);
+    house_ask(&guarded, "POST", "/v1/fences", NULL, body, &reply);
     assert_int_equal(reply.status, 401);
     assert_string_equal(reply_get(&reply, "code"), "unauthorized");
     assert_string_equal(reply_field(&reply, "WWW-Authenticate"), "Bearer");
     reply_release(&reply);
-    door_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer wrong\r\n", body, &reply);
+    house_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer wrong\r\n", body, &reply);
     assert_int_equal(reply.status, 401);
     assert_string_equal(reply_field(&reply, "WWW-Authenticate"), "Bearer error=\"invalid_token\"");
     reply_release(&reply);
-    door_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer acme-audit\r\n", body, &reply);
+    house_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer acme-audit\r\n", body, &reply);
     assert_int_equal(reply.status, 403);
     assert_string_equal(reply_get(&reply, "code"), "forbidden");
     assert_non_null(strstr(reply_get(&reply, "detail"), "'execute'"));
     reply_release(&reply);
-    door_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer all\r\n", body, &reply);
+    house_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer all\r\n", body, &reply);
     assert_int_equal(reply.status, 403);
     reply_release(&reply);
-    door_ask(&guarded, "GET", "/v1/operations", "Authorization: Bearer acme-audit\r\n", SLICE_EMPTY,
-        &reply);
+    house_ask(&guarded, "GET", "/v1/operations", "Authorization: Bearer acme-audit\r\n",
+        SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 200);
     reply_release(&reply);
-    door_ask(&guarded, "GET", "/livez", NULL, SLICE_EMPTY, &reply);
+    house_ask(&guarded, "GET", "/livez", NULL, SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 200);
     reply_release(&reply);
-    door_ask(&guarded, "GET", "/metrics", NULL, SLICE_EMPTY, &reply);
+    house_ask(&guarded, "GET", "/metrics", NULL, SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 401);
     reply_release(&reply);
-    door_ask(&guarded, "GET", "/metrics", "Authorization: Bearer all\r\n", SLICE_EMPTY, &reply);
+    house_ask(&guarded, "GET", "/metrics", "Authorization: Bearer all\r\n", SLICE_EMPTY, &reply);
     assert_int_equal(reply.status, 200);
     reply_release(&reply);
-    door_close(&guarded);
+    house_close(&guarded);
 }
 
 /* The same bytes for what is another's and for what never was. */
@@ -369,10 +370,10 @@ static void another_tenants_operation_is_not_there(void **state)
     static const char evil[] = "Authorization: Bearer evil-all\r\n";
     static const char absent[] = "op_018f0000-0000-7000-8000-000000000000";
     (void)state;
-    struct door guarded;
+    struct house guarded;
     struct reply reply, theirs, none;
     open_guarded(&guarded);
-    door_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer acme-all\r\n",
+    house_ask(&guarded, "POST", "/v1/fences", "Authorization: Bearer acme-all\r\n",
         slice_str(SKP "}"), &reply);
     assert_int_equal(reply.status, 201);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -381,25 +382,25 @@ static void another_tenants_operation_is_not_there(void **state)
         const char *id = reply_get(&reply, "operation_id");
         (void)snprintf(body, sizeof body, "{\"fence\":%s%s}", fence, calls[i].members);
         (void)snprintf(target, sizeof target, "%s%s%s", calls[i].before, id, calls[i].after);
-        door_ask(&guarded, calls[i].method, target, evil, slice_str(body), &theirs);
+        house_ask(&guarded, calls[i].method, target, evil, slice_str(body), &theirs);
         (void)snprintf(target, sizeof target, "%s%s%s", calls[i].before, absent, calls[i].after);
-        door_ask(&guarded, calls[i].method, target, evil, slice_str(body), &none);
+        house_ask(&guarded, calls[i].method, target, evil, slice_str(body), &none);
         assert_int_equal(theirs.status, 404);
         assert_string_equal(theirs.text, none.text);
         assert_string_equal(theirs.fields, none.fields);
         reply_release(&theirs);
         reply_release(&none);
     }
-    door_ask(&guarded, "GET", "/v1/operations", evil, SLICE_EMPTY, &theirs);
+    house_ask(&guarded, "GET", "/v1/operations", evil, SLICE_EMPTY, &theirs);
     assert_string_equal(theirs.text, "{\"operations\":[],\"next\":null}");
     reply_release(&theirs);
     /* The same key of another tenant is another operation. */
-    door_ask(&guarded, "POST", "/v1/fences", evil, slice_str(SKP "}"), &theirs);
+    house_ask(&guarded, "POST", "/v1/fences", evil, slice_str(SKP "}"), &theirs);
     assert_int_equal(theirs.status, 201);
     assert_string_not_equal(reply_get(&theirs, "operation_id"), reply_get(&reply, "operation_id"));
     reply_release(&theirs);
     reply_release(&reply);
-    door_close(&guarded);
+    house_close(&guarded);
 }
 
 #define DOOR(name) cmocka_unit_test_setup_teardown(name, open_door, close_door)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/flood.h"
 #include "check_c.h"
+#include "door/flood.h"
 #include "prng.h"
 
 static const struct flood_rate rate = {.per_second = 20, .burst = 40};

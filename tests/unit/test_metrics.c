@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/metrics.h"
 #include "check_c.h"
+#include "door/metrics.h"
 
 static void count(struct metrics *metrics, unsigned loop, const char *tenant, const char *scope,
     const char *decision)

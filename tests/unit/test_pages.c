@@ -185,6 +185,34 @@ const struct store_identity *engine_identity(const struct engine *engine)
     return &identity;
 }
 
+/* What the pages see of the door. */
+struct door {
+    struct metrics *metrics;
+    struct flood *flood;
+};
+
+struct engine *door_engine(const struct door *door)
+{
+    (void)door;
+    return NULL;
+}
+
+struct log *door_log(const struct door *door)
+{
+    (void)door;
+    return NULL;
+}
+
+struct metrics *door_metrics(const struct door *door)
+{
+    return door->metrics;
+}
+
+struct flood *door_flood(const struct door *door)
+{
+    return door->flood;
+}
+
 /* Weak, so that the real one is taken where it is linked. */
 __attribute__((weak)) enum status entry_show(
     const struct entry *entry, const struct digest *prev_hash, struct buf *out)
@@ -219,6 +247,7 @@ struct fixture {
     struct arena arena;
     struct http_exchange exchange;
     struct http_head head; /* of a request without fields */
+    struct door door;
     struct api api;
     struct api_policy policy;
     struct api_ask ask;
@@ -234,8 +263,9 @@ static int setup(void **state)
     fixture->exchange.request_id = SLICE_LIT("look-1");
     fixture->api.mem = &mem_libc;
     fixture->api.store = "journal:./once-data";
-    fixture->api.metrics = metrics_new(&mem_libc, 1);
-    fixture->api.flood = flood_new(&mem_libc);
+    fixture->api.door = &fixture->door;
+    fixture->door.metrics = metrics_new(&mem_libc, 1);
+    fixture->door.flood = flood_new(&mem_libc);
     fixture->ask = (struct api_ask){.api = &fixture->api,
         .policy = &fixture->policy,
         .exchange = &fixture->exchange,
@@ -249,8 +279,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *fixture = *state;
-    metrics_free(fixture->api.metrics);
-    flood_free(fixture->api.flood);
+    metrics_free(fixture->door.metrics);
+    flood_free(fixture->door.flood);
     arena_release(&fixture->arena);
     mem_free(&mem_libc, fixture);
     return 0;
@@ -484,7 +514,7 @@ static void figures_are_of_the_callers_tenant_alone(void **state)
         .scope = SLICE_LIT("secret"),
         .decision = "first_seen",
         .first_to_seal_ms = -1};
-    metrics_decision(fixture->api.metrics, 0, &theirs);
+    metrics_decision(fixture->door.metrics, 0, &theirs);
     run(fixture, api_metrics);
     assert_int_equal(world.status, 200);
     assert_string_equal(world.type, "text/plain; version=0.0.4; charset=utf-8");

@@ -1,14 +1,14 @@
-#include "api/metrics.h"
+#include "door/metrics.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "api/series.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "door/series.h"
 
 enum {
     DECISIONS_MAX = 24, /* decisions by name, the last of them is "other" */

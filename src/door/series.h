@@ -9,10 +9,10 @@
  * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels.
  * Threads:   any. Who looks up what is known takes no lock.
  */
-#ifndef ONCE_API_SERIES_H
-#define ONCE_API_SERIES_H
+#ifndef ONCE_DOOR_SERIES_H
+#define ONCE_DOOR_SERIES_H
 
-#include "api/metrics.h"
+#include "door/metrics.h"
 
 enum {
     SERIES_TENANTS_MAX = METRICS_TENANTS_MAX + 1, /* and "_other" */

@@ -13,8 +13,8 @@
  *
  * Threads:   each loop counts on its own number; metrics_put from any thread.
  */
-#ifndef ONCE_API_METRICS_H
-#define ONCE_API_METRICS_H
+#ifndef ONCE_DOOR_METRICS_H
+#define ONCE_DOOR_METRICS_H
 
 #include "base/buf.h"
 #include "core/decide.h"

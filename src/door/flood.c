@@ -1,4 +1,4 @@
-#include "api/flood.h"
+#include "door/flood.h"
 
 #include <pthread.h>
 

@@ -13,8 +13,8 @@
  *            cannot be counted, for want of memory, is not refused.
  * Threads:   any.
  */
-#ifndef ONCE_API_FLOOD_H
-#define ONCE_API_FLOOD_H
+#ifndef ONCE_DOOR_FLOOD_H
+#define ONCE_DOOR_FLOOD_H
 
 #include <stdbool.h>
 #include <stdint.h>

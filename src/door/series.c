@@ -1,4 +1,4 @@
-#include "api/series.h"
+#include "door/series.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

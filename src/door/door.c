@@ -1,0 +1,329 @@
+#include "door/door.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/check.h"
+
+enum {
+    DRAIN_NANOS = 1000000000, /* what a flood refused becomes evidence about once a second */
+    NOTES_MAX = 1024,         /* of a flood in the engine at a time; one more is only logged */
+    WAITING_MAX = 64,         /* calls of a loop turn: a lock for so many is cheap enough */
+};
+
+/* What one loop gathers in a turn; only that loop touches it. */
+struct door_loop {
+    struct engine_call *waiting[WAITING_MAX]; /* of door_calls, until the turn is over */
+    size_t waiting_count;
+};
+
+struct door {
+    const struct mem *mem;
+    struct engine *engine;
+    struct log *log;         /* may be NULL */
+    unsigned loops;          /* of the server */
+    struct door_loop *turns; /* of each loop */
+    struct metrics *metrics;
+    struct flood *flood;
+    _Atomic uint64_t drained_nanos; /* when the flood was last asked for what it refused */
+    _Atomic unsigned notes;         /* of the flood, on their way into the evidence */
+};
+
+struct engine *door_engine(const struct door *door)
+{
+    return door->engine;
+}
+
+struct log *door_log(const struct door *door)
+{
+    return door->log;
+}
+
+struct metrics *door_metrics(const struct door *door)
+{
+    return door->metrics;
+}
+
+struct flood *door_flood(const struct door *door)
+{
+    return door->flood;
+}
+
+/* ---- notes for the evidence ---------------------------------------------------------------- */
+
+/* What a flood refused of one key, on its way into the evidence. */
+struct flood_note {
+    struct engine_call call; /* first */
+    struct note note;
+    struct door *door;
+    struct arena arena;
+};
+
+static void flood_note_free(struct flood_note *note)
+{
+    struct door *door = note->door;
+    arena_release(&note->arena);
+    mem_free(door->mem, note);
+    atomic_fetch_sub(&door->notes, 1);
+}
+
+static void flood_noted(struct engine_call *call)
+{
+    flood_note_free((struct flood_note *)(void *)call);
+}
+
+static enum status copy_key(
+    struct arena *arena, const struct record_key *from, struct record_key *ret_key)
+{
+    *ret_key = *from;
+    if (arena_copy(arena, from->tenant, &ret_key->tenant) != OK ||
+        arena_copy(arena, from->scope, &ret_key->scope) != OK ||
+        arena_copy(arena, from->principal, &ret_key->principal) != OK ||
+        arena_copy(arena, from->key, &ret_key->key) != OK) {
+        return E_NOMEM;
+    }
+    return OK;
+}
+
+static struct flood_note *flood_note_new(
+    struct door *door, const struct record_key *key, uint64_t refused)
+{
+    struct flood_note *note = mem_zalloc(door->mem, 1, sizeof *note);
+    if (note == NULL) {
+        return NULL;
+    }
+    atomic_fetch_add(&door->notes, 1);
+    note->door = door;
+    arena_init(&note->arena, door->mem, 1 << 20);
+    note->note = (struct note){.kind = NOTE_DUPLICATES, .count = refused};
+    if (copy_key(&note->arena, key, &note->note.key) != OK) {
+        flood_note_free(note);
+        return NULL;
+    }
+    note->note.tenant = note->note.key.tenant;
+    note->call =
+        (struct engine_call){.note = &note->note, .arena = &note->arena, .done = flood_noted};
+    return note;
+}
+
+static void log_lost(struct door *door, const struct record_key *key, uint64_t refused)
+{
+    struct log_field fields[] = {LOG_TEXT("tenant", key->tenant), LOG_TEXT("scope", key->scope),
+        LOG_TEXT("idempotency_key", key->key), LOG_NUMBER("refused", refused)};
+    log_event(
+        door->log, LOG_WARN, "flood_not_in_evidence", fields, sizeof fields / sizeof fields[0]);
+}
+
+static void flood_refused(void *context, const struct record_key *key, uint64_t refused)
+{
+    struct door *door = context;
+    struct flood_note *note = NULL;
+    if (atomic_load(&door->notes) < NOTES_MAX) {
+        note = flood_note_new(door, key, refused);
+    }
+    if (note == NULL) {
+        log_lost(door, key, refused);
+    } else if (engine_submit(door->engine, &note->call, NULL) != OK) {
+        log_lost(door, key, refused);
+        flood_note_free(note);
+    }
+}
+
+/* ---- to the engine ------------------------------------------------------------------------- */
+
+static void submit_gathered(struct door *door, unsigned loop)
+{
+    /* A copy: who is refused may bring the next call of its connection. */
+    struct door_loop turn = door->turns[loop];
+    door->turns[loop].waiting_count = 0;
+    for (size_t at = 0; at < turn.waiting_count;) {
+        struct err err = {.status = OK};
+        size_t taken;
+        enum status status = engine_submit_each(
+            door->engine, turn.waiting + at, turn.waiting_count - at, &taken, &err);
+        at += taken;
+        if (status != OK) {
+            struct door_call *refused = (struct door_call *)(void *)turn.waiting[at++];
+            refused->engine.err = err;
+            refused->refused(refused);
+        }
+    }
+}
+
+void door_submit(struct door *door, unsigned loop, struct door_call *call)
+{
+    ASSERT(loop < door->loops);
+    struct door_loop *turn = &door->turns[loop];
+    if (turn->waiting_count == WAITING_MAX) {
+        submit_gathered(door, loop);
+    }
+    turn->waiting[turn->waiting_count++] = &call->engine;
+}
+
+void door_turn(struct door *door, unsigned loop)
+{
+    ASSERT(loop < door->loops);
+    submit_gathered(door, loop);
+    uint64_t now = clock_nanos();
+    uint64_t last = atomic_load_explicit(&door->drained_nanos, memory_order_relaxed);
+    /* One loop a second wins the right to drain. */
+    if (now - last >= DRAIN_NANOS &&
+        atomic_compare_exchange_strong(&door->drained_nanos, &last, now)) {
+        flood_drain(door->flood, flood_refused, door);
+    }
+}
+
+bool door_admit(
+    struct door *door, const struct record_key *key, struct flood_rate rate, int64_t *ret_after_ms)
+{
+    int64_t after_ms = 0;
+    if (rate.per_second <= 0 || !flood_refuse(door->flood, key, rate, clock_nanos(), &after_ms)) {
+        return true;
+    }
+    *ret_after_ms = after_ms < 1 ? 1 : after_ms;
+    return false;
+}
+
+/* ---- what was told ------------------------------------------------------------------------- */
+
+/* Duplicates in the sense of a flood: each leaves an entry and changes nothing. */
+static bool is_duplicate(const struct engine_call *call)
+{
+    return call->request.kind == REQUEST_BEGIN && call->decision.kind != DECISION_FIRST_SEEN;
+}
+
+/* What was decided, in a word; NULL when nothing was. */
+static const char *decided(const struct door_told *told)
+{
+    if (told->flooded_ms > 0) {
+        return "duplicate_refused";
+    }
+    return told->call->err.status != OK ? NULL : decision_name(told->call->decision.kind);
+}
+
+/* The key as asked, or the record's own for calls by operation. Not there: empty. */
+static const struct record_key *key_of(const struct engine_call *call)
+{
+    const struct decision *decision = &call->decision;
+    bool by_id = call->request.kind != REQUEST_BEGIN;
+    return by_id && decision->next.fence > 0 ? &decision->next.key : &call->request.key;
+}
+
+static void log_decision(struct door *door, const struct door_told *told, const char *word)
+{
+    const struct engine_call *call = told->call;
+    const struct record *record = &call->decision.next;
+    const struct record_key *key = key_of(call);
+    const struct source *source =
+        call->request.kind == REQUEST_BEGIN ? &call->request.source : &record->source;
+    char id[OP_ID_TEXT_BYTES] = "";
+    bool is_there = told->flooded_ms == 0 && record->fence > 0;
+    if (is_there) {
+        (void)op_id_put(id, &record->operation_id);
+    }
+    struct log_field fields[] = {
+        LOG_TEXT("decision", slice_str(word)),
+        LOG_TEXT("request", slice_str(request_kind_name(call->request.kind))),
+        LOG_TEXT("tenant", told->tenant),
+        LOG_TEXT("scope", key->scope),
+        LOG_TEXT("idempotency_key", key->key),
+        LOG_TEXT("operation_id", slice_str(id)),
+        LOG_TEXT("effect_id", is_there ? record->effect_id : SLICE_EMPTY),
+        LOG_TEXT("source_type", source->type),
+        LOG_TEXT("source_id", source->id),
+        LOG_TEXT("request_id", told->request_id),
+        LOG_TEXT("trace_id", told->trace_id),
+        LOG_TEXT("actor", told->actor),
+        LOG_NUMBER("status", told->status),
+        LOG_NUMBER("duration_us", (clock_nanos() - told->started_nanos) / 1000),
+    };
+    log_event(door->log, LOG_INFO, "decision", fields, sizeof fields / sizeof fields[0]);
+}
+
+static void log_failure(struct door *door, const struct door_told *told)
+{
+    struct log_field fields[] = {
+        LOG_TEXT("text", slice_str(told->call->err.text)),
+        LOG_TEXT("tenant", told->tenant),
+        LOG_TEXT("request_id", told->request_id),
+        LOG_NUMBER("status", told->status),
+    };
+    log_event(door->log, LOG_ERROR, "request_failed", fields, sizeof fields / sizeof fields[0]);
+}
+
+static void count_decision(
+    struct door *door, unsigned loop, const struct door_told *told, const char *word)
+{
+    const struct decision *decision = &told->call->decision;
+    bool is_decided = told->flooded_ms == 0;
+    bool seals = is_decided && decision->kind == DECISION_SEALED && !decision->repeated;
+    struct metrics_decision counted = {
+        .tenant = told->tenant,
+        .scope = key_of(told->call)->scope,
+        .decision = word,
+        .first_to_seal_ms = seals ? decision->next.sealed_ms - decision->next.created_ms : -1,
+        .diff_bytes = told->diff_bytes,
+        .is_conflict = is_decided && decision->kind == DECISION_CONFLICT_REJECTED,
+    };
+    metrics_decision(door->metrics, loop, &counted);
+    if (is_decided && is_duplicate(told->call) && told->rate.per_second > 0) {
+        flood_count(door->flood, &told->call->request.key, told->rate, clock_nanos());
+    }
+}
+
+void door_tell(struct door *door, unsigned loop, const struct door_told *told)
+{
+    ASSERT(loop < door->loops);
+    const char *word = decided(told);
+    if (word == NULL) {
+        log_failure(door, told);
+        return;
+    }
+    count_decision(door, loop, told, word);
+    if (told->logs && log_wants(door->log, LOG_INFO)) {
+        log_decision(door, told, word);
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+enum status door_new(const struct door_options *options, struct door **ret_door, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct door *door = mem_zalloc(mem, 1, sizeof *door);
+    if (door == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    door->mem = mem;
+    door->engine = options->engine;
+    door->log = options->log;
+    door->loops = options->loops;
+    atomic_init(&door->drained_nanos, clock_nanos());
+    door->turns = mem_zalloc(mem, options->loops, sizeof *door->turns);
+    door->metrics = metrics_new(mem, options->loops);
+    door->flood = flood_new(mem);
+    if (door->turns == NULL || door->metrics == NULL || door->flood == NULL) {
+        door_free(door);
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    *ret_door = door;
+    return OK;
+}
+
+void door_free(struct door *door)
+{
+    if (door == NULL) {
+        return;
+    }
+    if (door->flood != NULL) {
+        flood_drain(door->flood, flood_refused, door);
+    }
+    /* The engine calls back for every note that it took, and needs nothing of ours to do so. */
+    while (atomic_load(&door->notes) > 0) {
+        (void)sched_yield();
+    }
+    flood_free(door->flood);
+    metrics_free(door->metrics);
+    mem_free(door->mem, door->turns);
+    mem_free(door->mem, door);
+}
