@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/digest.h"
+#include "config/gateway.h"
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
@@ -105,6 +106,7 @@ struct config {
     bool log_decisions;
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
+    struct config_gateway gateway;
 };
 
 /* One setting. The table ends with a zeroed one. */

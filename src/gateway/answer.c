@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "canon/jsonw.h"
 #include "gateway/impl.h"
 
 void answer_tell(struct pass *pass, unsigned status)
@@ -79,16 +80,20 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
         answer_tell(pass, refused.status);
     }
     http_answer_begin(exchange, refused.status);
-    if (pass->key_field.len > 0 && refusal->kind != REFUSAL_KEY_INVALID) {
-        answer_fields(pass, decision);
-    } else {
-        /* A key that is not one is echoed too, if it can be: who sent it can find it by it. */
-        answer_fields(pass, decision);
-    }
+    answer_fields(pass, decision);
     put_retry_after(pass, refusal->retry_after_ms);
     pass_end(pass, refused.status);
     http_answer_end(exchange, slice_str(refused.content_type),
         buf_status(&body) == OK ? buf_view(&body) : SLICE_EMPTY, true);
+}
+
+/* An answer that was begun and cannot be ended as it should: the client sees that it broke off. */
+static void answer_break(struct pass *pass, unsigned status)
+{
+    struct http_exchange *exchange = pass->exchange;
+    http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);
+    pass_end(pass, status);
+    http_answer_finish(exchange, false);
 }
 
 /* ---- replays ------------------------------------------------------------------------------- */
@@ -159,10 +164,13 @@ void answer_replay(struct pass *pass)
     unsigned status = (unsigned)outcome->code;
     answer_tell(pass, status);
     http_answer_begin(exchange, status);
-    /* What was kept was ours, and a record that does not check out is never decided on. */
-    (void)heads_replay(outcome->meta, exchange->arena, exchange);
-    replay_fields(pass, record);
     struct slice body = pass->call.engine.outcome;
+    struct err err;
+    if (heads_replay(outcome->meta, pass->gateway->mem, exchange, &err) != OK) {
+        answer_break(pass, status); /* out of memory: without its fields it is not the same */
+        return;
+    }
+    replay_fields(pass, record);
     pass_end(pass, status);
     http_answer_end(exchange, SLICE_EMPTY, body, true);
 }
@@ -214,9 +222,9 @@ void answer_first(struct pass *pass)
         return;
     }
     struct slice body = SLICE_EMPTY;
-    bool is_stable = arena_copy(exchange->arena, pass->view, &body) == OK;
-    if (!is_stable) {
-        http_answer_close(exchange); /* out of memory: half an answer is none; a retry gets it */
+    if (arena_copy(exchange->arena, pass->view, &body) != OK) {
+        answer_break(pass, pass->kept_status); /* out of memory; a retry gets it */
+        return;
     }
     pass_end(pass, pass->kept_status);
     http_answer_end(exchange, SLICE_EMPTY, body, true);

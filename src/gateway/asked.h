@@ -43,7 +43,8 @@ enum status asked_content_type(
 bool asked_is_json(struct slice content_type);
 
 /* '*' is any run of characters within a segment, '**' as a whole segment is any number of segments,
- * none too: "/v1/payments/**" matches "/v1/payments" and everything below. Linear or nearly so:
+ * none too: a pattern of "/v1/payments" and that matches "/v1/payments" itself
+ * and everything below. Linear or nearly so:
  * no pattern takes exponential time. */
 bool asked_glob(const char *glob, struct slice path);
 

@@ -719,7 +719,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     enum status status = head_copy(pass, head);
     if (status == OK && heads_keep(pass->answer_head, pass->route, &pass->meta) == E_LIMIT) {
         buf_clear(&pass->meta); /* too many fields to keep: the body is kept, with its type */
-        status = heads_keep_least(pass->answer_head, &pass->meta);
+        status = heads_keep(pass->answer_head, NULL, &pass->meta);
     }
     status = status == OK ? buf_status(&pass->meta) : status;
     if (status != OK) {

@@ -32,6 +32,7 @@ static const struct slice said_names[] = {
 static const struct slice unkept_names[] = {
     NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
 
+enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
 /* Kept without being asked for: what tells a client how to read the body and what to do next. */
 static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
     NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
@@ -315,6 +316,9 @@ static bool may_be_kept(struct slice name)
 
 static bool is_asked_for(struct slice name, const struct config_route *route)
 {
+    if (route == NULL) {
+        return is_among(name, usual_names, LEAST_NAMES);
+    }
     for (size_t i = 0; i < route->replay_header_count; i++) {
         struct slice asked = slice_str(route->replay_headers[i]);
         if (http_same_name(name, asked) ||
@@ -334,6 +338,12 @@ static void keep_field(struct jsonw *json, struct slice name, struct slice value
     }
     jsonw_bytes(json, NULL, value); /* base64 if it is not UTF-8 */
     jsonw_close(json, ']');
+}
+
+bool heads_is_ours(struct slice meta)
+{
+    static const char start[] = "{\"format\":\"once-http-1\"";
+    return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
 }
 
 enum status heads_keep(

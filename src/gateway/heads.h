@@ -52,9 +52,12 @@ void heads_answer(const struct http_head *head, struct http_exchange *exchange);
  * of the route's replay_headers; "*" there is every end-to-end field but Date), at most
  * LIMIT_OUTCOME_META_BYTES_MAX: past it E_LIMIT. E_NOMEM. On failure nothing is appended. Values
  * that are not UTF-8 are kept as ["Name",null,"base64"]. Never kept, whatever the route says:
- * Set-Cookie, hop-by-hop fields, and what the gateway says itself, as Last-Modified on a replay. */
+ * Set-Cookie, hop-by-hop fields, and what the gateway says itself, as Last-Modified on a replay.
+ * route NULL: only what is needed to read the body. */
 enum status heads_keep(
     const struct http_head *head, const struct config_route *route, struct buf *out) MUST_CHECK;
+/* Whether it looks like one of ours, and not like what another door kept. */
+bool heads_is_ours(struct slice meta);
 /* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is no
  * meta of ours, as when the outcome came through another door. E_NOMEM. Then nothing was put. */
 enum status heads_replay(struct slice meta, const struct mem *mem, struct http_exchange *exchange,

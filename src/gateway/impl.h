@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/limits.h"
 #include "gateway/asked.h"
 #include "gateway/gateway.h"
 #include "gateway/heads.h"

@@ -11,6 +11,7 @@
  * effect (RFC 9110 section 9.2.1). Nothing else is.
  */
 #include "base/check.h"
+#include "base/text.h"
 #include "gateway/impl.h"
 
 static struct pass *pass_of(struct upstream_call *up)
