@@ -225,6 +225,9 @@ static const struct example_def run_examples[] = {
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
+    "With --status unknown the one that has waited longest comes first, and each shows how long it "
+    "has been unknown and the last word about it: why nobody knows. With --json these are "
+    "unknown_since, age_ms and reason. On a terminal a long last word is cut.",
     "While a server holds the store, it is asked through the socket in the store's directory, so "
     "that nothing is shown that is not durable; otherwise the store itself is read.",
     NULL,
