@@ -92,7 +92,7 @@ static enum status worker_init(
     worker->cut_off.run = worker_cut_off;
     worker->end.run = worker_end;
     worker->random_at = SERVE_RANDOM_BYTES;
-    enum status status = net_loop_init(&worker->loop, server->mem, conn_due, err);
+    enum status status = net_loop_init(&worker->loop, server->mem, err);
     if (status == OK) {
         worker->loop.turn = worker_turn;
         worker->loop.context = worker;

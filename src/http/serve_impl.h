@@ -267,7 +267,6 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
 void conn_answered(struct conn *conn);
 void conn_advance(struct conn *conn);
 void conn_close(struct conn *conn);
-void conn_due(struct net_deadline *deadline, uint64_t now_ms);
 void conn_drain(struct conn *conn);
 void conn_recycle(struct conn *conn);
 struct outbox *conn_out(struct conn *conn) MUST_CHECK;
