@@ -64,8 +64,8 @@ struct refused {
 struct refused manners_refuse(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
-/* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …; the
- * API's own where the API has one. */
+/* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …;
+ * the API's own where the API has one. */
 const char *refusal_code(enum refusal_kind kind);
 
 #endif
