@@ -57,7 +57,8 @@ struct refusal {
 struct refused {
     unsigned status;
     const char *content_type;
-    const char *effect; /* "no", "yes", "unknown": the field Once-Effect */
+    const char *effect;       /* "no", "yes", "unknown": the field Once-Effect */
+    const char *authenticate; /* the field WWW-Authenticate of a 401; NULL: none */
 };
 
 /* Append the body. The route has the profile and conflict_status. Sticky as all of buf. */

@@ -290,6 +290,23 @@ static void what_was_sent_is_never_said_to_have_had_no_effect(void **state)
     assert_string_equal(effect_not_sealed(PROBLEM_EFFECT_NO), "unknown");
 }
 
+static const char *challenge(enum refusal_kind kind, enum config_principal principal)
+{
+    struct said said;
+    struct config_route route = {.principal = principal};
+    say_as(&said, &route, (struct refusal){.kind = kind});
+    hush(&said);
+    return said.refused.authenticate;
+}
+
+static void a_token_that_is_missing_is_asked_for(void **state)
+{
+    (void)state;
+    assert_string_equal(challenge(REFUSAL_PRINCIPAL, CONFIG_PRINCIPAL_JWT), "Bearer");
+    assert_null(challenge(REFUSAL_PRINCIPAL, CONFIG_PRINCIPAL_HEADER));
+    assert_null(challenge(REFUSAL_CONFLICT, CONFIG_PRINCIPAL_JWT));
+}
+
 static void a_detail_of_its_own_is_escaped_in_every_profile(void **state)
 {
     (void)state;
@@ -331,6 +348,7 @@ int main(void)
         TEST(the_chief_bodies_are_these_bytes),
         TEST(a_conflict_under_ops_has_a_diff_though_none_was_made),
         TEST(what_was_sent_is_never_said_to_have_had_no_effect),
+        TEST(a_token_that_is_missing_is_asked_for),
         TEST(a_detail_of_its_own_is_escaped_in_every_profile),
         TEST(a_body_that_does_not_fit_is_told_by_the_buffer),
     };
