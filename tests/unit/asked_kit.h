@@ -1,6 +1,6 @@
 /*
  * asked_kit: requests for the tests of what they ask. Random bodies are made as a model of their
- * own, which can be spelled in many ways, changed in one place, and written without what is ignored.
+ * own, which can be spelled in many ways, changed in one place, and written without some places.
  */
 #ifndef ONCE_TESTS_UNIT_ASKED_KIT_H
 #define ONCE_TESTS_UNIT_ASKED_KIT_H
