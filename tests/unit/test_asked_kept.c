@@ -301,6 +301,22 @@ static void a_new_redaction_covers_what_was_kept_before(void **state)
     assert_non_null(strstr(text, "\"differs\":[\"body\"]"));
 }
 
+/* Nor does it depend on what was redacted when either of them was read. */
+static void an_explanation_redacts_for_itself(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const redact[] = {"/pin", "/list/1"};
+    struct asked first = read_body(f, "{\"a\":1,\"list\":[1,2],\"pin\":{\"s3cr3t\":1}}");
+    struct asked now = read_body(f, "{\"a\":2,\"list\":[1,77777],\"pin\":{\"hidd3n\":1}}");
+    size_t bytes;
+    assert_int_equal(asked_explain(first.kept, &now, true, redact, 2, &f->out, &bytes), OK);
+    assert_true(contains(buf_view(&f->out), "{\"op\":\"replace\",\"path\":\"/a\",\"value\":2}"));
+    assert_true(contains(buf_view(&f->out), "[redacted]"));
+    assert_false(contains(buf_view(&f->out), "s3cr3t"));
+    assert_false(contains(buf_view(&f->out), "hidd3n"));
+    assert_false(contains(buf_view(&f->out), "77777"));
+}
+
 static const struct json_value *member_of(struct fixture *f, struct slice text, const char *name)
 {
     const struct json_value *whole;
@@ -397,6 +413,7 @@ int main(void)
         WITH(what_another_door_kept_explains_nothing),
         WITH(without_a_diff_none_is_shown),
         WITH(a_new_redaction_covers_what_was_kept_before),
+        WITH(an_explanation_redacts_for_itself),
         WITH(an_explanation_is_right_and_gives_nothing_away),
         WITH(an_explanation_that_does_not_fit_leaves_nothing_behind),
     };
