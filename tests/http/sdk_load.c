@@ -3,10 +3,10 @@
  *
  *     sdk_load URL [operations=2000] [threads=8] [prefix=load] [deadline_ms=60000]
  *
- * Each operation is a POST of {"n":N} under the key PREFIX-N. Every one has to end with a 2xx; every
- * 20th is sent once more afterwards, and has to be a replay with the same body. The last line is a
- * JSON object of figures. Exit 0: none was lost. Whether each took effect exactly once is for the
- * one behind the URL to say.
+ * Each operation is a POST of {"n":N} under the key PREFIX-N. Every one has to end with a 2xx;
+ * every 20th is sent once more afterwards, and has to be a replay with the same body. The last line
+ * is a JSON object of figures. Exit 0: none was lost. Whether each took effect exactly once is for
+ * the one behind the URL to say.
  */
 #include <once/client.h>
 #include <pthread.h>

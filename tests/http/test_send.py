@@ -1,4 +1,4 @@
-"""once send against a server that misbehaves: keys, request ids, what is tried again, exit codes."""
+"""once send against a server that misbehaves: keys, ids, what is tried again, exit codes."""
 import json
 import os
 import re
