@@ -136,10 +136,11 @@ ONCE_API int once_client_key(
  *
  * ONCE_OK: there is an answer, whatever its status. ONCE_E_UNAVAILABLE: no attempt reached the
  * server, nothing happened. ONCE_E_UNKNOWN: there is no answer, and it may have happened; the same
- * key continues it. ONCE_E_INVALID, ONCE_E_MISUSE, ONCE_E_NOMEM: nothing was sent.
+ * key continues it. ONCE_E_INVALID, ONCE_E_MISUSE: nothing was sent. ONCE_E_NOMEM: nothing
+ * happened.
  *
  * *ret_response is there after every attempt, also without an answer (status 0): it has the key.
- * NULL when nothing was tried. Free it with once_response_free.
+ * NULL with the last three results. Free it with once_response_free.
  */
 ONCE_API int once_client_send(struct once_client *client, const struct once_send *send,
     struct once_response **ret_response, struct once_error *error);

@@ -253,7 +253,8 @@ static const struct option_def send_options[] = {
         .kind = OPTION_TEXT,
         .argument = "LINE",
         .repeated = true,
-        .help = "a header, as 'Name: value'; may be repeated"},
+        .help = "a header, as 'Name: value', or @FILE with one a line, for what others on this "
+                "machine must not see; may be repeated"},
     {.name = "idempotency-key",
         .letter = 'k',
         .kind = OPTION_TEXT,

@@ -8,8 +8,9 @@
 
 enum {
     DATA_BYTES_MAX = 16 << 20, /* of a request; a gateway takes 10 MiB unless told otherwise */
-    JSON_BYTES_MAX =
-        8 * DATA_BYTES_MAX, /* of what --json prints: bytes may become six times as many */
+    JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of what --json prints: a byte may become six */
+    HEADERS_MAX = 128,                   /* as the SDK has it */
+    HEADER_FILE_BYTES_MAX = 64 << 10,    /* the same */
 };
 
 /* ---- what to send ------------------------------------------------------------------------ */
@@ -27,6 +28,52 @@ static int read_data(struct cli *cli, struct once_bytes *ret_body)
     }
     if (code == CLI_OK) {
         *ret_body = (struct once_bytes){bytes.data, bytes.len};
+    }
+    return code;
+}
+
+/* The headers to send, ended by NULL. */
+struct headers {
+    const char *lines[HEADERS_MAX + 1];
+    size_t count;
+};
+
+static int add_header(struct cli *cli, struct headers *headers, struct slice line)
+{
+    char *copy = headers->count < HEADERS_MAX ? arena_zalloc(&cli->arena, line.len + 1) : NULL;
+    if (copy == NULL) {
+        return cli_usage(cli, "send: more than %d headers", HEADERS_MAX);
+    }
+    if (line.len > 0) {
+        memcpy(copy, line.data, line.len);
+    }
+    headers->lines[headers->count++] = copy;
+    return CLI_OK;
+}
+
+/* One header a line: everybody on a machine can see command lines, and some are secret. */
+static int add_header_file(struct cli *cli, struct headers *headers, const char *path)
+{
+    struct slice text = SLICE_EMPTY;
+    int code = cli_read_file(cli, path, HEADER_FILE_BYTES_MAX, &text);
+    while (code == CLI_OK && text.len > 0) {
+        const char *end = memchr(text.data, '\n', text.len);
+        struct slice line = slice_of(text.data, end == NULL ? text.len : (size_t)(end - text.data));
+        size_t used = line.len + (end != NULL);
+        text = slice_of(text.data + used, text.len - used);
+        line.len -= line.len > 0 && line.data[line.len - 1] == '\r';
+        code = line.len == 0 ? CLI_OK : add_header(cli, headers, line);
+    }
+    return code;
+}
+
+static int read_headers(struct cli *cli, struct headers *ret_headers)
+{
+    int code = CLI_OK;
+    const char *given = cli_nth(cli, "header", 0);
+    for (size_t i = 0; code == CLI_OK && given != NULL; given = cli_nth(cli, "header", ++i)) {
+        code = given[0] == '@' ? add_header_file(cli, ret_headers, given + 1)
+                               : add_header(cli, ret_headers, slice_str(given));
     }
     return code;
 }
@@ -186,12 +233,12 @@ static int send_and_show(
 
 static int send_with(struct cli *cli, struct once_client *client, bool is_verbose)
 {
-    const char *headers[CLI_OPTIONS_GIVEN_MAX + 1] = {NULL};
+    struct headers headers = {0};
     char made[ONCE_CLIENT_KEY_SIZE];
     struct once_send send = {
         .method = cli->operands[0],
         .url = cli->operands[1],
-        .headers = headers,
+        .headers = headers.lines,
         .request_id = cli_text(cli, "request-id"),
         .deadline_ms = cli_ms(cli, "deadline"),
         .attempt_timeout_ms = cli_ms(cli, "timeout"),
@@ -199,10 +246,8 @@ static int send_with(struct cli *cli, struct once_client *client, bool is_verbos
     uint64_t retries = cli_count(cli, "retries");
     send.retries =
         retries == 0 ? ONCE_NO_RETRIES : (int)(retries < INT32_MAX ? retries : INT32_MAX);
-    for (size_t i = 0; i < CLI_OPTIONS_GIVEN_MAX; i++) {
-        headers[i] = cli_nth(cli, "header", i);
-    }
-    int code = read_data(cli, &send.body);
+    int code = read_headers(cli, &headers);
+    code = code == CLI_OK ? read_data(cli, &send.body) : code;
     if (code == CLI_OK) {
         code = choose_key(cli, client, send.method, made, &send.idempotency_key);
     }

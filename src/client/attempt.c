@@ -155,13 +155,17 @@ static void say_why(struct client_response *response, const struct attempt_facts
     }
 }
 
+/* ---- all together ------------------------------------------------------------------------ */
+
 static CURLcode transfer_once(struct once_client *client, const struct client_request *request,
     int64_t timeout_ms, struct transfer *transfer, long *ret_status)
 {
+    struct client_quiet quiet;
     CURL *curl = client_handle_take(client);
     if (curl == NULL) {
         return CURLE_OUT_OF_MEMORY;
     }
+    client_quiet_begin(&quiet);
     set_callbacks(curl, transfer);
     CURLcode failed = set_up(curl, client, request, timeout_ms);
     if (failed == CURLE_OK) {
@@ -169,6 +173,7 @@ static CURLcode transfer_once(struct once_client *client, const struct client_re
     }
     (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
     client_handle_give(client, curl);
+    client_quiet_end(&quiet); /* letting go of a connection writes, too */
     return failed;
 }
 

@@ -1,7 +1,6 @@
 #include "client/client.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
@@ -233,9 +232,12 @@ void once_client_free(struct once_client *client)
         return;
     }
     struct mem mem = client->mem;
+    struct client_quiet quiet;
+    client_quiet_begin(&quiet);
     for (size_t i = 0; i < client->idle_count; i++) {
         curl_easy_cleanup(client->idle[i]);
     }
+    client_quiet_end(&quiet);
     curl_global_cleanup();
     (void)pthread_mutex_destroy(&client->lock);
     mem_free(&mem, client->idle);
@@ -255,6 +257,28 @@ int once_client_key(
         client_uuid4(ret_key, random);
     }
     return client_say(error, status, &err);
+}
+
+void client_quiet_begin(struct client_quiet *quiet)
+{
+    sigset_t pipe;
+    sigset_t pending;
+    (void)sigemptyset(&pipe);
+    (void)sigaddset(&pipe, SIGPIPE);
+    quiet->was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    (void)pthread_sigmask(SIG_BLOCK, &pipe, &quiet->before);
+}
+
+void client_quiet_end(const struct client_quiet *quiet)
+{
+    static const struct timespec at_once = {0};
+    sigset_t pipe;
+    (void)sigemptyset(&pipe);
+    (void)sigaddset(&pipe, SIGPIPE);
+    if (!quiet->was_pending) {
+        (void)sigtimedwait(&pipe, NULL, &at_once);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
 }
 
 /* ---- handles ----------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -46,6 +48,15 @@ struct once_client {
 
 /* Tell the caller: fills error, which may be NULL, and returns the once_result of the status. */
 int client_say(struct once_error *error, enum status status, const struct err *err);
+
+/* A write to a TLS connection that the server closed may raise SIGPIPE, which would end the
+ * caller's program. Between these two it is kept from this thread, and from nobody else. */
+struct client_quiet {
+    sigset_t before;  /* the thread's mask */
+    bool was_pending; /* one was waiting already, and is the caller's */
+};
+void client_quiet_begin(struct client_quiet *quiet);
+void client_quiet_end(const struct client_quiet *quiet);
 
 /* An idle handle, reset; or a new one; NULL without memory. */
 CURL *client_handle_take(struct once_client *client) MUST_CHECK;

@@ -338,6 +338,16 @@ def test_headers_go_out_as_given(flaky):
     assert fields.get_all("Content-Type") == ["text/plain"] and fields["Expect"] is None
 
 
+def test_headers_from_a_file_are_on_no_command_line(flaky, tmp_path):
+    (tmp_path / "secret").write_bytes(b"Authorization: Bearer x\r\n\nX-Last: 2")
+    assert send("POST", flaky.url, "-H", f"@{tmp_path}/secret", "-H", "X-One: 1").code == 0
+    fields = flaky.requests[0][2]
+    assert (fields["Authorization"], fields["X-Last"], fields["X-One"]) == ("Bearer x", "2", "1")
+    (tmp_path / "many").write_text("A: b\n" * 129)
+    assert send("POST", flaky.url, "-H", f"@{tmp_path}/many").code == 64
+    assert send("POST", flaky.url, "-H", f"@{tmp_path}/none").code == 74
+
+
 @pytest.mark.parametrize("words", [["post", "URL"], ["POST", "ftp://x/"], ["POST", "http://"],
     ["POST", "URL", "-H", "no colon"], ["POST", "URL", "-H", "A: b\r\nC: d"],
     ["POST", "URL", "-H", "Idempotency-Key: x"], ["POST", "URL", "-H", "request-id: x"],
@@ -357,7 +367,8 @@ def test_verbose_tells_each_attempt(flaky):
     assert send("POST", flaky.url, "-k", "k").err == ""
 
 
-def test_certificates_are_checked(tmp_path):
+@pytest.fixture
+def certificate(tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not here")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -365,7 +376,11 @@ def test_certificates_are_checked(tmp_path):
         "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     both = tmp_path / "both"
     both.write_bytes((tmp_path / "key").read_bytes() + (tmp_path / "cert").read_bytes())
-    server = Flaky(certificate=both)
+    return both
+
+
+def test_certificates_are_checked(tmp_path, certificate):
+    server = Flaky(certificate=certificate)
     try:
         refused = send("POST", server.url, "-k", "k", "-v")
         assert refused.code == 69 and refused.err.count("attempt") == 2  # one, and the summary
@@ -373,3 +388,31 @@ def test_certificates_are_checked(tmp_path):
         assert server.effects == {"k": 1}
     finally:
         server.end()
+
+
+def test_a_tls_connection_may_die_too(tmp_path, certificate):
+    server = Flaky(certificate=certificate)
+    server.moods = ["503", "close", "reset_after", "503", "half"]
+    try:
+        code, shown = sent_json("POST", server.url, "-k", "k", "--cacert", tmp_path / "cert")
+        assert (code, shown["attempts"], server.effects) == (0, 6, {"k": 1})
+        assert len(set(server.request_ids())) == len(server.requests) == 6
+    finally:
+        server.end()
+
+
+def test_after_a_kill_the_same_key_continues(flaky):
+    """The key is told before anything is sent, so whoever starts again has it."""
+    flaky.moods = ["slow"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ONCE_")}
+    process = subprocess.Popen([BINARY, "send", "POST", flaky.url, "-d", "{}"], env=env,
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    key = process.stderr.readline().split()[-1]
+    began = time.monotonic()
+    while not flaky.effects and time.monotonic() - began < 20:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert flaky.effects == {key: 1}
+    code, shown = sent_json("POST", flaky.url, "-d", "{}", "-k", key)
+    assert (code, shown["replayed"], flaky.effects) == (0, True, {key: 1})
