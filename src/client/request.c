@@ -174,8 +174,8 @@ static enum status measure(const char *const *headers, size_t *ret_count, size_t
     size_t bytes = 0;
     bool has_type = false;
     for (; headers != NULL && headers[count] != NULL; count++) {
-        struct slice name;
-        struct slice value;
+        struct slice name = SLICE_EMPTY;
+        struct slice value = SLICE_EMPTY;
         enum status status = read_field(headers[count], &name, &value, err);
         if (status != OK) {
             return status;
