@@ -256,6 +256,7 @@ static void add_field(struct layout *layout, const char *line)
     struct slice value = SLICE_EMPTY;
     enum status status = read_field(line, &name, &value, NULL);
     ASSERT(status == OK); /* measured before */
+    ASSERT(name.data != NULL);
     char *at = layout->text;
     memcpy(at, name.data, name.len);
     at += name.len;
