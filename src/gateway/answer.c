@@ -82,6 +82,7 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
     http_answer_begin(exchange, refused.status);
     answer_fields(pass, decision);
     put_retry_after(pass, refusal->retry_after_ms);
+    field(pass, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
     pass_end(pass, refused.status);
     http_answer_end(exchange, slice_str(refused.content_type),
         buf_status(&body) == OK ? buf_view(&body) : SLICE_EMPTY, true);
