@@ -889,8 +889,12 @@ void conn_close(struct conn *conn)
         untake(conn);
         call(conn, conn->exchange->shown.cut);
     } else if (conn->is_awaited) {
-        conn->exchange->shown.is_gone = true;
-        call(conn, conn->exchange->shown.gone);
+        struct http_exchange *shown = &conn->exchange->shown;
+        shown->is_gone = true;
+        /* Who waits for drained and does not care who is gone would wait for ever. */
+        bool is_owed = conn->exchange->wants_drained && shown->gone == NULL;
+        conn->exchange->wants_drained = false;
+        call(conn, is_owed ? shown->drained : shown->gone);
     }
 }
 

@@ -142,7 +142,8 @@ struct exchange {
  *       so, and a drained that is owed comes: at rest something is being sent, or the connection
  *       has its turn again (is_later).
  *   C7  Nothing of a body is handed on while it is paused, nor is the client timed. What arrives
- *       fills the inbox and then stays with the kernel.
+ *       fills the inbox and then stays with the kernel; so does the news that the client is gone,
+ *       so that whoever pauses goes on one day.
  *   C8  No handler is called from inside a call of a handler's own: what is found out there waits
  *       for the end of the turn (conn_ready).
  */
