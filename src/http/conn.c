@@ -886,6 +886,7 @@ void conn_close(struct conn *conn)
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
     if (is_cut) {
+        conn->exchange->shown.is_gone = true;
         untake(conn);
         call(conn, conn->exchange->shown.cut);
     } else if (conn->is_awaited) {
