@@ -292,7 +292,8 @@ void http_answer_stream(struct http_exchange *shown, int64_t length)
 static bool piece_put(struct exchange *exchange, struct slice piece)
 {
     struct conn *conn = exchange->conn;
-    bool fits = conn->out == NULL || conn->out->buf.len + piece.len <= SERVE_FLUSH_BYTES;
+    size_t need = piece.len + SERVE_CHUNK_BYTES;
+    bool fits = conn->out == NULL || conn->out->buf.len + need <= SERVE_FLUSH_BYTES;
     if (!fits && !conn_push(conn)) {
         return false;
     }

@@ -101,8 +101,8 @@ void http_answer_finish(struct http_exchange *exchange, bool is_whole);
  * timed. When the body cannot become whole (the client is gone or too slow, its framing is bad, it
  * is past its limit) cut is called instead of handle: the handler lets go of the exchange, touches
  * it no more (a wake that is on its way is dropped; none may come after), and the server answers
- * what is to be answered; if an answer was begun, it breaks off. An answer may end before the body is
- * whole: no piece, cut or handle comes after it, and the connection closes behind it.
+ * what is to be answered; if an answer was begun, it breaks off. An answer may end before the body
+ * is whole: no piece, cut or handle comes after it, and the connection closes behind it.
  */
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);

@@ -3,10 +3,10 @@
  *
  * The stream and the loop below stand in for src/net. The first byte of each step says what happens
  * next: bytes arrive, the client ends or breaks off, time passes, the client reads nothing or reads
- * again, a send finds that it is gone, memory is out, a handler that kept its exchange answers, goes
- * on with its body or gives a piece of its answer. Inputs of even length have a begin hook, and the
- * second byte of a path says then what the handler does. Nothing may crash, the states hold what
- * they say (conn_check), each exchange is ended once, and in the end everything is given back.
+ * again, a send finds that it is gone, memory is out, a handler that kept its exchange answers,
+ * goes on with its body or gives a piece of its answer. Inputs of even length have a begin hook,
+ * and the second byte of a path says then what the handler does. Nothing may crash, the states hold
+ * what they say (conn_check), each exchange is ended once, and in the end everything is given back.
  */
 #include <stdio.h>
 

@@ -102,7 +102,7 @@ static void answer_sum(struct http_exchange *exchange)
     answer(exchange, 200, slice_of(text, (size_t)len));
 }
 
-/* ---------------------------------------------------------------------------- streamed answers -- */
+/* -------------------------------------------------------------------------- streamed answers -- */
 
 static void finish(struct http_exchange *exchange)
 {

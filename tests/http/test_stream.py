@@ -1,4 +1,4 @@
-"""Bodies in pieces and streamed answers over real sockets, against echo_server (with sanitizers)."""
+"""Bodies in pieces and streamed answers over real sockets, against echo_server."""
 import socket
 import threading
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serve_help import GET, Server, post
-from test_serve_tls import certificates, context, folder, tls_server  # pylint: disable=unused-import
+from test_serve_tls import certificates, context, folder, tls_server  # noqa: F401
 
 MIB = 1 << 20
 
