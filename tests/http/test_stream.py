@@ -86,7 +86,8 @@ def test_a_refusal_comes_before_the_body_is_asked_for(server):
 
 
 @pytest.mark.parametrize("request_bytes", [post("/refuse", b"x" * (4 * MIB)),
-    chunked("/refuse", b"x" * 100000, b"y"), post("/refuse", b"x"), post("/refuse", b"xy")[:-1]])
+    chunked("/refuse", b"x" * 100000, b"y"), post("/refuse", b"x"), post("/refuse", b"xy")[:-1],
+    post("/refuse", GET)], ids=["long", "chunked", "short", "half", "smuggled"])
 def test_a_refusal_reads_nothing_of_the_body_and_closes(server, request_bytes):
     with server.connect() as client:
         client.send(GET + request_bytes)
@@ -233,7 +234,7 @@ CUTS = [
 ]
 
 
-@pytest.mark.parametrize("request_bytes, status", CUTS)
+@pytest.mark.parametrize("request_bytes, status", CUTS, ids=range(len(CUTS)))
 def test_a_body_that_cannot_be_whole_is_cut_once_and_refused(request_bytes, status):
     with Server(hook=1) as server:
         with server.connect() as client:
