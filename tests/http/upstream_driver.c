@@ -9,7 +9,8 @@
  * Commands, each done on the loop before the next is read:
  *
  *   start ID [name=value]...    method path body (N bytes) streamed chunked close max
- *                               connect first total (ms), pause_at cancel_at restart_at (an event)
+ *                               connect first total (ms), pause_at cancel_at restart_at (an event),
+ *                               sleep (ms, before the restart)
  *   put ID N    put_end ID    pause ID    go_on ID    cancel ID    stats    detach
  *
  * Answers:  "ID head STATUS", "ID end BYTES CRC", "ID failed POINT CAUSE: text", "ID drained",
@@ -20,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -39,6 +41,7 @@ struct asked {
     char pause_at[16];
     char cancel_at[16];
     char restart_at[16];
+    unsigned sleep_us;
     char head[PATH_BYTES_MAX + 256];
 };
 
@@ -81,6 +84,7 @@ static void cancel(struct asked *asked)
 static void restart(struct asked *asked)
 {
     asked->restart_at[0] = '\0';
+    (void)usleep(asked->sleep_us); /* the loop stands still, the kernel does not */
     asked->bytes = 0;
     asked->crc = 0;
     asked->is_live = true;
@@ -210,6 +214,7 @@ static void start(struct asked *asked, char **words)
     (void)snprintf(asked->pause_at, 16, "%s", value_of(words, "pause_at", ""));
     (void)snprintf(asked->cancel_at, 16, "%s", value_of(words, "cancel_at", ""));
     (void)snprintf(asked->restart_at, 16, "%s", value_of(words, "restart_at", ""));
+    asked->sleep_us = (unsigned)number_of(words, "sleep", 0) * 1000;
     asked->call = (struct upstream_call){.events = &events,
         .is_streamed = number_of(words, "streamed", 0) > 0,
         .is_chunked = number_of(words, "chunked", 0) > 0,
