@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from upstream_help import OK, Driver, Origin, answers, says
+from upstream_help import BODY, OK, Driver, Origin, answers, says
 
-BODY = 300
 FAR = "20400101000000Z"
 
 

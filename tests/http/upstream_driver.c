@@ -4,7 +4,7 @@
  *
  *   upstream_driver [option value]...
  *     url URL   ca FILE   connections N   waiting N   idle_ms N   resolve_ms N
- *     fail_after N   (the allocation behind the Nth fails, and all that follow)
+ *     fail_after N   (the allocation behind the Nth fails)   fails N   (so many; all, unless said)
  *
  * Commands, each done on the loop before the next is read:
  *
@@ -55,6 +55,7 @@ static struct {
     pthread_cond_t changed;
     bool is_done;
     atomic_llong allocations_left;
+    long long fails;
 } driver;
 
 static void *resize(void *context, void *pointer, size_t size)
@@ -64,7 +65,8 @@ static void *resize(void *context, void *pointer, size_t size)
         free(pointer);
         return NULL;
     }
-    return atomic_fetch_sub(&driver.allocations_left, 1) <= 0 ? NULL : realloc(pointer, size);
+    long long left = atomic_fetch_sub(&driver.allocations_left, 1);
+    return left <= 0 && left > -driver.fails ? NULL : realloc(pointer, size);
 }
 
 static const struct mem failing = {.resize = resize};
@@ -348,6 +350,8 @@ static void take_option(
         options->idle_ms_max = (int64_t)number;
     } else if (strcmp(name, "resolve_ms") == 0) {
         options->resolve_ms = (int64_t)number;
+    } else if (strcmp(name, "fails") == 0) {
+        driver.fails = (long long)number;
     } else {
         ASSERT(is_number && strcmp(name, "fail_after") == 0);
         atomic_store(&driver.allocations_left, (long long)number);
@@ -393,6 +397,7 @@ int main(int argc, char **argv)
     pthread_mutex_init(&driver.lock, NULL);
     pthread_cond_init(&driver.changed, NULL);
     atomic_store(&driver.allocations_left, INT64_MAX);
+    driver.fails = INT64_MAX;
     for (int i = 1; i + 1 < argc; i += 2) {
         take_option(&options, urls, argv[i], argv[i + 1]);
     }

@@ -15,6 +15,7 @@ NAME = "tests/http/upstream_driver"
 DRIVER = os.environ.get("ONCE_UPSTREAM_DRIVER") or next(
     (build / NAME for build in BUILDS if (build / NAME).exists()), BUILDS[-1] / NAME)
 TIMEOUT_S = 20  # far above what any answer takes; a hang is a failure, not a wait
+BODY = 300  # bytes of a request that has a body
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -152,7 +153,8 @@ class Peer:
         body = b""
         while True:
             while b"\r\n" not in self.buffer:
-                assert self.recv()
+                if not self.recv():
+                    raise ConnectionError("inside a chunked body")
             size, _, self.buffer = self.buffer.partition(b"\r\n")
             size = int(size, 16)
             body += self.read(size)
@@ -256,6 +258,11 @@ def says(data, end="close"):
         elif end == "wait":
             peer.wait_end()
     return script
+
+
+def waits(data):
+    """A script: after one request these bytes, and then nothing until the other side leaves."""
+    return says(data, "wait")
 
 
 def dead_port(address="127.0.0.1"):
