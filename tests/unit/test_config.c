@@ -161,6 +161,13 @@ static void yaml_with_two_readings_is_refused_at_its_place(void **state)
     refuse("? {a: b}\n: c\n", 1, 3, "a key has to be a name", NULL);
 }
 
+static void a_file_that_breaks_off_is_refused_at_its_end(void **state)
+{
+    (void)state;
+    refuse("drain: 3s\nlimits", 2, 7, "not YAML: could not find expected ':'", NULL);
+    refuse("drain: 3s\nlimits\n", 3, 1, "not YAML: could not find expected ':'", NULL);
+}
+
 static void size_depth_and_width_are_bounded(void **state)
 {
     (void)state;
