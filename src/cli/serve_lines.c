@@ -53,9 +53,9 @@ static void put_gateway_url(struct buf *out, const struct serve *serve, size_t w
 {
     const char *bound = serve->gateway_bound[which];
     buf_printf(out, "%s%s",
-        strncmp(bound, "unix:", 5) == 0            ? ""
+        strncmp(bound, "unix:", 5) == 0           ? ""
         : serve->config->gateway.tls_cert != NULL ? "https://"
-                                                   : "http://",
+                                                  : "http://",
         bound);
 }
 

@@ -79,7 +79,7 @@ static void idle_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     (void)now_ms;
     upstream_conn_close((struct upstream_conn *)(void *)((char *)deadline -
-                                                offsetof(struct upstream_conn, deadline)));
+                                                         offsetof(struct upstream_conn, deadline)));
 }
 
 /* Keep it for the next call. Its reading goes on, so that an end is seen when it comes. */
