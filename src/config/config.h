@@ -215,8 +215,8 @@ enum status config_check(struct config *config, struct config_faults *faults) MU
  */
 enum status config_policy_read(struct config *config, struct slice text,
     struct config_policy *ret_policy, struct config_faults *faults) MUST_CHECK;
-/* Whether a text is a policy file and no configuration, by its keys. No: it is not YAML, or there is
- * no memory to see. */
+/* Whether a text is a policy file and no configuration, by its keys. No: it is not YAML, or there
+ * is no memory to see. */
 bool config_is_policy(const struct mem *mem, struct slice text);
 
 /* Where an address leads. */

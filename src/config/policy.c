@@ -477,18 +477,22 @@ enum status config_policy_read(struct config *config, struct slice text,
     return status == OK && faults->count + faults->more > before ? E_INVALID : status;
 }
 
+bool policy_has(struct slice name)
+{
+    return map_of(name) != NULL || slice_is(name, keys[KEY_REQUIRE_HEADERS].name) ||
+           slice_is(name, keys[KEY_REJECT_ON_BODY_MISMATCH].name);
+}
+
 /* A configuration with a rule at a wrong place is still a configuration. */
 static bool has_rules(const struct yaml_node *root)
 {
     bool is_policy = false;
     for (const struct yaml_node *key = root->first; key != NULL; key = key->next) {
-        bool is_rule = map_of(key->text) != NULL || slice_is(key->text, "require_headers") ||
-                       slice_is(key->text, "reject_on_body_mismatch");
         if (slice_is(key->text, "gateway") || slice_is(key->text, "listen") ||
             slice_is(key->text, "store")) {
             return false;
         }
-        is_policy = is_policy || is_rule;
+        is_policy = is_policy || policy_has(key->text);
     }
     return is_policy;
 }
