@@ -1,6 +1,6 @@
 /*
- * config_drive: configurations of the gateway as texts: taken, or refused with exactly one fault at a
- * place.
+ * config_drive: configurations of the gateway as texts: taken, or refused with exactly one fault at
+ * a place.
  */
 #ifndef ONCE_TESTS_CONFIG_DRIVE_H
 #define ONCE_TESTS_CONFIG_DRIVE_H
