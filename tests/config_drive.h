@@ -26,12 +26,10 @@ struct reading {
 static inline struct reading read_all(const char *text, const char *policy)
 {
     struct reading reading = {.config = NULL};
-    struct config_policy lines;
     assert_int_equal(config_new(&mem_libc, &reading.config, NULL), OK);
     reading.status = config_read(reading.config, slice_str(text), &reading.faults);
     if (reading.status == OK && policy != NULL) {
-        reading.status =
-            config_policy_read(reading.config, slice_str(policy), &lines, &reading.faults);
+        reading.status = config_policy_read(reading.config, slice_str(policy), &reading.faults);
     }
     if (reading.status == OK) {
         reading.status = config_check(reading.config, &reading.faults);

@@ -182,3 +182,26 @@ def test_a_policy_is_no_configuration(once):
     assert done.code == 78
     assert "'require_headers' is of a policy file" in done.message
     assert "hint: once gateway --policy FILE" in done.message
+
+
+def test_a_gateway_takes_a_policy_and_tells_the_faults_of_each_file(once):
+    if once("help", "gateway").code != 0:
+        pytest.skip("there is no once gateway")
+    write(once, "gateway: {upstream: 'http://a', routes: [{match: /a}, {match: /b, window: 24h}]}\n")
+    write(once, (VECTORS / "idempotency.yml").read_text(), "idempotency.yml")
+    words = ("gateway", "--test", "--config", "once.yaml", "--policy", "idempotency.yml")
+    done = once(*words)
+    assert done.code == 0 and "ops, window 48h" in done.text and "ops, window 24h" in done.text
+    assert "note    stores.fence: redis: this process keeps fences in 'journal:" in done.text
+    found = json.loads(once(*words, "--json").out)["gateway"]
+    assert [route["window"] for route in found["routes"]] == ["48h", "24h"]
+    assert len(found["policy"]) == 13
+    write(once, "ttl: {api_hours: 96}\n", "wrong.yml")
+    done = once("gateway", "--test", "--config", "once.yaml", "--policy", "wrong.yml")
+    assert done.code == 78 and done.message.startswith("wrong.yml:1:18: ttl.api_hours: 96 is more")
+    write(once, "gateway: {upstream: 'http://a',\n  routes: [{match: /a, profile: guardia}]}\n")
+    done = once(*words)
+    assert done.code == 78
+    assert done.message.startswith("once.yaml:2:12: a window of 48h (line 9 of the policy file)")
+    done = once("gateway", "--test", "--upstream", "http://a", "--policy", "nowhere.yml")
+    assert done.code == 78 and "cannot read the policy file 'nowhere.yml'" in done.message

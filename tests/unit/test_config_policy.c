@@ -40,12 +40,11 @@ static void each_line_of_a_policy_is_told_with_its_meaning(void **state)
     struct buf text;
     struct config *config = NULL;
     struct config_faults faults = {0};
-    struct config_policy policy;
     read_vector("idempotency.yml", &text);
     assert_int_equal(config_new(&mem_libc, &config, NULL), OK);
     struct slice bytes = slice_str(text.data);
     assert_true(config_is_policy(&mem_libc, bytes));
-    assert_int_equal(config_policy_read(config, bytes, &policy, &faults), OK);
+    assert_int_equal(config_policy_read(config, bytes, &faults), OK);
     static const struct {
         unsigned line;
         const char *setting;
@@ -61,15 +60,16 @@ static void each_line_of_a_policy_is_told_with_its_meaning(void **state)
         {16, "logging.include_fields", "source_type", false},
         {17, "logging.include_fields", "source_id", false},
         {19, "on_conflict.status", "409", false}, {20, "on_conflict.include_diff", "true", false}};
-    assert_int_equal(policy.count, sizeof lines / sizeof lines[0]);
-    for (size_t i = 0; i < policy.count; i++) {
-        assert_int_equal(policy.lines[i].line, lines[i].line);
-        assert_string_equal(policy.lines[i].setting, lines[i].setting);
-        assert_string_equal(policy.lines[i].value, lines[i].value);
-        assert_int_equal(policy.lines[i].is_note, lines[i].is_note);
-        assert_true(strlen(policy.lines[i].meaning) > 20);
+    assert_int_equal(config->policy.count, sizeof lines / sizeof lines[0]);
+    for (size_t i = 0; i < config->policy.count; i++) {
+        assert_int_equal(config->policy.lines[i].line, lines[i].line);
+        assert_string_equal(config->policy.lines[i].setting, lines[i].setting);
+        assert_string_equal(config->policy.lines[i].value, lines[i].value);
+        assert_int_equal(config->policy.lines[i].is_note, lines[i].is_note);
+        assert_true(strlen(config->policy.lines[i].meaning) > 20);
     }
-    assert_non_null(strstr(policy.lines[2].meaning, "this process keeps fences in 'journal:"));
+    assert_non_null(
+        strstr(config->policy.lines[2].meaning, "this process keeps fences in 'journal:"));
     config_free(config);
     buf_release(&text);
 }
@@ -141,7 +141,6 @@ static void a_flag_wins_over_a_policy(void **state)
 {
     (void)state;
     struct config_faults faults = {0};
-    struct config_policy policy;
     struct config *config = NULL;
     assert_int_equal(config_new(&mem_libc, &config, NULL), OK);
     assert_int_equal(config_set(config, config_option_find("gateway.upstream"), "http://a",
@@ -150,8 +149,7 @@ static void a_flag_wins_over_a_policy(void **state)
     assert_int_equal(config_set(config, config_option_find("gateway.profile"), "adr007",
                          "--profile", false, &faults),
         OK);
-    assert_int_equal(
-        config_policy_read(config, SLICE_LIT("ttl: {api_hours: 30}\n"), &policy, &faults), OK);
+    assert_int_equal(config_policy_read(config, SLICE_LIT("ttl: {api_hours: 30}\n"), &faults), OK);
     assert_int_equal(config_check(config, &faults), OK);
     assert_int_equal(config->gateway.routes[0].profile, CONFIG_PROFILE_ADR007);
     assert_int_equal(config->gateway.routes[0].window_ms, 30 * HOUR_MS);
@@ -197,13 +195,12 @@ static void *faulty_resize(void *context, void *pointer, size_t size)
 static enum status read_faulty(const struct mem *mem, struct slice text, struct slice policy,
     struct config **ret_config, struct config_faults *faults)
 {
-    struct config_policy lines;
     enum status status = config_new(mem, ret_config, NULL);
     if (status == OK) {
         status = config_read(*ret_config, text, faults);
     }
     if (status == OK) {
-        status = config_policy_read(*ret_config, policy, &lines, faults);
+        status = config_policy_read(*ret_config, policy, faults);
     }
     return status == OK ? config_check(*ret_config, faults) : status;
 }
