@@ -240,6 +240,9 @@ void serve_gateway_json(struct jsonw *json, const struct config *config)
         json_texts(
             json, "otherwise", gateway->otherwise->upstreams, gateway->otherwise->upstream_count);
     }
+    if (config->policy.count > 0) {
+        json_policy(json, "policy", &config->policy);
+    }
     jsonw_close(json, '}');
 }
 

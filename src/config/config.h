@@ -26,7 +26,7 @@
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
-    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 4 deep */
+    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 7 deep */
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */

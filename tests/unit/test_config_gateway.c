@@ -389,6 +389,8 @@ static void the_forms_are_held_to(void **state)
     refuse_route("principal: 'header:'", "is not one of authorization", NULL);
     refuse_route("principal: 'header:a b'", "is not one of authorization", NULL);
     refuse_route("principal: 'jwt:'", "is not one of authorization", NULL);
+    refuse_route("principal: 'header:authorization'", "would keep clients' credentials", "SHA-256");
+    refuse_route("principal: 'header:Cookie'", "would keep clients' credentials", NULL);
     refuse_route("limits: {outcome_bytes_max: 17MiB}", "'17MiB' is more than 16MiB", NULL);
     refuse_route("replay_headers: [Set-Cookie]", "Set-Cookie is never kept", NULL);
     refuse_route("replay_headers: [connection]", "Connection is never kept", NULL);
