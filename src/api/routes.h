@@ -85,9 +85,6 @@ bool api_query(
  * twice or is badly written; E_NOMEM. */
 enum status api_query_read(struct api_ask *ask, struct err *err) MUST_CHECK;
 
-/* An arena as an allocator: nothing is given back before the arena is cleared. */
-struct mem api_arena_mem(struct arena *arena);
-
 /*
  * Answer: begin, any http_answer_field, then end; or refuse. These count the request and let go of
  * the policy: handlers never call http_answer_begin, http_answer_end or problem_answer themselves.

@@ -123,3 +123,31 @@ enum status arena_copy(struct arena *arena, struct slice from, struct slice *ret
     *ret = slice_of(place, from.len);
     return OK;
 }
+
+/* In front of each block of an arena's allocator: arenas do not know how long their blocks are. */
+struct arena_block {
+    size_t bytes;
+    size_t unused; /* keeps what follows aligned to 16 */
+};
+
+static void *arena_resize(void *context, void *pointer, size_t size)
+{
+    if (size == 0) {
+        return NULL;
+    }
+    struct arena_block *block = arena_alloc(context, sizeof *block + size);
+    if (block == NULL) {
+        return NULL;
+    }
+    block->bytes = size;
+    if (pointer != NULL) {
+        const struct arena_block *old = (const struct arena_block *)pointer - 1;
+        memcpy(block + 1, pointer, old->bytes < size ? old->bytes : size);
+    }
+    return block + 1;
+}
+
+struct mem arena_mem(struct arena *arena)
+{
+    return (struct mem){.resize = arena_resize, .context = arena};
+}

@@ -32,4 +32,7 @@ void *arena_zalloc(struct arena *arena, size_t size) MUST_CHECK;
 /* A copy that lives in the arena; *ret is untouched on failure. */
 enum status arena_copy(struct arena *arena, struct slice from, struct slice *ret) MUST_CHECK;
 
+/* As an allocator, for buffers: nothing is given back before the arena is cleared. */
+struct mem arena_mem(struct arena *arena);
+
 #endif

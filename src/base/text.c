@@ -343,3 +343,16 @@ const char *text_nearest(const char *typed, const char *const *names, size_t cou
     }
     return best;
 }
+
+char *text_put_uuid(char ret_text[TEXT_UUID_BYTES], const unsigned char bytes[16])
+{
+    static const size_t groups[] = {4, 2, 2, 2, 6};
+    char *at = ret_text;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        (void)text_put_hex(at, bytes, groups[i]);
+        bytes += groups[i];
+        at += 2 * groups[i];
+        *at++ = i == 4 ? '\0' : '-';
+    }
+    return ret_text;
+}

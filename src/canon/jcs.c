@@ -19,6 +19,7 @@ struct writer {
     char *end;                         /* end of what is allocated */
     struct jcs_report report;          /* lossy numbers so far */
     const struct json_value *overflow; /* the number that has no canonical form */
+    struct jcs_how how;                /* what is written otherwise */
 };
 
 static void settle(struct writer *w, const char *at)
@@ -142,6 +143,9 @@ static __attribute__((noinline)) char *write_number(
     char text[NUMBER_TEXT_BYTES_MAX];
     bool lossy;
     size_t size = number_put_canonical(text, json_text(value), &lossy);
+    if (w->how.keep_lossy && (size == 0 || lossy)) {
+        return write_bytes(w, at, value->text, value->count);
+    }
     if (size == 0) {
         settle(w, at);
         w->overflow = value;
@@ -204,6 +208,56 @@ static char *write_container(struct writer *w, char *at, const struct json_value
     return at;
 }
 
+static char *write_way(
+    struct writer *w, char *at, const struct json_value *value, enum mark_way way);
+
+/* A container on the way to something marked. Its children are in the order of their addresses, as
+ * the marks are, so one walk over both meets each mark at its child. */
+static char *write_within(struct writer *w, char *at, const struct json_value *value)
+{
+    const struct marks *marks = w->how.marks;
+    bool object = value->type == JSON_OBJECT;
+    ASSERT(value->count > 0 && (object || value->type == JSON_ARRAY));
+    size_t next = marks_from(marks, object ? &value->members[0].value : &value->items[0]);
+    at = write_bytes(w, at, object ? "{" : "[", 1);
+    bool any = false;
+    for (uint32_t i = 0; i < value->count && at != NULL; i++) {
+        const struct json_value *child = object ? &value->members[i].value : &value->items[i];
+        bool marked = next < marks->count && marks->items[next].node == child;
+        enum mark_way way = marked ? marks->items[next++].way : MARK_NONE;
+        if (way == MARK_OMITTED) {
+            continue;
+        }
+        at = any ? write_bytes(w, at, ",", 1) : at;
+        if (object) {
+            at = at == NULL ? NULL : write_string(w, at, &value->members[i].name);
+            at = at == NULL ? NULL : write_bytes(w, at, ":", 1);
+        }
+        at = at == NULL ? NULL : write_way(w, at, child, way);
+        any = true;
+    }
+    return at == NULL ? NULL : write_bytes(w, at, object ? "}" : "]", 1);
+}
+
+static char *write_way(
+    struct writer *w, char *at, const struct json_value *value, enum mark_way way)
+{
+    switch (way) {
+    case MARK_NONE: return write_value(w, at, value);
+    case MARK_WITHIN: return write_within(w, at, value);
+    case MARK_REDACTED: return write_bytes(w, at, JCS_REDACTED, sizeof JCS_REDACTED - 1);
+    case MARK_OMITTED: return at;
+    }
+    return NULL;
+}
+
+static enum mark_way way_of(const struct marks *marks, const struct json_value *root)
+{
+    size_t at = marks == NULL ? 0 : marks_from(marks, root);
+    bool marked = marks != NULL && at < marks->count && marks->items[at].node == root;
+    return marked ? marks->items[at].way : MARK_NONE;
+}
+
 static enum status fail_number(const struct json_value *root, const struct json_value *number,
     const char *why, struct err *err)
 {
@@ -216,23 +270,40 @@ static enum status fail_number(const struct json_value *root, const struct json_
         pointer, why);
 }
 
+/* Tell how the writing went whose last place is `at`. */
+static enum status finish(struct writer *w, const char *at, const struct json_value *value,
+    struct jcs_report *ret_report, struct err *err)
+{
+    if (w->overflow != NULL) {
+        return fail_number(value, w->overflow, "is beyond the largest double", err);
+    }
+    if (at == NULL && buf_status(w->out) != OK) {
+        return err_set(err, buf_status(w->out), "no room for the canonical form");
+    }
+    settle(w, at);
+    if (ret_report != NULL) {
+        *ret_report = w->report;
+    }
+    return OK;
+}
+
 enum status jcs_write(
     const struct json_value *value, struct buf *out, struct jcs_report *ret_report, struct err *err)
 {
     struct writer w = {.out = out};
     char *at = buf_status(out) == OK ? write_value(&w, attach(&w), value) : NULL;
-    if (w.overflow != NULL) {
-        return fail_number(value, w.overflow, "is beyond the largest double", err);
-    }
-    if (at == NULL) {
-        ASSERT(buf_status(out) != OK);
-        return err_set(err, buf_status(out), "no room for the canonical form");
-    }
-    settle(&w, at);
-    if (ret_report != NULL) {
-        *ret_report = w.report;
-    }
-    return OK;
+    ASSERT(at != NULL || w.overflow != NULL || buf_status(out) != OK);
+    return finish(&w, at, value, ret_report, err);
+}
+
+enum status jcs_write_marked(const struct json_value *value, const struct jcs_how *how,
+    struct buf *out, struct jcs_report *ret_report, struct err *err)
+{
+    struct writer w = {.out = out, .how = *how};
+    enum mark_way way = way_of(how->marks, value);
+    char *at = buf_status(out) == OK ? write_way(&w, attach(&w), value, way) : NULL;
+    ASSERT(at != NULL || way == MARK_OMITTED || w.overflow != NULL || buf_status(out) != OK);
+    return finish(&w, at, value, ret_report, err);
 }
 
 void jcs_put_string(struct buf *out, struct slice text)

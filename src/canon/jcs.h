@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/json.h"
+#include "canon/marks.h"
 
 struct jcs_report {
     size_t lossy_count;                   /* numbers whose value the canonical form changes */
@@ -24,6 +25,21 @@ struct jcs_report {
  */
 enum status jcs_write(const struct json_value *value, struct buf *out,
     struct jcs_report *ret_report, struct err *err) MUST_CHECK;
+
+/* How a value is written that is not only hashed. Zeroed, it is as jcs_write. */
+struct jcs_how {
+    const struct marks *marks; /* of exactly this tree; NULL: none */
+    bool keep_lossy;           /* numbers without an exact canonical form stand as written, which
+                                  then is no form of RFC 8785, but says what was there */
+};
+/*
+ * As jcs_write, with what is marked left out or redacted; nothing below it is looked at, so lossy
+ * numbers there do not count. When the whole is omitted, nothing is written.
+ */
+enum status jcs_write_marked(const struct json_value *value, const struct jcs_how *how,
+    struct buf *out, struct jcs_report *ret_report, struct err *err) MUST_CHECK;
+/* What stands in the place of a redacted value, in its quotes. */
+#define JCS_REDACTED "\"[redacted]\""
 /* Append one string in quotes, escaped as RFC 8785 section 3.2.2.2 says. Sticky as all of buf. */
 void jcs_put_string(struct buf *out, struct slice text);
 /* Say that a number of the tree was lossy: "number 9007199254740993 at /args/n ...". */

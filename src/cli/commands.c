@@ -225,6 +225,9 @@ static const struct example_def run_examples[] = {
 
 static const char *const ls_text[] = {
     "Lists operations, in no particular order. With --json one array of objects.",
+    "With --status unknown the one that has waited longest comes first, and each shows how long it "
+    "has been unknown and the last word about it: why nobody knows. With --json these are "
+    "unknown_since, age_ms and reason. On a terminal a long last word is cut.",
     "While a server holds the store, it is asked through the socket in the store's directory, so "
     "that nothing is shown that is not durable; otherwise the store itself is read.",
     NULL,
@@ -698,6 +701,90 @@ static const struct option_def serve_options[] = {
     OPT_END,
 };
 
+static const char *const gateway_text[] = {
+    "Stands in front of an HTTP API and makes it idempotent without changing it: a request with an "
+    "Idempotency-Key takes effect once, every repetition gets the first answer, another request "
+    "under the same key is refused, and what nobody can know is kept as unknown. Reads stream "
+    "through.",
+    "Without a file every POST, PUT, PATCH and DELETE is fenced, as the profile says. Routes, "
+    "windows, principals, redaction and reconciling are set in the gateway section of a YAML file "
+    "(--config; once check --example prints one).",
+    "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
+    "resolve find by themselves; listen in the file gives it an address too.",
+    "SIGHUP, SIGTERM and SIGINT work as with once serve. A request that is with the upstream when "
+    "the drain is over becomes unknown.",
+    NULL,
+};
+
+static const struct option_def gateway_options[] = {
+    {.name = "config",
+        .letter = 'c',
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_CONFIG",
+        .help = "the YAML file"},
+    {.name = "listen",
+        .letter = 'l',
+        .kind = OPTION_TEXT,
+        .argument = "ADDRESS",
+        .repeated = true,
+        .fallback = "127.0.0.1:8080",
+        .env = "ONCE_GATEWAY_LISTEN",
+        .help = "where clients come: 127.0.0.1:8080, [::1]:8080 or unix:/path; port 0 is any"},
+    {.name = "upstream",
+        .letter = 'u',
+        .kind = OPTION_TEXT,
+        .argument = "URL",
+        .repeated = true,
+        .env = "ONCE_GATEWAY_UPSTREAM",
+        .help = "the API behind: http://127.0.0.1:3000 or https://…; several are used in turn"},
+    {.name = "profile",
+        .letter = 'p',
+        .kind = OPTION_CHOICE,
+        .argument = "NAME",
+        .fallback = "ietf",
+        .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
+        .env = "ONCE_GATEWAY_PROFILE",
+        .help = "how keys are asked for and refusals look"},
+    {.name = "policy",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_GATEWAY_POLICY",
+        .help = "a policy in the form of idempotency.yml, over which routes may say otherwise"},
+    OPT_STORE,
+    {.name = "test",
+        .letter = 't',
+        .help = "check the whole configuration, open nothing, and exit"},
+    {.name = "loops",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "0",
+        .env = "ONCE_LOOPS",
+        .help = "threads that serve connections; 0 is one a core"},
+    {.name = "drain",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "10s",
+        .env = "ONCE_DRAIN",
+        .help = "how long to let requests in flight end when told to stop"},
+    {.name = "log-level",
+        .kind = OPTION_CHOICE,
+        .argument = "LEVEL",
+        .fallback = "info",
+        .choices = {"debug", "info", "warn", "error"},
+        .env = "ONCE_LOG_LEVEL",
+        .help = "the least important lines that are logged"},
+    {.name = "log-format",
+        .kind = OPTION_CHOICE,
+        .argument = "FORM",
+        .fallback = "auto",
+        .choices = {"auto", "json", "human"},
+        .env = "ONCE_LOG_FORMAT",
+        .help = "how they look; auto is human on a terminal and json otherwise"},
+    {.name = "json", .help = "with --test: print JSON; else the lines at the start as one object"},
+    OPT_END,
+};
+
 static const struct exit_def serve_exits[] = {
     {0, "stopped by a signal, everything flushed"},
     EXIT_BAD_USAGE,
@@ -713,6 +800,13 @@ static const struct example_def serve_examples[] = {
     {"once serve", "on 127.0.0.1:7411 with ./once-data"},
     {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once", "any port, another store"},
     {"once serve --config once.yaml --test", "is the whole configuration right?"},
+    {NULL, NULL},
+};
+
+static const struct example_def gateway_examples[] = {
+    {"once gateway --upstream http://127.0.0.1:3000", "on 127.0.0.1:8080, everything fenced"},
+    {"once gateway -l 127.0.0.1:0 -u http://127.0.0.1:3000 --profile stripe", "other manners"},
+    {"once gateway --config once.yaml", "routes from a file"},
     {NULL, NULL},
 };
 
@@ -833,6 +927,14 @@ const struct command_def commands[] = {
         .exits = serve_exits,
         .examples = serve_examples,
         .run = cmd_serve},
+    {.name = "gateway",
+        .summary = "make an HTTP API idempotent by standing in front of it",
+        .operands = "",
+        .text = gateway_text,
+        .options = gateway_options,
+        .exits = serve_exits,
+        .examples = gateway_examples,
+        .run = cmd_gateway},
     {.name = "check",
         .summary = "check a configuration",
         .operands = "[FILE]",

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/ls_unknown.h"
 #include "cli/operation.h"
 
 struct listing {
@@ -45,6 +46,9 @@ static int visit(void *context, const struct once_operation *operation)
         buf_clear(&listing->bytes);
         jsonw_open(&listing->json, NULL, '{');
         operation_json(&listing->json, listing->cli, operation, false);
+        if (operation->status == ONCE_STATUS_UNKNOWN) {
+            jsonw_time(&listing->json, "unknown_since", operation->updated_ms);
+        }
         jsonw_close(&listing->json, '}');
         out_bytes(buf_view(&listing->bytes));
     } else {
@@ -54,10 +58,47 @@ static int visit(void *context, const struct once_operation *operation)
     return out_broken() ? 1 : 0;
 }
 
+static int list_any(struct cli *cli, struct origin *origin, const struct once_filter *filter)
+{
+    struct listing listing = {.cli = cli};
+    buf_init(&listing.bytes, &mem_libc, 1 << 20);
+    listing.json.out = &listing.bytes;
+    int code = origin->ops->iterate(origin, filter, visit, &listing);
+    buf_release(&listing.bytes);
+    return code;
+}
+
+struct waiting {
+    struct ls_unknown list;
+    bool no_memory;
+};
+
+static int visit_unknown(void *context, const struct once_operation *operation)
+{
+    struct waiting *waiting = context;
+    waiting->no_memory = !ls_unknown_add(&waiting->list, operation);
+    return waiting->no_memory || waiting->list.left == 0 || out_broken() ? 1 : 0;
+}
+
+/* All of them are looked at, whatever the limit: the oldest may come last. */
+static int list_unknown(struct cli *cli, struct origin *origin, const struct once_filter *filter)
+{
+    struct waiting waiting = {0};
+    struct once_filter all = *filter;
+    all.limit = 0;
+    ls_unknown_init(&waiting.list, cli, filter->limit);
+    int code = origin->ops->iterate(origin, &all, visit_unknown, &waiting);
+    if (waiting.no_memory || !ls_unknown_print(&waiting.list)) {
+        cli_say("cannot list the operations: out of memory");
+        code = CLI_UNAVAILABLE;
+    }
+    ls_unknown_release(&waiting.list);
+    return code;
+}
+
 int cmd_ls(struct cli *cli)
 {
     struct origin origin;
-    struct listing listing = {.cli = cli};
     int code = origin_open(cli, &origin);
     if (code != CLI_OK) {
         return code;
@@ -68,14 +109,12 @@ int cmd_ls(struct cli *cli)
         .status = status_read(cli_text(cli, "status")),
         .limit = (size_t)cli_count(cli, "limit"),
     };
-    buf_init(&listing.bytes, &mem_libc, 1 << 20);
-    listing.json.out = &listing.bytes;
     out_text(cli->json ? "[" : "");
-    code = origin.ops->iterate(&origin, &filter, visit, &listing);
+    code = filter.status == ONCE_STATUS_UNKNOWN ? list_unknown(cli, &origin, &filter)
+                                                : list_any(cli, &origin, &filter);
     out_text(cli->json ? "]\n" : "");
     int written = out_finish();
     code = code != CLI_OK ? code : written;
-    buf_release(&listing.bytes);
     origin_close(&origin);
     return code;
 }

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -96,8 +97,11 @@ static enum status reload_apply(struct serve *serve, struct config *config, stru
     if (status != OK) {
         return err_set(err, status, "out of memory for the tokens");
     }
-    if (serve->started->tls_cert != NULL) {
+    if (serve->started->tls_cert != NULL || serve->started->gateway.tls_cert != NULL) {
         status = http_server_tls_reload(serve->server, err);
+    }
+    if (status == OK && serve->gateway != NULL) {
+        status = gateway_reload(serve->gateway, config, err);
     }
     return status == OK ? api_reload(serve->api, &policy, err) : status;
 }
@@ -224,10 +228,16 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
     }
 }
 
+/* The address that people come to. */
+static const char *address_of(const struct serve *serve)
+{
+    return serve->gateway != NULL ? serve->gateway_bound[0] : serve->bound[0];
+}
+
 static void log_start(struct serve *serve)
 {
     struct log_field fields[] = {LOG_TEXT("version", slice_str(once_version())),
-        LOG_TEXT("listen", slice_str(serve->bound[0])),
+        LOG_TEXT("listen", slice_str(address_of(serve))),
         LOG_TEXT("store", slice_str(serve->config->store)), LOG_NUMBER("loops", serve->loops)};
     log_event(serve->log, LOG_INFO, "started", fields, 4);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
@@ -247,11 +257,26 @@ static int serve_run(struct serve *serve)
     }
     if (code == CLI_OK) {
         serve->watchdog_ms = notify_watchdog_ms();
-        notify_say("READY=1\nSTATUS=serving on %s", serve->bound[0]);
+        notify_say("READY=1\nSTATUS=serving on %s", address_of(serve));
         code = wait_for_end(serve, &signals);
     }
     int closed = serve_close(serve);
     return code == CLI_OK ? closed : code;
+}
+
+/* The API of a gateway is on the data directory's socket, and elsewhere only if somebody says so:
+ * whoever put a gateway in front of an API did not ask for another port. */
+static void leave_api(struct config *config)
+{
+    if (config->listen_count > 0 && config->listen_at[0].line == 0 &&
+        getenv("ONCE_LISTEN") == NULL) {
+        config->listen_count = 0;
+    }
+}
+
+int cmd_gateway(struct cli *cli)
+{
+    return cmd_serve(cli);
 }
 
 int cmd_serve(struct cli *cli)
@@ -260,9 +285,13 @@ int cmd_serve(struct cli *cli)
     struct config *config = NULL;
     const char *path = cli_text(cli, "config");
     if (path != NULL && strcmp(path, "-") == 0) {
-        return cli_usage(cli, "serve: --config has to be a file: SIGHUP reads it again");
+        return cli_usage(cli, "--config has to be a file: SIGHUP reads it again");
     }
     int code = serve_config(cli, &config, &faults);
+    bool is_gateway = cli->command->run == cmd_gateway;
+    if (code == CLI_OK && is_gateway) {
+        leave_api(config);
+    }
     bool is_test = cli_flag(cli, "test");
     if (code != CLI_OK && !(is_test && cli->json)) {
         serve_faults_say(path, &faults);

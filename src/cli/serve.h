@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "cli/serve_config.h"
 #include "engine/engine.h"
+#include "gateway/gateway.h"
 #include "http/serve.h"
 #include "store/journal/journal.h"
 
@@ -34,6 +35,9 @@ struct serve {
     struct door *door; /* to the engine, for the api */
     struct http_server *server;
     struct api *api;
+    struct gateway *gateway; /* NULL: there is none */
+    unsigned gateway_first;  /* numbers of its listeners, from this one on */
+    const char *gateway_bound[CONFIG_GATEWAY_LISTEN_MAX];
     const char *bound[CONFIG_LISTEN_MAX]; /* addresses as they really are, in server memory */
     unsigned loops;
     bool is_started;        /* handlers may run */

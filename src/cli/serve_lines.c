@@ -49,6 +49,47 @@ static void put_urls(struct buf *out, const struct serve *serve)
     }
 }
 
+static void put_gateway_url(struct buf *out, const struct serve *serve, size_t which)
+{
+    const char *bound = serve->gateway_bound[which];
+    buf_printf(out, "%s%s",
+        strncmp(bound, "unix:", 5) == 0            ? ""
+        : serve->config->gateway.tls_cert != NULL ? "https://"
+                                                   : "http://",
+        bound);
+}
+
+/* Where it listens, and what is behind it. */
+static void put_gateway(struct buf *out, const struct serve *serve)
+{
+    const struct config_gateway *gateway = &serve->config->gateway;
+    for (size_t i = 0; i < gateway->listen_count; i++) {
+        buf_str(out, i == 0 ? "" : ", ");
+        put_gateway_url(out, serve, i);
+    }
+    const struct config_route *route =
+        gateway->route_count > 0 ? &gateway->routes[0] : gateway->otherwise;
+    for (size_t i = 0; route != NULL && i < route->upstream_count; i++) {
+        buf_printf(out, "%s%s", i == 0 ? " -> " : ", ", route->upstreams[i]);
+    }
+    if (gateway->route_count > 1) {
+        buf_printf(out, " and %zu more routes", gateway->route_count - 1);
+    }
+}
+
+/* A fenced request to try, as it stands. */
+static void put_gateway_curl(struct buf *out, const struct serve *serve)
+{
+    buf_str(out, "curl -sS -i -X POST ");
+    if (strncmp(serve->gateway_bound[0], "unix:", 5) == 0) {
+        buf_printf(out, "--unix-socket '%s' http://localhost", serve->gateway_bound[0] + 5);
+    } else {
+        put_gateway_url(out, serve, 0);
+    }
+    buf_str(out, "/ -H 'Idempotency-Key: \"00000000-0000-4000-8000-000000000001\"' "
+                 "-H 'Content-Type: application/json' -d '{\"amount\":100}'");
+}
+
 static void put_store(struct buf *out, const struct serve *serve)
 {
     const struct store_head *head = &serve->head;
@@ -80,6 +121,16 @@ static void put_curl(struct buf *out, const struct serve *serve)
     buf_str(out, " -d '{\"scope\":\"try\",\"key\":\"order-1\",\"payload\":{\"amount\":100}}'");
 }
 
+/* What a newcomer pastes first. */
+static void put_try(struct buf *out, const struct serve *serve)
+{
+    if (serve->gateway != NULL) {
+        put_gateway_curl(out, serve);
+    } else {
+        put_curl(out, serve);
+    }
+}
+
 static int print_json(const struct serve *serve)
 {
     struct buf bytes;
@@ -99,8 +150,17 @@ static int print_json(const struct serve *serve)
     jsonw_str(&json, "store", serve->config->store);
     jsonw_u64(&json, "operations", serve->head.records);
     jsonw_str(&json, "writes", serve->writes);
+    if (serve->gateway != NULL) {
+        jsonw_open(&json, "gateway", '[');
+        for (size_t i = 0; i < serve->config->gateway.listen_count; i++) {
+            buf_clear(&part);
+            put_gateway_url(&part, serve, i);
+            jsonw_bytes(&json, NULL, buf_view(&part));
+        }
+        jsonw_close(&json, ']');
+    }
     buf_clear(&part);
-    put_curl(&part, serve);
+    put_try(&part, serve);
     jsonw_bytes(&json, "try", buf_view(&part));
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
@@ -116,12 +176,19 @@ int serve_lines(struct serve *serve)
         return print_json(serve);
     }
     buf_init(&lines, &mem_libc, LINES_BYTES_MAX);
-    buf_printf(&lines, "once %s\nlistening on ", once_version());
-    put_urls(&lines, serve);
+    buf_printf(&lines, "once %s", once_version());
+    if (serve->gateway != NULL) {
+        buf_str(&lines, "\ngateway on ");
+        put_gateway(&lines, serve);
+    }
+    if (serve->config->listen_count > 0) {
+        buf_str(&lines, "\nlistening on ");
+        put_urls(&lines, serve);
+    }
     buf_str(&lines, "\nstore ");
     put_store(&lines, serve);
     buf_printf(&lines, "\nwrites %s\n", serve->writes);
-    put_curl(&lines, serve);
+    put_try(&lines, serve);
     buf_char(&lines, '\n');
     out_bytes(buf_view(&lines));
     buf_release(&lines);

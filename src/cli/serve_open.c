@@ -151,15 +151,42 @@ static enum status open_door(struct serve *serve, struct err *err)
     return door_new(&options, &serve->door, err);
 }
 
-/* The api is made after the addresses are bound, because it has to know their numbers. */
+/* The doors are made after the addresses are bound, because they have to know their numbers. */
+static bool is_for_gateway(const struct serve *serve, const struct http_exchange *exchange)
+{
+    return serve->gateway != NULL && exchange->listener >= serve->gateway_first;
+}
+
+static void begin(void *context, struct http_exchange *exchange)
+{
+    struct serve *serve = context;
+    if (is_for_gateway(serve, exchange)) {
+        gateway_begin(serve->gateway, exchange);
+    }
+}
+
 static void handle(void *context, struct http_exchange *exchange)
 {
-    api_handle(((struct serve *)context)->api, exchange);
+    struct serve *serve = context;
+    if (is_for_gateway(serve, exchange)) {
+        gateway_handle(serve->gateway, exchange);
+    } else {
+        api_handle(serve->api, exchange);
+    }
 }
 
 static void turn(void *context, unsigned loop)
 {
-    door_turn(((struct serve *)context)->door, loop);
+    struct serve *serve = context;
+    door_turn(serve->door, loop);
+}
+
+static void end(void *context, unsigned loop)
+{
+    struct serve *serve = context;
+    if (serve->gateway != NULL) {
+        gateway_end(serve->gateway, loop);
+    }
 }
 
 /* The operator's door: a socket in the data directory, for whoever may open the directory. */
@@ -199,19 +226,58 @@ static enum status listen_all(struct serve *serve, struct err *err)
     return status;
 }
 
+/* Behind all of the API's: is_for_gateway goes by the number. */
+static enum status listen_gateway(struct serve *serve, struct err *err)
+{
+    const struct config_gateway *gateway = &serve->config->gateway;
+    struct http_tls_options tls = {.cert_file = gateway->tls_cert, .key_file = gateway->tls_key};
+    enum status status = OK;
+    for (size_t i = 0; gateway->is_on && status == OK && i < gateway->listen_count; i++) {
+        bool is_unix = config_address(gateway->listen[i]) == CONFIG_ADDRESS_UNIX;
+        unsigned number = 0;
+        status = http_server_listen(serve->server, gateway->listen[i], SOCKET_MODE,
+            gateway->tls_cert == NULL || is_unix ? NULL : &tls, &number,
+            &serve->gateway_bound[i], err);
+        serve->gateway_first = i == 0 ? number : serve->gateway_first;
+    }
+    return status;
+}
+
+static enum status open_gateway(struct serve *serve, const char *dir, struct err *err)
+{
+    const struct config_gateway *config = &serve->config->gateway;
+    if (!config->is_on) {
+        return OK;
+    }
+    struct gateway_options options = {.door = serve->door,
+        .config = serve->config,
+        .loops = serve->loops,
+        .spool_dir = config->spool_dir != NULL ? config->spool_dir
+                     : dir != NULL             ? dir
+                                               : "/tmp"};
+    enum status status = gateway_new(&options, &serve->gateway, err);
+    if (status == OK) {
+        gateway_attach(serve->gateway, serve->server);
+    }
+    return status;
+}
+
 static enum status open_server(struct serve *serve, const char *dir, struct err *err)
 {
     struct http_server_options options = {.loops = serve->loops,
         .limits = limits_of(serve->config),
+        .begin = begin,
         .handle = handle,
         .turn = turn,
+        .end = end,
         .context = serve};
     enum status status = http_server_new(&options, &serve->server, err);
     status = status == OK ? listen_own(serve, dir, err) : status;
-    return status == OK ? listen_all(serve, err) : status;
+    status = status == OK ? listen_all(serve, err) : status;
+    return status == OK ? listen_gateway(serve, err) : status;
 }
 
-static enum status open_api(struct serve *serve, struct err *err)
+static enum status open_doors(struct serve *serve, const char *dir, struct err *err)
 {
     struct api_options options = {
         .door = serve->door, .own_listener = serve->own_listener, .store = serve->config->store};
@@ -221,6 +287,9 @@ static enum status open_api(struct serve *serve, struct err *err)
     enum status status = api_new(&options, &serve->api, err);
     if (status == OK) {
         api_attach(serve->api, serve->server);
+        status = open_gateway(serve, dir, err);
+    }
+    if (status == OK) {
         status = http_server_start(serve->server, err);
         serve->is_started = status == OK;
     }
@@ -246,7 +315,7 @@ int serve_open(struct serve *serve)
     status = status == OK ? open_engine(serve, dir, &err) : status;
     status = status == OK ? open_door(serve, &err) : status;
     status = status == OK ? open_server(serve, dir, &err) : status;
-    status = status == OK ? open_api(serve, &err) : status;
+    status = status == OK ? open_doors(serve, dir, &err) : status;
     return status == OK ? CLI_OK : fail_open(&err);
 }
 
@@ -258,6 +327,9 @@ static void end_exchanges(struct serve *serve)
     engine_end_waits(serve->engine);
     if (!serve->is_drained) {
         (void)http_server_drain(serve->server, 0); /* whoever had to be waited for, was */
+    }
+    if (serve->gateway != NULL) {
+        gateway_cut(serve->gateway); /* what was sent and not answered becomes unknown, durably */
     }
     http_server_stats(serve->server, &stats);
     while (stats.in_flight > 0) {
@@ -273,6 +345,7 @@ int serve_close(struct serve *serve)
         end_exchanges(serve);
     }
     http_server_free(serve->server);
+    gateway_free(serve->gateway);
     api_free(serve->api);
     door_free(serve->door);
     enum status status = engine_free(serve->engine, &err);

@@ -30,6 +30,7 @@ enum status config_new(const struct mem *mem, struct config **ret_config, struct
     if (config == NULL) {
         return err_set(err, E_NOMEM, "out of memory for the configuration");
     }
+    atomic_init(&config->holders, 1);
     arena_init(&config->arena, mem, ARENA_BYTES_MAX);
     enum status status = set_defaults(config);
     if (status != OK) {
@@ -40,9 +41,15 @@ enum status config_new(const struct mem *mem, struct config **ret_config, struct
     return OK;
 }
 
+struct config *config_hold(struct config *config)
+{
+    atomic_fetch_add(&config->holders, 1);
+    return config;
+}
+
 void config_free(struct config *config)
 {
-    if (config != NULL) {
+    if (config != NULL && atomic_fetch_sub(&config->holders, 1) == 1) {
         const struct mem *mem = config->arena.mem;
         arena_release(&config->arena);
         mem_free(mem, config);

@@ -14,6 +14,7 @@
 #ifndef ONCE_CONFIG_CONFIG_H
 #define ONCE_CONFIG_CONFIG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/digest.h"
+#include "config/gateway.h"
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
@@ -71,6 +73,7 @@ struct config_place {
 /* The settings. Texts are terminated; NULL: not set. Times in milliseconds. */
 struct config {
     struct arena arena;  /* where everything else lives */
+    atomic_uint holders; /* who have to let go of it */
     struct slice source; /* the file's text, which is the caller's */
 
     const char *listen[CONFIG_LISTEN_MAX];
@@ -103,6 +106,7 @@ struct config {
     bool log_decisions;
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
+    struct config_gateway gateway;
 };
 
 /* One setting. The table ends with a zeroed one. */
@@ -145,7 +149,9 @@ struct config_faults {
 /* Every setting at its default. E_NOMEM. */
 enum status config_new(
     const struct mem *mem, struct config **ret_config, struct err *err) MUST_CHECK;
-/* NULL is fine. */
+/* One more who will let go of it with config_free. Returns its argument. Any thread. */
+struct config *config_hold(struct config *config);
+/* The last one frees it. Any thread. NULL is fine. */
 void config_free(struct config *config);
 
 /*

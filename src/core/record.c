@@ -114,14 +114,7 @@ static const size_t uuid_groups[] = {4, 2, 2, 2, 6};
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id)
 {
     memcpy(ret_text, "op_", 3);
-    char *at = ret_text + 3;
-    const unsigned char *from = id->bytes;
-    for (size_t i = 0; i < 5; i++) {
-        (void)text_put_hex(at, from, uuid_groups[i]);
-        from += uuid_groups[i];
-        at += 2 * uuid_groups[i];
-        *at++ = i < 4 ? '-' : '\0';
-    }
+    (void)text_put_uuid(ret_text + 3, id->bytes);
     return ret_text;
 }
 

@@ -28,12 +28,13 @@ enum status asked_key(
 bool asked_key_is_uuid(struct slice key);
 
 /* RFC 3986 section 6.2.2: unreserved characters decoded, hex digits in upper case, dot segments
- * removed. Slashes are not merged and reserved characters stay as they are. E_INVALID: a broken
- * percent-encoding, an encoded NUL, or dot segments that lead above the root. */
+ * removed. Slashes are not merged and reserved characters stay as they are. Nothing is "/", and "*"
+ * is itself. E_INVALID: no slash in front, a broken percent-encoding, an encoded NUL, or dot
+ * segments that lead above the root. E_NOMEM. */
 enum status asked_path(
     struct slice path, struct arena *arena, struct slice *ret_path, struct err *err) MUST_CHECK;
 /* The same normalisation of each name and value; pairs sorted by name, those of one name in their
- * order. "a=1&b" and "b&a=1" are one; "b" and "b=" are not. */
+ * order. "a=1&b" and "b&a=1" are one; "b" and "b=" are not. E_INVALID as of a path; E_NOMEM. */
 enum status asked_query(
     struct slice query, struct arena *arena, struct slice *ret_query, struct err *err) MUST_CHECK;
 /* Type and subtype in lower case, parameters trimmed, their names in lower case, in their order. */
@@ -42,9 +43,9 @@ enum status asked_content_type(
 /* application/json and whatever ends in +json. */
 bool asked_is_json(struct slice content_type);
 
-/* '*' is any run of characters within a segment, '**' as a whole segment is any number of segments,
- * none too: "/v1/payments/**" matches "/v1/payments" and everything below. Linear or nearly so:
- * no pattern takes exponential time. */
+/* '*' is any run of characters within a segment, an empty one too; "**" as a whole segment is any
+ * number of segments, none too: with one at its end, a glob of "/v1/payments" matches that path and
+ * everything below. The time is at most the product of both lengths. */
 bool asked_glob(const char *glob, struct slice path);
 
 /* "POST /v1/payments"; one that is too long is cut and ends in "#" and a digest of all of it. */
@@ -57,8 +58,8 @@ int64_t asked_wait_ms(struct slice prefer);
 /* A request in its canonical parts. */
 struct asked_from {
     struct slice method;
-    struct slice path;         /* canonical */
-    struct slice query;        /* canonical; has_query tells "?" from nothing */
+    struct slice path;  /* canonical */
+    struct slice query; /* canonical; has_query tells "?" from nothing */
     bool has_query;
     struct slice content_type; /* canonical; may be empty */
     struct slice body;         /* as it came; may be mapped memory */
@@ -74,10 +75,12 @@ struct asked_from {
 struct asked {
     struct digest fingerprint;        /* plain: to be keyed before it is stored */
     enum fingerprint_version version; /* canonical, or raw */
-    struct slice kept; /* canonical JSON for record.request: {"body":…,"body_digest":…,
+    struct slice kept;         /* canonical JSON for record.request: {"body":…,"body_digest":…,
                           "content_type":…,"method":…,"path":…,"query":…}, redacted, with the body
                           itself only where it is JSON and the whole fits
-                          LIMIT_REQUEST_KEPT_BYTES_MAX */
+                          LIMIT_REQUEST_KEPT_BYTES_MAX; empty when even the rest does not */
+    const char *const *ignore; /* those of asked_from, for asked_explain */
+    size_t ignore_count;
 };
 /* E_NOMEM is the only failure. A body that is not JSON though it says so is taken raw. */
 enum status asked_read(
@@ -87,8 +90,9 @@ enum status asked_read(
  * Members that explain a conflict, without braces: "differs":["body","query"], and, where both
  * bodies are kept JSON and with_diff, "diff":[…RFC 6902…],"diff_truncated":false; else "diff":null.
  * "differs" names of method, path, query, content_type, body; what differs only under ignored or
- * redacted pointers is "redacted". first is what the record kept and may be empty or of another
- * door: then both are null. *ret_diff_bytes is the diff's length, for the figures. */
+ * redacted pointers is "redacted", and then the diff is empty. first is what the record kept; it may
+ * be empty or of another door: then both are null. *ret_diff_bytes is the diff's length, for the
+ * figures. E_NOMEM, or E_LIMIT when out has no room; then nothing was appended. */
 enum status asked_explain(struct slice first, const struct asked *now, bool with_diff,
     const char *const *redact, size_t redact_count, struct buf *out,
     size_t *ret_diff_bytes) MUST_CHECK;

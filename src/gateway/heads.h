@@ -11,45 +11,57 @@
 #ifndef ONCE_GATEWAY_HEADS_H
 #define ONCE_GATEWAY_HEADS_H
 
-#include "base/arena.h"
+#include "base/err.h"
 #include "config/gateway.h"
 #include "core/record.h"
 #include "http/serve.h"
 #include "http/write.h"
 
-/* What is added to a request for the upstream. Empty ones are left out. */
+/*
+ * What is added to a request for the upstream. Each replaces the client's own field of that name;
+ * an empty one is left out, and the client's goes on as it came. The client's Once-* never does.
+ */
 struct heads_added {
-    struct slice authority;       /* Host: the upstream's unless keeps_host */
+    struct slice authority;       /* Host; empty: the client's */
     struct slice idempotency_key; /* as an RFC 9651 string if the client's was, else bare */
     struct slice request_id;
     struct slice operation_id;
-    uint64_t fence;   /* 0: none of the three */
+    uint64_t fence; /* 0: none of the three */
     uint32_t attempt;
     struct slice traceparent; /* the client's, or a fresh one */
-    struct slice peer;        /* for X-Forwarded-For, appended; X-Forwarded-Proto, -Host and Via too */
+    struct slice peer;        /* as of an exchange: its address is appended to X-Forwarded-For, and
+                                 X-Forwarded-Proto and -Host are added where there is none */
     bool is_tls;              /* the client's side */
-    int64_t length;           /* of the body: Content-Length; -1: chunked; -2: as there is none */
+    int64_t length;           /* of the body, or HTTP_LENGTH_CHUNKED, or HTTP_LENGTH_ABSENT */
 };
 /* The whole request head for the upstream, out of the client's: method and target as sent (an
- * absolute target becomes its path). E_NOMEM, E_LIMIT. */
+ * absolute target becomes its path), fields in their order, then what is added, with "Via: 1.1
+ * once". E_NOMEM, E_LIMIT; E_INVALID: what is added cannot be sent. */
 enum status heads_request(
     const struct http_head *head, const struct heads_added *added, struct buf *out) MUST_CHECK;
 
-/* All end-to-end fields of an upstream's answer into the client's, but for those the gateway says
- * itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed). Sets exchange->has_date. */
+/* All end-to-end fields of an upstream's answer into the client's, but for the length and for those
+ * the gateway says itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed). Sets
+ * exchange->has_date. */
 void heads_answer(const struct http_head *head, struct http_exchange *exchange);
 
 /* What is kept of an answer's fields: one JSON object in canonical form, {"format":"once-http-1",
  * "headers":[["Content-Type","application/json"],…]}, of the usual ones (Content-Type,
  * Content-Encoding, Content-Language, Content-Disposition, Content-Location, Location, ETag, Link,
  * Cache-Control, Vary, Allow, Retry-After, WWW-Authenticate, Deprecation, Sunset, Warning and all
- * of the route's replay_headers; "*" there is every end-to-end field but Set-Cookie and Date), at
- * most LIMIT_OUTCOME_META_BYTES_MAX: past it E_LIMIT. Values that are not UTF-8 are kept as
- * ["Name",null,"base64"]. */
-enum status heads_keep(const struct http_head *head, const struct config_route *route,
-    struct buf *out) MUST_CHECK;
-/* Put kept fields into an answer. False: this is no meta of ours; then nothing was put. */
-bool heads_replay(struct slice meta, struct arena *arena, struct http_exchange *exchange);
+ * of the route's replay_headers; "*" there is every end-to-end field but Date), at most
+ * LIMIT_OUTCOME_META_BYTES_MAX: past it E_LIMIT. E_NOMEM. On failure nothing is appended. Values
+ * that are not UTF-8 are kept as ["Name",null,"base64"]. Never kept, whatever the route says:
+ * Set-Cookie, hop-by-hop fields, and what the gateway says itself, as Last-Modified on a replay.
+ * route NULL: only what is needed to read the body. */
+enum status heads_keep(
+    const struct http_head *head, const struct config_route *route, struct buf *out) MUST_CHECK;
+/* Whether it looks like one of ours, and not like what another door kept. */
+bool heads_is_ours(struct slice meta);
+/* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is no
+ * meta of ours, as when the outcome came through another door. E_NOMEM. Then nothing was put. */
+enum status heads_replay(struct slice meta, const struct mem *mem, struct http_exchange *exchange,
+    struct err *err) MUST_CHECK;
 
 /* A fresh traceparent (W3C trace context, version 00, not sampled) from 24 random bytes. */
 enum { HEADS_TRACEPARENT_BYTES = 55 };

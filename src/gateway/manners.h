@@ -20,27 +20,27 @@
 #include "http/problem.h"
 
 enum refusal_kind {
-    REFUSAL_KEY_MISSING,       /* 400 */
-    REFUSAL_KEY_INVALID,       /* 400 */
-    REFUSAL_PRINCIPAL,         /* 401: the principal cannot be told: a field is missing, a token is
+    REFUSAL_KEY_MISSING,     /* 400 */
+    REFUSAL_KEY_INVALID,     /* 400 */
+    REFUSAL_PRINCIPAL,       /* 401: the principal cannot be told: a field is missing, a token is
                                   not good */
-    REFUSAL_REQUEST,           /* 400: path, query */
-    REFUSAL_BODY_TOO_LARGE,    /* 413 */
-    REFUSAL_CONFLICT,          /* as the route says: 422, 409 or 400 */
-    REFUSAL_IN_PROGRESS,       /* 409, Retry-After */
-    REFUSAL_OUTCOME_UNKNOWN,   /* 409: a duplicate of an operation nobody knows the outcome of */
-    REFUSAL_NOT_RETAINED,      /* 410: executed, and its outcome was too large to keep */
-    REFUSAL_FLOODED,           /* 429, Retry-After */
-    REFUSAL_NO_ROUTE,          /* 404 */
-    REFUSAL_UNREACHABLE,       /* 502: not connected, nothing was sent, released */
-    REFUSAL_NO_ANSWER,         /* 504: sent, and no answer in time: unknown */
-    REFUSAL_BROKEN_ANSWER,     /* 502: sent, and the answer broke off or is no HTTP: unknown */
-    REFUSAL_UPSTREAM_BUSY,     /* 503: too many calls wait for the upstream; nothing was sent */
-    REFUSAL_STORE,             /* 503: the engine or the store failed before any grant */
-    REFUSAL_NOT_SEALED,        /* 503: executed, and then the store failed: effect yes or unknown */
-    REFUSAL_OVERLOADED,        /* 503 */
-    REFUSAL_MEMORY,            /* 503 */
-    REFUSAL_SPOOL,             /* 507: no room on the disk for the body; nothing happened */
+    REFUSAL_REQUEST,         /* 400: path, query */
+    REFUSAL_BODY_TOO_LARGE,  /* 413 */
+    REFUSAL_CONFLICT,        /* as the route says: 422, 409 or 400 */
+    REFUSAL_IN_PROGRESS,     /* 409, Retry-After */
+    REFUSAL_OUTCOME_UNKNOWN, /* 409: a duplicate of an operation nobody knows the outcome of */
+    REFUSAL_NOT_RETAINED,    /* 410: executed, and its outcome was too large to keep */
+    REFUSAL_FLOODED,         /* 429, Retry-After */
+    REFUSAL_NO_ROUTE,        /* 404 */
+    REFUSAL_UNREACHABLE,     /* 502: not connected, nothing was sent, released */
+    REFUSAL_NO_ANSWER,       /* 504: sent, and no answer in time: unknown */
+    REFUSAL_BROKEN_ANSWER,   /* 502: sent, and the answer broke off or is no HTTP: unknown */
+    REFUSAL_UPSTREAM_BUSY,   /* 503: too many calls wait for the upstream; nothing was sent */
+    REFUSAL_STORE,           /* 503: the engine or the store failed before any grant */
+    REFUSAL_NOT_SEALED,      /* 503: executed, and then the store failed: effect yes or unknown */
+    REFUSAL_OVERLOADED,      /* 503 */
+    REFUSAL_MEMORY,          /* 503 */
+    REFUSAL_SPOOL,           /* 507: no room on the disk for the body; nothing happened */
 };
 enum { REFUSAL_KINDS = REFUSAL_SPOOL + 1 };
 
@@ -50,7 +50,8 @@ struct refusal {
     struct slice operation_id; /* empty: none */
     int64_t retry_after_ms;    /* > 0: a Retry-After field */
     struct slice extra;        /* members that explain a conflict (asked_explain); empty: none */
-    enum problem_effect effect_known; /* NOT_SEALED: what is known of it; else not looked at */
+    enum problem_effect effect_known; /* NOT_SEALED: YES, or anything else for unknown; else not
+                                         looked at */
 };
 
 struct refused {
@@ -63,7 +64,8 @@ struct refused {
 struct refused manners_refuse(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
-/* The word of a refusal for logs and tests: "key_missing", …; also the problem's code. */
+/* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …; the
+ * API's own where the API has one. */
 const char *refusal_code(enum refusal_kind kind);
 
 #endif

@@ -152,22 +152,41 @@ static bool is_bodiless(unsigned status)
     return status == 204 || status == 304;
 }
 
-static enum status head_end(struct exchange *exchange, struct slice content_type, size_t body_bytes)
+static bool is_to_head(const struct exchange *exchange)
+{
+    return exchange->is_head_done && exchange->head.method == HTTP_METHOD_HEAD;
+}
+
+/* What a head says about the end of its body; length as for http_answer_stream. */
+static void length_put(struct exchange *exchange, int64_t length)
+{
+    if (is_bodiless(exchange->shown.status)) {
+        return;
+    }
+    if (length >= 0) {
+        http_put_length(&exchange->put, (uint64_t)length);
+    } else if (exchange->framing == STREAM_CHUNKED) {
+        http_put_chunked(&exchange->put);
+    }
+}
+
+static enum status head_end(struct exchange *exchange, struct slice content_type, int64_t length)
 {
     struct http_put *put = &exchange->put;
     struct buf *out = put->out;
     if (content_type.len > 0) {
         http_put_field(put, SLICE_LIT("Content-Type"), content_type);
     }
-    if (!is_bodiless(exchange->shown.status)) {
-        http_put_length(put, body_bytes);
-    }
+    length_put(exchange, length);
     buf_str(out, "Request-Id: ");
     buf_slice(out, exchange->shown.request_id);
     buf_str(out, "\r\n");
-    date_put(exchange->worker, out);
+    if (!exchange->shown.has_date) {
+        date_put(exchange->worker, out);
+    }
+    /* Bytes of a body that nobody reads must not be taken for the next request. */
     exchange->closes =
-        exchange->closes ||
+        exchange->closes || !exchange->is_whole ||
         atomic_load_explicit(&exchange->worker->server->is_draining, memory_order_relaxed);
     if (exchange->closes) {
         buf_str(out, "Connection: close\r\n");
@@ -185,6 +204,7 @@ static enum status head_instead(struct exchange *exchange)
         return out->buf.status;
     }
     exchange->shown.status = 500;
+    exchange->shown.has_date = false;
     exchange->closes = true;
     http_put_response(&exchange->put, &out->buf, 500);
     return head_end(exchange, SLICE_EMPTY, 0);
@@ -193,8 +213,7 @@ static enum status head_instead(struct exchange *exchange)
 static enum status body_put(struct exchange *exchange, struct slice body, bool is_stable)
 {
     struct outbox *out = exchange->conn->out;
-    bool is_head = exchange->is_head_done && exchange->head.method == HTTP_METHOD_HEAD;
-    if (is_head || is_bodiless(exchange->shown.status)) {
+    if (is_to_head(exchange) || is_bodiless(exchange->shown.status)) {
         return OK;
     }
     if (is_stable && body.len > SERVE_GATHER_BYTES) {
@@ -205,14 +224,24 @@ static enum status body_put(struct exchange *exchange, struct slice body, bool i
     return buf_status(&out->buf);
 }
 
+static void answer_over(struct exchange *exchange)
+{
+    struct conn *conn = exchange->conn;
+    bool is_failed = exchange->is_failed && conn->state != CONN_CLOSING;
+    conn_answered(conn);
+    if (is_failed) {
+        conn_close(conn); /* half an answer must not be taken for a whole one */
+    }
+}
+
 void http_answer_end(
     struct http_exchange *shown, struct slice content_type, struct slice body, bool is_stable)
 {
     struct exchange *exchange = exchange_of(shown);
-    struct conn *conn = exchange->conn;
     ASSERT(exchange->is_begun);
+    ASSERT(!exchange->is_streaming);
     if (!is_dropped(exchange)) {
-        enum status status = head_end(exchange, content_type, body.len);
+        enum status status = head_end(exchange, content_type, (int64_t)body.len);
         if (status == E_INVALID) {
             status = head_instead(exchange);
         } else if (status == OK) {
@@ -220,12 +249,133 @@ void http_answer_end(
         }
         exchange->is_failed = status != OK;
     }
-    bool is_failed = exchange->is_failed && conn->state != CONN_CLOSING;
-    conn_answered(conn);
-    if (is_failed) {
-        conn_close(conn); /* half an answer must not be taken for a whole one */
+    answer_over(exchange);
+}
+
+/* --------------------------------------------------------------------------------- streaming -- */
+
+static enum stream_framing framing_of(const struct exchange *exchange, int64_t length)
+{
+    if (is_to_head(exchange) || is_bodiless(exchange->shown.status)) {
+        return STREAM_NONE;
+    }
+    if (length >= 0) {
+        return STREAM_LENGTH;
+    }
+    return exchange->head.minor == 0 ? STREAM_CLOSE : STREAM_CHUNKED;
+}
+
+void http_answer_stream(struct http_exchange *shown, int64_t length)
+{
+    struct exchange *exchange = exchange_of(shown);
+    ASSERT(exchange->is_begun);
+    ASSERT(!exchange->is_streaming);
+    ASSERT(length >= HTTP_LENGTH_ABSENT);
+    exchange->is_streaming = true;
+    if (!is_dropped(exchange)) {
+        bool is_none = length == HTTP_LENGTH_ABSENT && !is_to_head(exchange);
+        length = is_none ? 0 : length; /* else the client would wait for the end of it */
+        exchange->framing = framing_of(exchange, length);
+        exchange->left = exchange->framing == STREAM_LENGTH ? (uint64_t)length : 0;
+        exchange->closes = exchange->closes || exchange->framing == STREAM_CLOSE;
+        enum status status = head_end(exchange, SLICE_EMPTY, length);
+        if (status == E_INVALID) {
+            exchange->framing = STREAM_NONE;
+            status = head_instead(exchange);
+        }
+        exchange->is_failed = status != OK;
+    }
+    conn_streams(exchange->conn);
+}
+
+/* False: it cannot be sent. Pieces are gathered, and sent before they need more than usual. */
+static bool piece_put(struct exchange *exchange, struct slice piece)
+{
+    struct conn *conn = exchange->conn;
+    bool fits = conn->out == NULL || conn->out->buf.len + piece.len <= SERVE_FLUSH_BYTES;
+    if (!fits && !conn_push(conn)) {
+        return false;
+    }
+    struct outbox *out = conn_out(conn);
+    if (out == NULL) {
+        return false;
+    }
+    if (exchange->framing == STREAM_CHUNKED) {
+        http_put_chunk(&out->buf, piece);
+    } else {
+        buf_slice(&out->buf, piece);
+    }
+    bool is_put = buf_status(&out->buf) == OK;
+    return is_put && (out->buf.len < SERVE_FLUSH_BYTES || conn_push(conn));
+}
+
+bool http_answer_piece(struct http_exchange *shown, struct slice piece)
+{
+    struct exchange *exchange = exchange_of(shown);
+    struct conn *conn = exchange->conn;
+    ASSERT(exchange->is_streaming);
+    if (exchange->framing == STREAM_LENGTH) {
+        ASSERT(piece.len <= exchange->left); /* else the next answer would begin inside this one */
+        exchange->left -= piece.len;
+    }
+    if (is_dropped(exchange) || exchange->framing == STREAM_NONE || piece.len == 0) {
+        return true;
+    }
+    exchange->is_failed = !piece_put(exchange, piece);
+    conn_ready(conn);
+    if (exchange->is_failed) {
+        return true; /* the connection closes at the end of the turn, and says so */
+    }
+    if (conn_has_room(conn)) {
+        return true;
+    }
+    exchange->wants_drained = true;
+    if (conn->sending == NULL) {
+        conn_later(conn); /* C6 */
+    }
+    return false;
+}
+
+void http_answer_finish(struct http_exchange *shown, bool is_whole)
+{
+    struct exchange *exchange = exchange_of(shown);
+    ASSERT(exchange->is_streaming);
+    if (!is_dropped(exchange) && exchange->framing != STREAM_NONE) {
+        if (!is_whole || exchange->left > 0) {
+            exchange->is_broken_off = true;
+            exchange->closes = true;
+        } else if (exchange->framing == STREAM_CHUNKED) {
+            struct outbox *out = conn_out(exchange->conn);
+            if (out != NULL) {
+                http_put_last_chunk(&out->buf);
+            }
+            exchange->is_failed = out == NULL || buf_status(&out->buf) != OK;
+        }
+    }
+    answer_over(exchange);
+}
+
+void http_body_pause(struct http_exchange *shown)
+{
+    exchange_of(shown)->is_paused = true;
+}
+
+void http_body_go_on(struct http_exchange *shown)
+{
+    struct exchange *exchange = exchange_of(shown);
+    struct conn *conn = exchange->conn;
+    if (!exchange->is_paused) {
+        return;
+    }
+    exchange->is_paused = false;
+    if (conn->state == CONN_PIECES) {
+        conn->since_ms = net_loop_now(&exchange->worker->loop); /* the wait was ours */
+        conn->progress = exchange->body.total;
+        conn_ready(conn);
     }
 }
+
+/* ---------------------------------------------------------------------------------- wake-ups -- */
 
 static void on_woken(struct net_task *task)
 {
@@ -267,7 +417,9 @@ static const char *refusal_code(unsigned status)
 void answer_refusal(struct exchange *exchange, unsigned status, const char *reason)
 {
     bool is_passing = status == 503 || status == 408;
-    request_id_choose(exchange);
+    if (!exchange->is_shown) {
+        request_id_choose(exchange); /* else the handler knows it by the one it has */
+    }
     exchange->closes = true;
     problem_answer(
         &exchange->shown, &(struct problem){.status = status,

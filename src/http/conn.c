@@ -21,15 +21,35 @@ static bool has_bytes(const struct conn *conn)
     return conn->in != NULL && conn->in->at < conn->in->len;
 }
 
+/* The states in which a handler has the exchange, but for CLOSING; C3. */
+static bool is_with_handler(const struct conn *conn)
+{
+    return conn->state >= CONN_PIECES && conn->state <= CONN_STREAMED;
+}
+
+static void exchange_check(const struct conn *conn, const struct exchange *exchange)
+{
+    ASSERT(exchange->conn == conn);                                                       /* C2 */
+    ASSERT(exchange->is_taken == (is_with_handler(conn) || conn->is_awaited));            /* C3 */
+    ASSERT(!is_with_handler(conn) || exchange->is_shown);                                 /* C4 */
+    ASSERT(conn->state != CONN_PIECES || exchange->shown.piece != NULL);                  /* C3 */
+    ASSERT(conn->state != CONN_STREAMED || exchange->is_streaming);                       /* C6 */
+    ASSERT(conn->state != CONN_HANDLED || !exchange->is_streaming);                       /* C6 */
+    ASSERT(!exchange->wants_drained || exchange->is_streaming);                           /* C6 */
+    ASSERT(!exchange->is_begun || !exchange->is_streaming || exchange->shown.status > 0); /* C6 */
+}
+
 static void conn_check(const struct conn *conn)
 {
     bool is_request = conn->state >= CONN_HEAD && conn->state <= CONN_ANSWERED;
-    ASSERT(!is_request || conn->exchange != NULL);                  /* C2 */
-    ASSERT(conn->exchange == NULL || conn->exchange->conn == conn); /* C2 */
-    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);       /* C3 */
-    ASSERT(conn->in == NULL || conn->in->start <= conn->in->at);    /* C4 */
-    ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);      /* C4 */
-    ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);     /* C4 */
+    ASSERT(!is_request || conn->exchange != NULL); /* C2 */
+    if (conn->exchange != NULL) {
+        exchange_check(conn, conn->exchange);
+    }
+    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);    /* C3 */
+    ASSERT(conn->in == NULL || conn->in->start <= conn->in->at); /* C4 */
+    ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);   /* C4 */
+    ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);  /* C4 */
     ASSERT((conn->sending != NULL) == (conn->stream.write != NULL) || conn->stream.is_closing);
 }
 
@@ -41,6 +61,9 @@ static void conn_check_rest(const struct conn *conn)
         ASSERT(conn->exchange == NULL); /* C1 */
         ASSERT(conn->in == NULL);       /* C1 */
         ASSERT(conn->out == NULL);      /* C1 */
+    }
+    if (is_with_handler(conn) && conn->exchange->wants_drained) {
+        ASSERT(conn->sending != NULL || conn->is_later); /* C6 */
     }
 }
 
@@ -63,32 +86,66 @@ struct outbox *conn_out(struct conn *conn)
     return conn->out;
 }
 
-/* True: nothing is left to send. False: it is being sent, or the connection is closing. */
-static bool conn_flush(struct conn *conn)
+/* An answer whose head is not ended yet stays, and what is before it, too. */
+static bool holds_back(const struct conn *conn)
+{
+    return conn->state < CONN_STREAMED && conn->exchange != NULL && conn->exchange->is_begun &&
+           !conn->exchange->is_streaming;
+}
+
+static enum net_sent conn_send(struct conn *conn)
 {
     struct outbox *out = conn->out;
-    if (conn->state == CONN_CLOSING || conn->sending != NULL) {
-        return false;
-    }
-    if (out == NULL || (conn->state == CONN_HANDLED && conn->exchange->is_begun)) {
-        return true; /* an answer that is not ended yet stays, and what is before it, too */
-    }
     struct slice pieces[] = {buf_view(&out->buf), out->tail};
-    size_t total = pieces[0].len + pieces[1].len;
+    out->total = pieces[0].len + pieces[1].len;
     conn->out = NULL;
     enum net_sent sent = net_stream_send(&conn->stream, &out->write, pieces, 2);
-    stat_add(&conn->worker->stats.bytes_out, sent == NET_BROKEN ? 0 : total);
+    stat_add(&conn->worker->stats.bytes_out, sent == NET_BROKEN ? 0 : out->total);
     if (sent == NET_SENDING) {
         conn->sending = out;
         conn->sending_ms = now_of(conn);
         conn->unsent = net_stream_unsent(&conn->stream);
+    } else {
+        outbox_give(conn->worker, out);
+    }
+    return sent;
+}
+
+/* True: nothing is left to send. False: it is being sent, or the connection is closing. */
+static bool conn_flush(struct conn *conn)
+{
+    if (conn->state == CONN_CLOSING || conn->sending != NULL) {
         return false;
     }
-    outbox_give(conn->worker, out);
+    if (conn->out == NULL || holds_back(conn)) {
+        return true;
+    }
+    enum net_sent sent = conn_send(conn);
     if (sent == NET_BROKEN) {
         conn_close(conn);
     }
     return sent == NET_SENT;
+}
+
+bool conn_push(struct conn *conn)
+{
+    if (conn->sending != NULL || conn->out == NULL) {
+        return true;
+    }
+    if (conn->turn != conn->worker->turns) {
+        conn->turn = conn->worker->turns;
+        conn->turn_bytes = 0;
+    }
+    conn->turn_bytes += conn->out->buf.len;
+    return conn_send(conn) != NET_BROKEN;
+}
+
+bool conn_has_room(const struct conn *conn)
+{
+    bool is_tired = conn->turn == conn->worker->turns && conn->turn_bytes > SERVE_TURN_BYTES;
+    size_t waiting = (conn->out == NULL ? 0 : conn->out->buf.len) +
+                     (conn->sending == NULL ? 0 : conn->sending->total);
+    return waiting <= SERVE_FLUSH_BYTES && !is_tired;
 }
 
 static void on_wrote(struct net_stream *stream, bool is_whole)
@@ -118,7 +175,34 @@ static unsigned refused_class(unsigned status)
     }
 }
 
-/* Any state before HANDLED: no handler sees this request. */
+/* ------------------------------------------------------------------------------- the handler -- */
+
+/* C8: nobody calls this from inside a call of a handler's. */
+static void call(struct conn *conn, http_handle what)
+{
+    struct worker *worker = conn->worker;
+    if (what != NULL) {
+        worker->has_handled = true;
+        what(worker->server->context, &conn->exchange->shown);
+    }
+}
+
+/* A handler has the exchange from here on; C3. */
+static void take(struct conn *conn)
+{
+    ASSERT(!conn->exchange->is_taken);
+    conn->exchange->is_taken = true;
+    stat_add(&conn->worker->stats.begun, 1);
+}
+
+static void untake(struct conn *conn)
+{
+    ASSERT(conn->exchange->is_taken);
+    conn->exchange->is_taken = false;
+    stat_add(&conn->worker->stats.ended, 1);
+}
+
+/* Any state before HANDLED, and no handler has the exchange, or any more. */
 static void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
@@ -134,11 +218,39 @@ static void conn_refuse(struct conn *conn, unsigned status, const char *reason)
     answer_refusal(conn->exchange, status, reason);
 }
 
+void conn_ready(struct conn *conn)
+{
+    if (!conn->is_stepping && !conn->is_ready) {
+        conn->is_ready = true;
+        conn->ready_next = conn->worker->ready;
+        conn->worker->ready = conn;
+    }
+}
+
+void conn_later(struct conn *conn)
+{
+    struct worker *worker = conn->worker;
+    if (conn->is_later) {
+        return;
+    }
+    bool is_first = worker->later == NULL;
+    conn->is_later = true;
+    conn->later_next = worker->later;
+    worker->later = conn;
+    if (is_first) {
+        net_loop_post(&worker->loop, &worker->again);
+    }
+}
+
 void conn_answered(struct conn *conn)
 {
     struct worker *worker = conn->worker;
-    bool is_handled = conn->state == CONN_HANDLED || conn->is_awaited;
-    stat_add(&worker->stats.ended, is_handled ? 1 : 0);
+    if (conn->exchange->is_beginning) {
+        take(conn); /* answered at once; a handler has seen it all the same */
+    }
+    if (conn->exchange->is_taken) {
+        untake(conn);
+    }
     if (conn->state == CONN_CLOSING) {
         conn->is_awaited = false;
         if (conn->is_closed) {
@@ -147,13 +259,51 @@ void conn_answered(struct conn *conn)
         }
         return;
     }
-    ASSERT(conn->state <= CONN_HANDLED); /* one answer a request */
+    ASSERT(conn->state < CONN_ANSWERED); /* one answer a request */
+    conn->exchange->wants_drained = false;
     conn_move(conn, CONN_ANSWERED);
-    if (!conn->is_stepping && !conn->is_ready) {
-        conn->is_ready = true;
-        conn->ready_next = worker->ready;
-        worker->ready = conn;
+    conn_ready(conn);
+}
+
+void conn_streams(struct conn *conn)
+{
+    if (conn->state == CONN_HANDLED) {
+        conn_move(conn, CONN_STREAMED);
     }
+    conn_ready(conn);
+}
+
+/* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
+static void conn_cut(struct conn *conn, unsigned status, const char *reason)
+{
+    struct exchange *exchange = conn->exchange;
+    ASSERT(conn->state == CONN_PIECES);
+    untake(conn);
+    call(conn, exchange->shown.cut);
+    ASSERT(conn->state == CONN_PIECES); /* the handler touches it no more */
+    if (!exchange->is_begun) {
+        conn_refuse(conn, status, reason);
+        return;
+    }
+    if (holds_back(conn) && !exchange->is_failed) {
+        conn->out->buf.len = exchange->put.start; /* not even its head goes out */
+    }
+    exchange->is_broken_off = true;
+    exchange->closes = true;
+    conn_answered(conn);
+}
+
+/* Where only the end of the connection says that an answer is over, it has to look like no end. */
+static void conn_break(struct conn *conn)
+{
+    uv_os_fd_t fd;
+    struct linger none = {.l_onoff = 1, .l_linger = 0};
+    if (conn->exchange->framing == STREAM_CLOSE && uv_fileno(&conn->stream.uv.handle, &fd) == 0) {
+        /* Of a Unix socket it changes nothing: there is no reset, and the client cannot know. */
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        conn->stream.is_broken = true; /* TLS must not say that this is the end either */
+    }
+    conn_close(conn);
 }
 
 /* After the last answer was sent. What the client still sends would make a close lose the answer:
@@ -161,6 +311,10 @@ void conn_answered(struct conn *conn)
 static void conn_end(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
+    if (exchange->is_broken_off) {
+        conn_break(conn);
+        return;
+    }
     bool is_expected = exchange->is_whole && !exchange->head.keep_alive && !has_bytes(conn);
     if (conn->has_ended || is_expected) {
         conn_close(conn);
@@ -217,6 +371,92 @@ static bool step_idle(struct conn *conn)
     return true;
 }
 
+/* The head is done: what will be read behind it. */
+static enum http_verdict body_begin(
+    struct conn *conn, const struct http_limits *limits, struct http_refusal *ret_refusal)
+{
+    struct exchange *exchange = conn->exchange;
+    const struct http_head *head = &exchange->head;
+    exchange->is_spilled =
+        head->framing == HTTP_BODY_CHUNKED ||
+        (head->framing == HTTP_BODY_LENGTH && head->length > conn->in->cap - head->bytes);
+    return http_body_init(&exchange->body, head, limits, ret_refusal);
+}
+
+/* What a handler may look at. */
+static void conn_show(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    request_id_choose(exchange);
+    exchange->closes = !exchange->head.keep_alive;
+    exchange->shown.peer = slice_of(conn->peer, conn->peer_len);
+    exchange->shown.listener = conn->listener;
+    exchange->is_shown = true;
+}
+
+/* Bytes of a request may move until a handler has seen them; C4. */
+static void conn_compact(struct conn *conn)
+{
+    struct inbox *in = conn->in;
+    memmove(in->data, in->data + in->start, in->len - in->start);
+    in->at -= in->start;
+    in->len -= in->start;
+    in->start = 0;
+    if (conn->exchange != NULL && conn->exchange->is_head_done) {
+        conn->exchange->head.base = in->data;
+    }
+}
+
+static bool can_move(const struct conn *conn)
+{
+    return conn->state < CONN_PIECES && (conn->exchange == NULL || !conn->exchange->is_shown);
+}
+
+/* BODY, and the hook has had its say but gave no answer. */
+static void conn_begun(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    struct http_refusal refusal = {0};
+    struct http_limits limits = conn->worker->server->limits.message;
+    limits.body_bytes_max = exchange->shown.body_bytes_max;
+    exchange->spilled.max = (size_t)limits.body_bytes_max;
+    enum http_verdict verdict = body_begin(conn, &limits, &refusal);
+    bool is_piecewise = exchange->shown.piece != NULL;
+    if (is_piecewise || exchange->is_begun) {
+        take(conn);
+        conn_move(conn, is_piecewise             ? CONN_PIECES
+                        : exchange->is_streaming ? CONN_STREAMED
+                                                 : CONN_HANDLED);
+    }
+    if (verdict == HTTP_REFUSED && is_piecewise) {
+        conn_cut(conn, refusal.status, refusal.reason);
+    } else if (verdict == HTTP_REFUSED && !exchange->is_begun) {
+        conn_refuse(conn, refusal.status, refusal.reason);
+    }
+}
+
+/* Before anything of the body: the handler looks at the head. */
+static bool conn_begin(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    struct http_head *head = &exchange->head;
+    exchange->is_whole =
+        head->framing == HTTP_BODY_NONE || (head->framing == HTTP_BODY_LENGTH && head->length == 0);
+    if (!exchange->is_whole && conn->in->start > 0) {
+        conn_compact(conn); /* later the head cannot move to make room for the body */
+    }
+    conn_move(conn, CONN_BODY);
+    conn_show(conn);
+    exchange->shown.body_bytes_max = conn->worker->server->limits.message.body_bytes_max;
+    exchange->is_beginning = true;
+    call(conn, conn->worker->server->begin);
+    exchange->is_beginning = false;
+    if (conn->state == CONN_BODY) {
+        conn_begun(conn);
+    }
+    return true;
+}
+
 static bool step_head(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -228,11 +468,11 @@ static bool step_head(struct conn *conn)
     if (verdict == HTTP_DONE) {
         exchange->is_head_done = true;
         in->at = in->start + exchange->head.bytes;
-        verdict = http_body_init(&exchange->body, &exchange->head, limits, &refusal);
+        if (conn->worker->server->begin != NULL) {
+            return conn_begin(conn);
+        }
+        verdict = body_begin(conn, limits, &refusal);
         if (verdict != HTTP_REFUSED) {
-            exchange->is_spilled = exchange->head.framing == HTTP_BODY_CHUNKED ||
-                                   (exchange->head.framing == HTTP_BODY_LENGTH &&
-                                       exchange->head.length > in->cap - exchange->head.bytes);
             conn_move(conn, CONN_BODY);
             return true;
         }
@@ -293,18 +533,18 @@ static enum http_verdict body_spilled(struct conn *conn, struct http_refusal *re
 
 static bool conn_handle(struct conn *conn)
 {
-    struct worker *worker = conn->worker;
     struct exchange *exchange = conn->exchange;
-    request_id_choose(exchange);
+    if (!exchange->is_shown) {
+        conn_show(conn);
+    }
+    if (!exchange->is_taken) {
+        take(conn);
+    }
     exchange->is_whole = true;
-    exchange->closes = !exchange->head.keep_alive;
-    exchange->shown.peer = slice_of(conn->peer, conn->peer_len);
-    exchange->shown.listener = conn->listener;
-    conn_move(conn, CONN_HANDLED);
-    stat_add(&worker->stats.begun, 1);
-    worker->has_handled = true;
-    worker->server->handle(worker->server->context, &exchange->shown);
-    return conn->state != CONN_HANDLED;
+    enum conn_state state = exchange->is_streaming ? CONN_STREAMED : CONN_HANDLED;
+    conn_move(conn, state);
+    call(conn, conn->worker->server->handle);
+    return conn->state != state;
 }
 
 /* The client waits for a word before it sends the body, and the body will be read. */
@@ -312,7 +552,7 @@ static void conn_continue(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
     if (!exchange->head.expect_continue || exchange->is_continued || has_bytes(conn) ||
-        exchange->body.total > 0) {
+        exchange->body.total > 0 || exchange->is_begun) {
         return;
     }
     struct outbox *out = conn_out(conn);
@@ -342,18 +582,65 @@ static bool step_body(struct conn *conn)
     return false;
 }
 
+/* Until it is paused, answered, or all that is here was handed on; then the place is used again. */
+static enum http_verdict hand_on(struct conn *conn, struct http_refusal *ret_refusal)
+{
+    struct exchange *exchange = conn->exchange;
+    struct inbox *in = conn->in;
+    enum http_verdict verdict = HTTP_DATA;
+    while (verdict == HTTP_DATA && conn->state == CONN_PIECES && !exchange->is_paused) {
+        struct slice data = SLICE_EMPTY;
+        size_t used = 0;
+        struct slice bytes = slice_of(in->data + in->at, in->len - in->at);
+        verdict = http_body_next(&exchange->body, bytes, &used, &data, ret_refusal);
+        in->at += (uint32_t)used;
+        if (verdict == HTTP_DATA) {
+            conn->worker->has_handled = true;
+            exchange->shown.piece(conn->worker->server->context, &exchange->shown, data);
+        }
+    }
+    if (verdict == HTTP_MORE) {
+        in->at = in->start + exchange->head.bytes;
+        in->len = in->at;
+    }
+    return verdict;
+}
+
+static bool step_pieces(struct conn *conn)
+{
+    struct http_refusal refusal = {0};
+    enum http_verdict verdict = hand_on(conn, &refusal);
+    if (conn->state != CONN_PIECES) {
+        return true;
+    }
+    switch (verdict) {
+    case HTTP_DATA: return false; /* C7: paused */
+    case HTTP_DONE: return conn_handle(conn);
+    case HTTP_REFUSED: conn_cut(conn, refusal.status, refusal.reason); return true;
+    case HTTP_MORE: break;
+    }
+    if (conn->has_ended) {
+        conn_cut(conn, 400, "the connection ended inside a body");
+        return true;
+    }
+    conn_continue(conn);
+    return false;
+}
+
 /* True: something changed, look again. */
 static bool conn_step(struct conn *conn)
 {
-    if (conn->sending != NULL) {
+    if (conn->sending != NULL && !(conn->state == CONN_PIECES && conn->exchange->is_streaming)) {
         return false; /* C5 */
     }
     switch ((enum conn_state)conn->state) {
     case CONN_IDLE: return step_idle(conn);
     case CONN_HEAD: return step_head(conn);
     case CONN_BODY: return step_body(conn);
+    case CONN_PIECES: return step_pieces(conn);
     case CONN_ANSWERED: return step_answered(conn);
     case CONN_HANDLED:
+    case CONN_STREAMED:
     case CONN_LINGER:
     case CONN_CLOSING: return false;
     }
@@ -376,8 +663,11 @@ static uint64_t wait_ends(const struct conn *conn)
                                                : limits->head_ms_max);
     case CONN_HEAD: return conn->since_ms + (uint64_t)limits->head_ms_max;
     case CONN_BODY: return conn->since_ms + (uint64_t)limits->body_ms_max;
+    case CONN_PIECES:
+        return conn->exchange->is_paused ? 0 : conn->since_ms + (uint64_t)limits->body_ms_max;
     case CONN_LINGER: return conn->since_ms + SERVE_LINGER_MS;
     case CONN_HANDLED:
+    case CONN_STREAMED:
     case CONN_ANSWERED:
     case CONN_CLOSING: return 0;
     }
@@ -413,14 +703,21 @@ static void sending_due(struct conn *conn, uint64_t now_ms)
 
 static void body_due(struct conn *conn, uint64_t now_ms)
 {
+    static const char reason[] = "the body took too long: body_timeout is over";
     struct exchange *exchange = conn->exchange;
-    uint64_t bytes = exchange->is_spilled ? exchange->body.total : conn->in->len - conn->in->at;
+    bool is_counted = exchange->is_spilled || conn->state == CONN_PIECES;
+    uint64_t bytes = is_counted ? exchange->body.total : conn->in->len - conn->in->at;
+    if (conn->state == CONN_PIECES && exchange->is_paused) {
+        return; /* C7: since it was armed */
+    }
     if (is_enough(bytes - conn->progress, now_ms - conn->since_ms)) {
         conn->progress = bytes;
         conn->since_ms = now_ms;
         conn_arm(conn);
+    } else if (conn->state == CONN_PIECES) {
+        conn_cut(conn, 408, reason);
     } else {
-        conn_refuse(conn, 408, "the body took too long: body_timeout is over");
+        conn_refuse(conn, 408, reason);
     }
 }
 
@@ -435,27 +732,16 @@ void conn_due(struct net_deadline *deadline, uint64_t now_ms)
     case CONN_IDLE:
     case CONN_LINGER: conn_close(conn); break;
     case CONN_HEAD: conn_refuse(conn, 408, "the head took too long: head_timeout is over"); break;
-    case CONN_BODY: body_due(conn, now_ms); break;
+    case CONN_BODY:
+    case CONN_PIECES: body_due(conn, now_ms); break;
     case CONN_HANDLED:
+    case CONN_STREAMED:
     case CONN_ANSWERED:
     case CONN_CLOSING: break;
     }
 }
 
 /* -------------------------------------------------------------------------------- the way in -- */
-
-/* Bytes of a request may move until a handler has seen them; C4. */
-static void conn_compact(struct conn *conn)
-{
-    struct inbox *in = conn->in;
-    memmove(in->data, in->data + in->start, in->len - in->start);
-    in->at -= in->start;
-    in->len -= in->start;
-    in->start = 0;
-    if (conn->state == CONN_BODY) {
-        conn->exchange->head.base = in->data;
-    }
-}
 
 static struct net_room on_room(struct net_stream *stream)
 {
@@ -470,7 +756,7 @@ static struct net_room on_room(struct net_stream *stream)
         return (struct net_room){NULL, 0};
     }
     struct inbox *in = conn->in;
-    if (in->start > 0 && in->cap - in->len < in->cap / 2 && conn->state < CONN_HANDLED) {
+    if (in->start > 0 && in->cap - in->len < in->cap / 2 && can_move(conn)) {
         conn_compact(conn);
     }
     return (struct net_room){in->data + in->len, in->cap - in->len};
@@ -531,9 +817,27 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
 static void conn_read(struct conn *conn)
 {
     bool has_room = conn->in == NULL || conn->in->len < conn->in->cap ||
-                    (conn->state < CONN_HANDLED && conn->in->start > 0);
+                    (conn->in->start > 0 && can_move(conn));
     if (!conn->has_ended && has_room) {
         net_stream_read(&conn->stream);
+    }
+}
+
+/* A streamed answer, after a flush: more of it may be given now, or nobody takes it any more. */
+static void conn_stream_on(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    if (!is_with_handler(conn) || !exchange->is_streaming) {
+        return;
+    }
+    if (exchange->is_failed) {
+        conn_close(conn);
+        return;
+    }
+    if (exchange->wants_drained && conn->sending == NULL && !conn->is_later) {
+        exchange->wants_drained = false;
+        conn->has_news = true; /* what is given now is looked at before the turn ends */
+        call(conn, exchange->shown.drained);
     }
 }
 
@@ -543,6 +847,7 @@ static void conn_run(struct conn *conn)
     while (conn_step(conn)) {
     }
     (void)conn_flush(conn); /* what is left is being sent, or the connection is closing */
+    conn_stream_on(conn);
     bool is_idle = conn->state == CONN_IDLE && conn->sending == NULL;
     if (is_idle && (conn->has_ended || conn->worker->is_draining)) {
         conn_close(conn);
@@ -575,13 +880,18 @@ void conn_close(struct conn *conn)
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    if (conn->state == CONN_HANDLED) {
-        conn->is_awaited = true; /* C3 */
-        conn->exchange->shown.is_gone = true;
-    }
+    bool is_cut = conn->state == CONN_PIECES;
+    conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
+    if (is_cut) {
+        untake(conn);
+        call(conn, conn->exchange->shown.cut);
+    } else if (conn->is_awaited) {
+        conn->exchange->shown.is_gone = true;
+        call(conn, conn->exchange->shown.gone);
+    }
 }
 
 static void on_closed(struct net_stream *stream)
@@ -600,6 +910,7 @@ static void on_closed(struct net_stream *stream)
 void conn_recycle(struct conn *conn)
 {
     struct worker *worker = conn->worker;
+    ASSERT(!conn->is_later);
     conn->prev->next = conn->next;
     conn->next->prev = conn->prev;
     inbox_give(worker, conn->in);
@@ -662,8 +973,21 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
     conn_arm(conn);
 }
 
+void worker_again(struct net_task *task)
+{
+    struct worker *worker =
+        (struct worker *)(void *)((char *)task - offsetof(struct worker, again));
+    while (worker->later != NULL) {
+        struct conn *conn = worker->later;
+        worker->later = conn->later_next;
+        conn->is_later = false;
+        conn_ready(conn);
+    }
+}
+
 void worker_ready(struct worker *worker)
 {
+    worker->turns++;
     while (worker->ready != NULL) {
         struct conn *conn = worker->ready;
         worker->ready = conn->ready_next;

@@ -86,12 +86,21 @@ static void exchange_reset(struct exchange *exchange)
     exchange->shown = (struct http_exchange){
         .head = &exchange->head, .arena = &exchange->arena, .loop = exchange->worker->number};
     http_head_init(&exchange->head);
+    exchange->framing = STREAM_NONE;
+    exchange->left = 0;
     exchange->is_head_done = false;
+    exchange->is_shown = false;
+    exchange->is_beginning = false;
+    exchange->is_taken = false;
     exchange->is_whole = false;
     exchange->is_spilled = false;
     exchange->is_continued = false;
+    exchange->is_paused = false;
     exchange->is_failed = false;
     exchange->is_begun = false;
+    exchange->is_streaming = false;
+    exchange->wants_drained = false;
+    exchange->is_broken_off = false;
     exchange->closes = false;
 }
 

@@ -78,6 +78,9 @@ static void worker_end(struct net_task *task)
     for (struct conn *at = worker->conns.next; at != &worker->conns; at = at->next) {
         conn_close(at);
     }
+    if (worker->server->end != NULL) {
+        worker->server->end(worker->server->context, worker->number);
+    }
     net_loop_close(&worker->loop);
 }
 
@@ -91,6 +94,7 @@ static enum status worker_init(
     worker->stop.run = worker_stop;
     worker->cut_off.run = worker_cut_off;
     worker->end.run = worker_end;
+    worker->again.run = worker_again;
     worker->random_at = SERVE_RANDOM_BYTES;
     enum status status = net_loop_init(&worker->loop, server->mem, conn_due, err);
     if (status == OK) {
@@ -164,6 +168,7 @@ enum status http_server_new(
     }
     server->mem = mem;
     server->limits = options->limits;
+    server->begin = options->begin;
     server->handle = options->handle;
     server->turn = options->turn;
     server->context = options->context;
@@ -182,6 +187,7 @@ enum status http_server_new(
         http_server_free(server);
         return status;
     }
+    server->end = options->end; /* not before: nothing lives yet on the loops of a failed server */
     *ret_server = server;
     return OK;
 }
@@ -282,6 +288,12 @@ enum status http_server_listen(struct http_server *server, const char *address, 
     *ret_listener = number;
     *ret_text = shared->address.text;
     return OK;
+}
+
+struct net_loop *http_server_loop(struct http_server *server, unsigned loop)
+{
+    ASSERT(loop < server->worker_count);
+    return &server->workers[loop].loop;
 }
 
 enum status http_server_start(struct http_server *server, struct err *err)

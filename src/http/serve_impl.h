@@ -25,6 +25,7 @@ enum {
     SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest go */
     SERVE_FLUSH_BYTES = 64 << 10,      /* answers gathered before they are sent all the same */
     SERVE_GATHER_BYTES = 16 << 10,     /* a stable body past this is sent from where it is */
+    SERVE_TURN_BYTES = 256 << 10,      /* of a streamed answer in one turn; then others go on */
     SERVE_OUT_BYTES_MAX = 256 << 20,   /* of answers not sent: one, as long as it may ever be */
     SERVE_ARENA_BYTES_MAX = 512 << 20, /* of one exchange: a backstop, handlers bound their own */
     SERVE_LINGER_MS = 5000,            /* after an answer that closes, for the client to read it */
@@ -59,6 +60,14 @@ struct outbox {
     struct net_write write; /* while the kernel does not take all of it */
 };
 
+/* How the end of a streamed answer shows. */
+enum stream_framing {
+    STREAM_NONE,    /* nothing of the body is sent: HEAD, 204, 304, or there is no client */
+    STREAM_LENGTH,  /* when there are as many bytes as the head says */
+    STREAM_CHUNKED, /* by the last chunk */
+    STREAM_CLOSE,   /* by the end of the connection: HTTP/1.0 */
+};
+
 struct exchange {
     struct http_exchange shown; /* first: what a handler sees */
     struct exchange *next;      /* in the pool */
@@ -72,12 +81,21 @@ struct exchange {
     size_t held;                        /* bytes of spilled that count as in flight */
     struct arena arena;                 /* the handler's */
     struct http_put put;                /* of the answer */
+    enum stream_framing framing;        /* of a streamed answer */
+    uint64_t left;                      /* bytes of it still to be given, for STREAM_LENGTH */
     bool is_head_done;                  /* the head was read whole, so that its method counts */
-    bool is_whole;                      /* and so was the body; a handler has seen it */
+    bool is_shown;                      /* a handler has seen the head, so that it must not move */
+    bool is_beginning;                  /* the begin hook has it right now */
+    bool is_taken;                      /* a handler has it, and owes an answer (C3) */
+    bool is_whole;                      /* the body was read whole, or there is none */
     bool is_spilled;                    /* the body is in spilled */
     bool is_continued;                  /* 100 Continue was sent */
-    bool is_failed;                     /* there is no memory for the answer */
+    bool is_paused;                     /* no piece of the body is wanted */
+    bool is_failed;                     /* no memory for the answer, or nobody takes it */
     bool is_begun;                      /* http_answer_begin was called */
+    bool is_streaming;                  /* http_answer_stream was called */
+    bool wants_drained;                 /* http_answer_piece said false, and drained is owed */
+    bool is_broken_off;                 /* the answer must not be taken for a whole one */
     bool closes;                        /* the connection ends with this answer */
     char id[HTTP_REQUEST_ID_BYTES_MAX]; /* a fresh request id */
 };
@@ -86,18 +104,25 @@ struct exchange {
  * A connection.
  *
  *            first byte            end of head           end of body
- *   IDLE ───────────────▶ HEAD ───────────────▶ BODY ───────────────▶ HANDLED
- *    ▲ ▲                   │ refused, late       │ refused, late        │ http_answer_end
- *    │ └── answered, more ─┼─────────────────────┼──────────────────▶ ANSWERED
- *    └─────── to come ─────┴─────────────────────┘                      │ closes
+ *   IDLE ───────────────▶ HEAD ───────────────▶ BODY ───────────────▶ HANDLED ─────▶ STREAMED
+ *    ▲ ▲                   │ │ begin took it                         ▲  │ _end   _stream │
+ *    │ │                   │ └──────────────▶ PIECES ────────────────┘  │                │ _finish
+ *    │ │                   │ refused, late     │ cut, answered early    ▼                ▼
+ *    │ └── answered, more ─┼───────────────────┼────────────────────▶ ANSWERED ◀─────────┘
+ *    └─────── to come ─────┴───────────────────┘                        │ closes
  *   any state: broken, late, drained ──▶ CLOSING ──▶ (recycled)  ◀── LINGER
  *
  * Transitions, all through conn_move:
  *   IDLE → HEAD         step_idle      there are bytes
- *   HEAD → BODY         step_head      the reader is done
+ *   HEAD → BODY         step_head, conn_begin   the reader is done; the begin hook is called in BODY
+ *   BODY → PIECES       conn_begin     the hook wants the body in pieces
+ *   BODY → HANDLED, STREAMED  conn_begin        it began to answer and wants nothing of the body
  *   BODY → HANDLED      step_body      the body is whole; the handler is called
+ *   PIECES → HANDLED    step_pieces    the same; STREAMED when the answer is being streamed already
+ *   HANDLED → STREAMED  conn_streams   the head of a streamed answer was written
  *   HEAD, BODY, IDLE → ANSWERED  conn_refuse     a problem document was written
- *   HANDLED → ANSWERED  conn_answered  the handler wrote its answer
+ *   PIECES → ANSWERED   conn_cut       the body will not be whole; the handler has let go
+ *   BODY, PIECES, HANDLED, STREAMED → ANSWERED  conn_answered   the handler ended its answer
  *   ANSWERED → IDLE     step_answered  the next request may be read
  *   ANSWERED → LINGER   step_answered  the answer was sent and the connection ends
  *   any → CLOSING       conn_close     the stream is closed; a handler may still have the exchange
@@ -105,18 +130,29 @@ struct exchange {
  *
  * What holds (conn_check):
  *   C1  IDLE at rest has no exchange, no inbox and no outbox: an idle connection is small.
- *   C2  HEAD, BODY, HANDLED and ANSWERED have an exchange that is this connection's.
- *   C3  HANDLED is the only state in which somebody else has the exchange, but for CLOSING when it
- *       came from HANDLED (is_gone).
- *   C4  While HANDLED, bytes of the inbox before at do not move.
+ *   C2  HEAD to ANSWERED have an exchange that is this connection's.
+ *   C3  A handler has the exchange (is_taken) in PIECES, HANDLED and STREAMED, and in CLOSING when
+ *       it came from one of the last two (is_awaited). It has it in no other state, so that each
+ *       exchange taken is ended exactly once: by its answer, or by cut, which only PIECES calls.
+ *   C4  Once a handler has seen the head (is_shown), bytes of the inbox before at do not move.
  *   C5  While something is being sent (sending) no request is read or handled: who does not read
- *       our answers cannot make us do more work.
+ *       our answers cannot make us do more work. Only pieces of the body whose own answer is being
+ *       streamed go on; whoever streams it pauses them.
+ *   C6  A streamed answer holds back its maker: while more than SERVE_FLUSH_BYTES wait, it is told
+ *       so, and a drained that is owed comes: at rest something is being sent, or the connection
+ *       has its turn again (is_later).
+ *   C7  Nothing of a body is handed on while it is paused, nor is the client timed. What arrives
+ *       fills the inbox and then stays with the kernel.
+ *   C8  No handler is called from inside a call of a handler's own: what is found out there waits
+ *       for the end of the turn (conn_ready).
  */
 enum conn_state {
     CONN_IDLE,
     CONN_HEAD,
     CONN_BODY,
+    CONN_PIECES,
     CONN_HANDLED,
+    CONN_STREAMED,
     CONN_ANSWERED,
     CONN_LINGER,
     CONN_CLOSING,
@@ -128,6 +164,7 @@ struct conn {
     struct conn *prev;       /* in the worker's list */
     struct conn *next;       /* and in the pool */
     struct conn *ready_next; /* in the worker's list of those to go on with */
+    struct conn *later_next; /* in its list of those to go on with in the next turn */
     struct conn *spent_next; /* in its list of those to recycle */
     struct worker *worker;
     struct exchange *exchange; /* NULL while idle */
@@ -138,6 +175,8 @@ struct conn {
     uint64_t progress;         /* bytes of the body at since_ms */
     uint64_t sending_ms;       /* since when, or the last time that enough had left */
     uint64_t unsent;           /* bytes at sending_ms */
+    uint64_t turn;             /* the turn that turn_bytes are of */
+    uint64_t turn_bytes;       /* of a streamed answer, sent in one turn */
     uint32_t lingered;         /* bytes thrown away */
     uint16_t listener;         /* its number */
     uint8_t state;             /* enum conn_state */
@@ -145,6 +184,7 @@ struct conn {
     bool is_stepping : 1; /* conn_advance is at work */
     bool has_news : 1;    /* bytes came, or the end, while it was */
     bool is_ready : 1;    /* in the worker's ready list */
+    bool is_later : 1;    /* in its list for the next turn */
     bool has_ended : 1;   /* the client sends no more */
     bool is_over : 1;     /* past connections_max: only told so */
     bool is_closed : 1;   /* the stream is closed */
@@ -169,6 +209,8 @@ struct worker {
     struct conn conns;  /* head of the circular list of all, those in CLOSING too */
     struct conn *ready; /* answered outside of conn_advance; newest first */
     struct conn *spent; /* to be recycled at the end of the turn */
+    struct conn *later; /* they sent enough for this turn */
+    uint64_t turns;     /* so far */
     struct net_listener listeners[SERVE_LISTENERS_MAX];
     bool has_handled;     /* since the last turn hook */
     bool is_draining;     /* no request is begun after the ones being read */
@@ -176,6 +218,7 @@ struct worker {
     struct net_task stop; /* any thread, through http_server_drain and _free */
     struct net_task cut_off;
     struct net_task end;
+    struct net_task again; /* while there are any in later */
 
     struct inbox *inboxes; /* pools */
     struct outbox *outboxes;
@@ -212,8 +255,10 @@ struct server_listener {
 struct http_server {
     const struct mem *mem;
     struct http_server_limits limits; /* with the defaults filled in */
+    http_handle begin;                /* NULL: none */
     http_handle handle;
     void (*turn)(void *context, unsigned loop);
+    void (*end)(void *context, unsigned loop);
     void *context;
     struct clock clock;
     uint32_t inbox_bytes; /* of a read buffer */
@@ -265,6 +310,17 @@ void answer_refusal(struct exchange *exchange, unsigned status, const char *reas
 /* conn.c */
 void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
 void conn_answered(struct conn *conn);
+/* The head of a streamed answer was written. */
+void conn_streams(struct conn *conn);
+/* Go on with it at the end of the turn, unless that happens anyway. */
+void conn_ready(struct conn *conn);
+/* The same in the next turn: others first. */
+void conn_later(struct conn *conn);
+/* Send what is there, unless something is being sent. False: the other side is gone; the caller
+ * sees to it that the connection is closed. */
+bool conn_push(struct conn *conn) MUST_CHECK;
+/* C6: not too much waits for the client, and it had not too much of this turn. */
+bool conn_has_room(const struct conn *conn);
 void conn_advance(struct conn *conn);
 void conn_close(struct conn *conn);
 void conn_due(struct net_deadline *deadline, uint64_t now_ms);
@@ -273,6 +329,7 @@ void conn_recycle(struct conn *conn);
 struct outbox *conn_out(struct conn *conn) MUST_CHECK;
 /* What has to wait for the end of the turn: answers given elsewhere, spent connections. */
 void worker_ready(struct worker *worker);
+void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);
 /* A connection's stream is closed: for whoever waits for all of them. */
 void server_conn_closed(struct worker *worker);

@@ -1,13 +1,18 @@
 """SIGKILL of once itself, what is said then, and how it is settled."""
+import datetime
 import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
+import termios
 import time
 
 import pytest
 from conftest import TIMEOUT_S
+from fake_server import Fake
 
 LEASE = ["--lease", "400ms"]
 COMMAND = ["sh", "-c", "echo ran >> runs; touch started; while ! test -e go; do sleep 0.02; done"]
@@ -183,3 +188,118 @@ def test_stopped_between_grant_and_start_nothing_is_unknown(once):
     # Before the store was there, before the command, or the command died of it: never in progress.
     if found.code == 0:
         assert json.loads(found.text)["status"] in ("released", "unknown")
+
+
+# --- The list of them -----------------------------------------------------------------------------
+
+def ago(seconds):
+    moment = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+
+
+WAITING = {"young": (3, "3s"), "minutes": (185, "3m"), "hours": (7300, "2h"),
+    "days": (2 * 86400 + 5, "2d"), "to come": (-3600, "0s")}
+
+
+@pytest.fixture
+def waiting(once):
+    """A server with unknown operations of every age, and how to ask it."""
+    once.run("seed", "sh", "-c", "kill -9 $$")
+    fake = Fake()
+    fake.fill(once)
+    seed = fake.operations[0]
+    fake.operations = [{**seed, "key": key, "updated_at": ago(age), "reason": f"why of {key}",
+        "operation_id": f"op_01920000-0000-7000-8000-{i:012}"}
+        for i, (key, (age, _)) in enumerate(WAITING.items())]
+    fake.operations.append({**seed, "key": "settled", "status": "executed",
+        "operation_id": "op_01920000-0000-7000-8000-00000000beef"})
+    url = fake.serve()
+    yield fake, lambda *words, **how: once("ls", *words, "--server", url, **how)
+    fake.end()
+
+
+OLDEST_FIRST = ["days", "hours", "minutes", "young", "to come"]
+
+
+def test_the_list_says_how_long_and_why_the_oldest_first(waiting):
+    fake, ls = waiting
+    for fake.page in (1000, 1):
+        header, *lines = ls("--status", "unknown").text.splitlines()
+        assert re.split(r"  +", header) == ["OPERATION", "STATUS", "AGE", "TRY", "DUP",
+            "SCOPE KEY", "LAST WORD"]
+        assert [re.split(r"  +", line)[5:] for line in lines] == \
+            [[f"run {key}", f"why of {key}"] for key in OLDEST_FIRST]
+        assert [line.split()[1:3] for line in lines] == \
+            [["unknown", WAITING[key][1]] for key in OLDEST_FIRST]
+        assert len({line.index("why of") for line in [*lines]} |
+            {header.index("LAST WORD")}) == 1, "not in one column"
+
+
+def test_a_limit_leaves_the_oldest(waiting):
+    _, ls = waiting
+    shown = json.loads(ls("--status", "unknown", "--limit", "2", "--json").text)
+    assert [op["key"] for op in shown] == ["days", "hours"]
+    assert len(ls("--status", "unknown", "--limit", "1").text.splitlines()) == 2
+
+
+def test_as_json_since_age_and_reason_are_members(waiting):
+    _, ls = waiting
+    shown = json.loads(ls("--status", "unknown", "--json").text)
+    assert [op["key"] for op in shown] == OLDEST_FIRST
+    for op in shown:
+        age = WAITING[op["key"]][0] * 1000
+        assert op["unknown_since"] == op["updated_at"]
+        assert max(age, 0) <= op["age_ms"] < max(age, 0) + 60000
+        assert op["reason"] == f"why of {op['key']}"
+    everything = {op["key"]: op for op in json.loads(ls("--json").text)}
+    assert everything["days"]["unknown_since"] == everything["days"]["updated_at"]
+    assert "unknown_since" not in everything["settled"]
+    assert json.loads(ls("--status", "unknown", "--key", "nobody", "--json").text) == []
+    assert ls("--status", "unknown", "--key", "nobody").text == ""
+
+
+def on_a_terminal(once, columns, *words):
+    """What the program writes to a terminal so wide."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = once.start(*words, stdout=theirs, env={"NO_COLOR": "1"})
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: the other side is gone
+            break
+        text += piece
+    os.close(ours)
+    assert process.wait(timeout=TIMEOUT_S) == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 200, 1000])
+def test_a_long_last_word_is_cut_on_a_terminal_only(once, waiting, columns):
+    fake, ls = waiting
+    word = "nobody knows \x1b[31m what became of \u00fc\u00fc\u00fc " + "and so on " * 20 + "end"
+    safe = word.replace("\x1b", "\\x1b")
+    fake.operations = [{**fake.operations[0], "key": "k", "reason": word}]
+    words = ("ls", "--status", "unknown", "--server", fake.serve())
+    assert ls("--status", "unknown").text.endswith(safe + "\n")
+    line = on_a_terminal(once, columns, *words).splitlines()[1]
+    if columns == 1000:
+        assert line.endswith(safe)
+        return
+    assert len(line) % columns == 0 and line.endswith("...")
+    shown = line[line.index("nobody"):-3]
+    assert len(shown) >= 20 and safe.startswith(shown)
+
+
+def test_a_duplicate_does_not_make_it_young_again(once):
+    once.run("a", "sh", "-c", "kill -9 $$")
+    first = json.loads(once("ls", "--status", "unknown", "--json").text)[0]
+    time.sleep(0.3)
+    assert once.run("a", "sh", "-c", "kill -9 $$").code == 75
+    again = json.loads(once("ls", "--status", "unknown", "--json").text)[0]
+    assert again["unknown_since"] == first["unknown_since"]
+    assert again["duplicates"] == 1
+    assert again["age_ms"] >= first["age_ms"] + 300
+    assert again["reason"] in once("ls", "--status", "unknown").text

@@ -111,6 +111,20 @@ def test_each_command_looks_through_the_server(server, place):
         assert once(*words, *place).returncode == 0
 
 
+def test_the_list_of_unknown_ones_says_how_long_and_the_last_word(server, place):
+    first = until_unknown(server, "ran out", *place)
+    told = begin(server, "told", lease="1h")
+    ask(server, f"/v1/fences/{told['operation_id']}/unknown",
+        {"fence": told["fence"], "reason": "the provider did not answer"})
+    listed = shown("ls", "--status", "unknown", *place)
+    assert [(op["operation_id"], op["reason"]) for op in listed] == \
+        [(first, "lease_expired"), (told["operation_id"], "the provider did not answer")]
+    assert all(op["unknown_since"] == op["updated_at"] and op["age_ms"] >= 0 for op in listed)
+    text = once("ls", "--status", "unknown", *place).stdout
+    assert re.search(r"^op_\S+ +unknown +\d+s +1 +0 +pay told +the provider did not answer$", text,
+        re.M)
+
+
 def test_the_same_is_shown_with_and_without_a_server(server):
     store = ["--store", f"journal:{server.data_dir}"]
     for key, payload in REQUESTS.items():

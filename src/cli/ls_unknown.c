@@ -1,0 +1,256 @@
+#include "cli/ls_unknown.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    ROW_JSON_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
+    NAME_COLUMNS_MAX = 32,        /* of scope and key; behind longer ones the last word is askew */
+    WORD_COLUMNS_MIN = 24,        /* less is no sentence: it goes on in the next row */
+    FIXED_COLUMNS = 72,           /* of a line, in front of scope and key */
+    CUT_COLUMNS = 3,              /* "..." */
+};
+
+struct ls_row {
+    struct ls_row *before;
+    int64_t since_ms;
+    struct slice json; /* all that is printed with --json; the rest is for people */
+    struct slice id;
+    struct slice name; /* scope and key */
+    struct slice word; /* the last one */
+    uint32_t attempt;
+    uint32_t duplicates;
+};
+
+void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit)
+{
+    *list = (struct ls_unknown){
+        .cli = cli, .now_ms = cli_now_ms(), .left = limit == 0 ? SIZE_MAX : limit};
+    arena_init(&list->rows, &mem_libc, LS_UNKNOWN_BYTES_MAX);
+}
+
+void ls_unknown_release(struct ls_unknown *list)
+{
+    arena_release(&list->rows);
+}
+
+/* Two machines need not agree on the time. */
+static int64_t age_ms(const struct ls_unknown *list, int64_t since_ms)
+{
+    return list->now_ms > since_ms ? list->now_ms - since_ms : 0;
+}
+
+char *ls_put_age(char ret_text[32], int64_t ms)
+{
+    int64_t seconds = ms > 0 ? ms / 1000 : 0;
+    if (seconds < 60) {
+        (void)snprintf(ret_text, 32, "%llds", (long long)seconds);
+    } else if (seconds < 3600) {
+        (void)snprintf(ret_text, 32, "%lldm", (long long)(seconds / 60));
+    } else if (seconds < 86400) {
+        (void)snprintf(ret_text, 32, "%lldh", (long long)(seconds / 3600));
+    } else {
+        (void)snprintf(ret_text, 32, "%lldd", (long long)(seconds / 86400));
+    }
+    return ret_text;
+}
+
+size_t ls_fit(struct slice text, size_t columns)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        size_t wide = c < 0x20 || c == 0x7f ? 4 : 1; /* "\x1b" */
+        if ((c & 0xc0) == 0x80) {
+            continue; /* the rest of a character that fitted */
+        }
+        if (wide > columns - used) {
+            return i;
+        }
+        used += wide;
+    }
+    return text.len;
+}
+
+/* ---- taking copies ------------------------------------------------------------------------- */
+
+static bool copy_json(
+    struct ls_unknown *list, const struct once_operation *operation, struct ls_row *row)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, ROW_JSON_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    operation_json(&json, list->cli, operation, false);
+    jsonw_time(&json, "unknown_since", operation->updated_ms);
+    jsonw_i64(&json, "age_ms", age_ms(list, operation->updated_ms));
+    jsonw_close(&json, '}');
+    bool copied =
+        buf_status(&bytes) == OK && arena_copy(&list->rows, buf_view(&bytes), &row->json) == OK;
+    buf_release(&bytes);
+    return copied;
+}
+
+static bool copy_words(
+    struct ls_unknown *list, const struct once_operation *operation, struct ls_row *row)
+{
+    size_t scope_bytes = strlen(operation->scope);
+    size_t key_bytes = strlen(operation->key);
+    char *name = arena_alloc(&list->rows, scope_bytes + 1 + key_bytes);
+    if (name == NULL) {
+        return false;
+    }
+    memcpy(name, operation->scope, scope_bytes);
+    name[scope_bytes] = ' ';
+    memcpy(name + scope_bytes + 1, operation->key, key_bytes);
+    row->name = slice_of(name, scope_bytes + 1 + key_bytes);
+    row->attempt = operation->attempt;
+    row->duplicates = operation->duplicates;
+    return arena_copy(&list->rows, slice_str(operation->operation_id), &row->id) == OK &&
+           arena_copy(&list->rows, slice_str(operation->reason), &row->word) == OK;
+}
+
+static bool take(struct ls_unknown *list, const struct once_operation *operation)
+{
+    struct ls_row *row = arena_zalloc(&list->rows, sizeof *row);
+    if (row == NULL ||
+        !(list->cli->json ? copy_json(list, operation, row) : copy_words(list, operation, row))) {
+        return false;
+    }
+    row->since_ms = operation->updated_ms;
+    row->before = list->newest;
+    list->newest = row;
+    list->count++;
+    return true;
+}
+
+bool ls_unknown_add(struct ls_unknown *list, const struct once_operation *operation)
+{
+    if (take(list, operation)) {
+        return true;
+    }
+    /* Full: make room by printing this part. */
+    return list->count > 0 && ls_unknown_print(list) && take(list, operation);
+}
+
+/* ---- printing ------------------------------------------------------------------------------ */
+
+/* By age; and those of one moment by what they are printed as, so that the order is always the
+ * same. */
+static int older_first(const void *a, const void *b)
+{
+    const struct ls_row *one = *(const struct ls_row *const *)a;
+    const struct ls_row *other = *(const struct ls_row *const *)b;
+    if (one->since_ms != other->since_ms) {
+        return one->since_ms < other->since_ms ? -1 : 1;
+    }
+    struct slice x = one->json.len > 0 ? one->json : one->id;
+    struct slice y = one->json.len > 0 ? other->json : other->id;
+    int order = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
+    return order != 0 ? order : (x.len > y.len) - (x.len < y.len);
+}
+
+static size_t columns_of(struct slice text)
+{
+    size_t columns = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        columns += c < 0x20 || c == 0x7f ? 4 : (c & 0xc0) != 0x80;
+    }
+    return columns;
+}
+
+/* Of the terminal; 0: it is none, so nothing is cut. */
+static size_t terminal_columns(void)
+{
+    struct winsize size = {0};
+    return isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col
+                                                                                      : 0;
+}
+
+/* The last word, cut where the row ends: or the next one, when hardly anything is left of this. */
+static void print_word(struct slice word, size_t used, size_t columns)
+{
+    size_t room = columns == 0 ? SIZE_MAX : columns - used % columns;
+    if (room < WORD_COLUMNS_MIN) {
+        room += columns;
+    }
+    if (columns_of(word) <= room || room <= CUT_COLUMNS) {
+        out_safe(word);
+        return;
+    }
+    out_safe(slice_of(word.data, ls_fit(word, room - CUT_COLUMNS)));
+    out_text("...");
+}
+
+static void print_row(
+    const struct ls_unknown *list, const struct ls_row *row, size_t name_columns, size_t columns)
+{
+    char age[32];
+    size_t used = columns_of(row->name);
+    out_text("%-39.*s  %s%-11s%s  %4s  %4u  %4u  ", SLICE_ARGS(row->id), out_tint(TINT_BAD),
+        once_status_name(ONCE_STATUS_UNKNOWN), out_plain(),
+        ls_put_age(age, age_ms(list, row->since_ms)), row->attempt, row->duplicates);
+    out_safe(row->name);
+    if (row->word.len > 0) {
+        size_t pad = used < name_columns ? name_columns - used : 0;
+        out_text("%*s  ", (int)pad, "");
+        print_word(row->word, FIXED_COLUMNS + used + pad + 2, columns);
+    }
+    out_text("\n");
+}
+
+static void print_words(const struct ls_unknown *list, struct ls_row **rows, size_t count)
+{
+    size_t name_columns = sizeof "SCOPE KEY" - 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t columns = columns_of(rows[i]->name);
+        columns = columns < NAME_COLUMNS_MAX ? columns : NAME_COLUMNS_MAX;
+        name_columns = columns > name_columns ? columns : name_columns;
+    }
+    if (list->printed == 0 && count > 0) {
+        out_text("%s%-39s  %-11s  %4s  %4s  %4s  %-*s  %s%s\n", out_tint(TINT_FAINT), "OPERATION",
+            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "LAST WORD",
+            out_plain());
+    }
+    size_t columns = terminal_columns();
+    for (size_t i = 0; i < count && !out_broken(); i++) {
+        print_row(list, rows[i], name_columns, columns);
+    }
+}
+
+static void print_json(const struct ls_unknown *list, struct ls_row **rows, size_t count)
+{
+    for (size_t i = 0; i < count && !out_broken(); i++) {
+        out_text(list->printed + i > 0 ? "," : "");
+        out_bytes(rows[i]->json);
+    }
+}
+
+bool ls_unknown_print(struct ls_unknown *list)
+{
+    struct ls_row **rows = mem_alloc(&mem_libc, (list->count + 1) * sizeof(struct ls_row *));
+    if (rows == NULL) {
+        return false;
+    }
+    size_t at = list->count;
+    for (struct ls_row *row = list->newest; row != NULL; row = row->before) {
+        rows[--at] = row;
+    }
+    qsort(rows, list->count, sizeof(struct ls_row *), older_first);
+    size_t count = list->count < list->left ? list->count : list->left;
+    if (list->cli->json) {
+        print_json(list, rows, count);
+    } else {
+        print_words(list, rows, count);
+    }
+    list->printed += count;
+    list->left -= count;
+    list->newest = NULL;
+    list->count = 0;
+    arena_clear(&list->rows);
+    mem_free(&mem_libc, rows);
+    return true;
+}

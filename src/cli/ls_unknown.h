@@ -1,0 +1,45 @@
+/*
+ * ls_unknown: the operations that somebody has to look at, the one that waits longest first.
+ *
+ * Each with how long it has been unknown and the last word about it: why nobody knows. That is the
+ * reason in its record, and the time is that of its last change: duplicates do not change it.
+ *
+ * Does not:  hold more than LS_UNKNOWN_BYTES_MAX of them. Past that they are printed in parts, each
+ *            of them in order.
+ * Ownership: rows are copies.
+ */
+#ifndef ONCE_CLI_LS_UNKNOWN_H
+#define ONCE_CLI_LS_UNKNOWN_H
+
+#include "cli/operation.h"
+
+enum { LS_UNKNOWN_BYTES_MAX = 64 << 20 }; /* of rows: a hundred thousand and more */
+
+struct ls_row;
+
+struct ls_unknown {
+    struct cli *cli;
+    int64_t now_ms;
+    struct arena rows;
+    struct ls_row *newest; /* each knows the one before it */
+    size_t count;          /* of rows held */
+    size_t left;           /* that may still be printed */
+    size_t printed;
+};
+
+/* limit: print at most so many; 0 is all. */
+void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit);
+/* Take a copy of one. False: out of memory. */
+bool ls_unknown_add(struct ls_unknown *list, const struct once_operation *operation) MUST_CHECK;
+/* Print what is held. False: out of memory. */
+bool ls_unknown_print(struct ls_unknown *list) MUST_CHECK;
+void ls_unknown_release(struct ls_unknown *list);
+
+/* Whole units, for people: "0s", "59s", "3m", "23h", "2d". A time to come is "0s". Returns its
+ * argument. */
+char *ls_put_age(char ret_text[32], int64_t ms);
+/* Bytes of a text that fit into so many columns of a terminal, as out_safe writes them. Never ends
+ * inside a character. Each character counts as one column. */
+size_t ls_fit(struct slice text, size_t columns);
+
+#endif

@@ -1,0 +1,857 @@
+/*
+ * fence: the life of a request that may take effect once, in the order of DESIGN section 9:
+ *
+ *   fence_begin    key and principal, from the head alone; where the body goes
+ *   fence_handle   the body is whole: fingerprint, flood, begin
+ *   decided        granted: forward. Else a replay, or a refusal
+ *   forward        the first byte to the upstream, behind a durable grant (P6)
+ *   on_head, on_piece, on_end, on_failed   its answer, captured; or how far it got
+ *   settle         seal, release or unknown, by the route's rules
+ *   settled        durable: the answer goes to the client (P2)
+ *
+ * A crash:
+ *   before the grant is durable                   nothing happened; the key is fresh
+ *   after it, before the first byte upstream      in progress, and unknown once the lease is over,
+ *                                                 though nothing was sent: nobody can tell any more
+ *   after that, before the seal is durable        the same, and it may have happened
+ *   after the seal, before the answer             the client's retry gets the replay
+ */
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "canon/trace.h"
+#include "gateway/impl.h"
+#include "gateway/reconcile.h"
+
+static void ask(struct pass *pass);
+static void settle_done(void *context, struct http_exchange *exchange);
+
+static struct pass *pass_of(struct upstream_call *up)
+{
+    return up->context;
+}
+
+/* ---- key and principal --------------------------------------------------------------------- */
+
+/* A refusal that is told once the body is out of the way, so that the connection stays usable; at
+ * once where the body is long or the client waits to be asked for it. */
+static void refuse_early(struct pass *pass, enum refusal_kind kind)
+{
+    const struct http_head *head = pass->exchange->head;
+    bool is_short = head->framing == HTTP_BODY_NONE ||
+                    (head->framing == HTTP_BODY_LENGTH && !head->expect_continue &&
+                        head->length <= GATEWAY_DISCARD_BYTES_MAX);
+    pass->refusal = (struct refusal){.kind = kind, .detail = slice_str(pass->fault.text)};
+    pass->has_refusal = true;
+    if (!is_short) {
+        answer_refusal_now(pass, &pass->refusal, NULL);
+    }
+}
+
+/* RFC 9562 section 5.4. */
+static enum status key_make(struct pass *pass)
+{
+    unsigned char bytes[16];
+    char *text = arena_alloc(pass->exchange->arena, TEXT_UUID_BYTES);
+    if (text == NULL) {
+        return E_NOMEM;
+    }
+    enum status status = rand_bytes(bytes, sizeof bytes, &pass->fault);
+    if (status != OK) {
+        return status;
+    }
+    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
+    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
+    text_put_uuid(text, bytes);
+    pass->key = slice_str(text);
+    pass->key_field = pass->key;
+    return OK;
+}
+
+static enum status key_read(struct pass *pass)
+{
+    struct arena *arena = pass->exchange->arena;
+    enum status status = asked_key(pass->key_field, arena, &pass->key, &pass->fault);
+    if (status == OK && pass->route->key_is_uuid && !asked_key_is_uuid(pass->key)) {
+        return err_set(&pass->fault, E_INVALID, "Idempotency-Key has to be a UUID");
+    }
+    return status;
+}
+
+/* True: go on. False: the request was refused, or passes by. */
+static bool take_key(struct pass *pass)
+{
+    const struct http_head *head = pass->exchange->head;
+    struct slice name = SLICE_LIT("Idempotency-Key");
+    enum status status = OK;
+    if (http_find(head, name, 0) == head->field_count) {
+        switch (pass->route->key) {
+        case CONFIG_KEY_REQUIRED: refuse_early(pass, REFUSAL_KEY_MISSING); return false;
+        case CONFIG_KEY_OPTIONAL: relay_begin(pass); return false;
+        case CONFIG_KEY_GENERATED: status = key_make(pass); break;
+        }
+    } else if (!http_find_single(head, name, &pass->key_field)) {
+        status = err_set(&pass->fault, E_INVALID, "Idempotency-Key came more than once");
+    } else {
+        status = key_read(pass);
+    }
+    if (status != OK) {
+        refuse_early(pass, status == E_NOMEM         ? REFUSAL_MEMORY
+                           : status == E_UNAVAILABLE ? REFUSAL_STORE
+                                                     : REFUSAL_KEY_INVALID);
+    }
+    return status == OK;
+}
+
+static bool take_principal(struct pass *pass)
+{
+    enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
+        pass->exchange->head, clock_read(&pass->gateway->clock).wall_ms, pass->exchange->arena,
+        &pass->principal, &pass->fault);
+    if (status != OK) {
+        refuse_early(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_PRINCIPAL);
+    }
+    return status == OK;
+}
+
+/* ---- the body ------------------------------------------------------------------------------ */
+
+static void on_body_piece(void *context, struct http_exchange *exchange, struct slice piece)
+{
+    (void)context;
+    struct pass *pass = exchange->state;
+    enum status status = spool_put(&pass->body, piece, &pass->fault);
+    if (status != OK) {
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = status == E_NOMEM   ? REFUSAL_MEMORY
+                                      : status == E_LIMIT ? REFUSAL_BODY_TOO_LARGE
+                                                          : REFUSAL_SPOOL},
+            NULL);
+    }
+}
+
+/* The body will never be whole: nothing was asked, nothing happened. */
+static void on_body_cut(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    pass_end(exchange->state, 400);
+}
+
+static void take_body(struct pass *pass)
+{
+    struct http_exchange *exchange = pass->exchange;
+    const struct config_gateway *config = pass->gate->gateway;
+    const struct http_head *head = exchange->head;
+    exchange->body_bytes_max = pass->route->body_bytes_max;
+    bool is_short = head->framing == HTTP_BODY_NONE || (head->framing == HTTP_BODY_LENGTH &&
+                                                           head->length <=
+                                                               config->spool_memory_bytes);
+    if (!is_short) {
+        spool_init(&pass->body, pass->gateway->mem, pass->gateway->spool_dir,
+            config->spool_memory_bytes, pass->route->body_bytes_max);
+        pass->is_spooled = true;
+        exchange->piece = on_body_piece;
+        exchange->cut = on_body_cut;
+    }
+}
+
+void fence_begin(struct pass *pass)
+{
+    if (take_key(pass) && take_principal(pass)) {
+        take_body(pass);
+    }
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static void refuse_fault(struct pass *pass, enum status status, enum refusal_kind kind)
+{
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = status == E_NOMEM ? REFUSAL_MEMORY : kind,
+            .detail = status == E_NOMEM ? SLICE_EMPTY : slice_str(pass->fault.text)},
+        NULL);
+}
+
+static void keyed(const void *context, const struct digest *plain, struct digest *ret_keyed)
+{
+    engine_fingerprint(context, plain, ret_keyed);
+}
+
+/* The tree of a long body is gone before the call is made: only the digest and what is kept stay. */
+static enum status read_asked(struct pass *pass, struct slice body)
+{
+    const struct http_head *head = pass->exchange->head;
+    const struct config_route *route = pass->route;
+    struct slice type = SLICE_EMPTY;
+    struct arena scratch;
+    arena_init(&scratch, pass->gateway->mem, GATEWAY_SCRATCH_BYTES_MAX);
+    struct asked_from from = {.method = http_text(head, head->method_text),
+        .path = pass->path,
+        .query = pass->query,
+        .has_query = head->has_query,
+        .body = body,
+        .ignore = route->ignore,
+        .ignore_count = route->ignore_count,
+        .redact = route->redact,
+        .redact_count = route->redact_count,
+        .keyed = keyed,
+        .context = door_engine(pass->gateway->door)};
+    enum status status = OK;
+    if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
+        status = asked_content_type(type, pass->exchange->arena, &from.content_type);
+    }
+    status = status == OK ? asked_read(&from, &scratch, &pass->asked) : status;
+    if (status == OK) {
+        status = arena_copy(pass->exchange->arena, pass->asked.kept, &pass->asked.kept);
+    }
+    arena_release(&scratch);
+    return status;
+}
+
+static enum status body_of(struct pass *pass, struct slice *ret_body)
+{
+    if (!pass->is_spooled) {
+        *ret_body = pass->exchange->body;
+        return OK;
+    }
+    return spool_view(&pass->body, ret_body, &pass->fault);
+}
+
+static enum status put_trace(struct pass *pass, struct request *request)
+{
+    struct trace_member own[] = {
+        {SLICE_LIT("request_id"), pass->exchange->request_id},
+        {SLICE_LIT("traceparent"), pass->traceparent},
+    };
+    struct buf out;
+    buf_init(&out, &pass->mem, LIMIT_TRACE_BYTES_MAX);
+    enum status status = trace_write(NULL, own, 2, &out, &pass->fault);
+    request->trace = buf_view(&out);
+    return status;
+}
+
+static enum status put_key(struct pass *pass, struct request *request)
+{
+    const struct http_head *head = pass->exchange->head;
+    request->key = (struct record_key){.tenant = slice_str(pass->route->tenant),
+        .principal = pass->principal,
+        .key = pass->key};
+    enum status status = asked_scope(http_text(head, head->method_text), pass->path,
+        pass->exchange->arena, &request->key.scope);
+    return status == OK ? record_key_seal(&request->key, &pass->fault) : status;
+}
+
+/* A lease that ends before the call does would call an operation unknown that is only slow. */
+static int64_t lease_of(const struct config_route *route)
+{
+    int64_t least = route->total_ms + GATEWAY_LEASE_MARGIN_MS;
+    return route->lease_ms > least ? route->lease_ms : least;
+}
+
+static enum status put_begin(struct pass *pass)
+{
+    const struct config_route *route = pass->route;
+    struct engine_call *engine = &pass->call.engine;
+    struct request *request = &engine->request;
+    struct slice prefer = SLICE_EMPTY;
+    request->kind = REQUEST_BEGIN;
+    request->policy = policy_default;
+    request->policy.window_ms = route->window_ms;
+    request->policy.lease_ms = lease_of(route);
+    request->policy.on_unknown = (enum on_unknown)route->on_unknown;
+    engine_fingerprint(
+        door_engine(pass->gateway->door), &pass->asked.fingerprint, &request->fingerprint);
+    request->fingerprint_version = (uint8_t)pass->asked.version;
+    engine->request_body = pass->asked.kept;
+    request->request = (struct body_ref){.bytes = pass->asked.kept.len, .retained = true};
+    digest_sha256(pass->asked.kept.data, pass->asked.kept.len, &request->request.digest);
+    if (http_find_single(pass->exchange->head, SLICE_LIT("Prefer"), &prefer)) {
+        int64_t wait_ms = asked_wait_ms(prefer);
+        engine->wait_ms = wait_ms < route->wait_ms_max ? wait_ms : route->wait_ms_max;
+    }
+    enum status status = put_key(pass, request);
+    return status == OK ? put_trace(pass, request) : status;
+}
+
+static struct flood_rate rate_of(const struct config_route *route)
+{
+    return (struct flood_rate){route->duplicate_rate, route->duplicate_burst};
+}
+
+void fence_handle(struct pass *pass)
+{
+    const struct http_head *head = pass->exchange->head;
+    struct slice body;
+    if (pass->has_refusal) {
+        answer_refusal_now(pass, &pass->refusal, NULL);
+        return;
+    }
+    enum status status = asked_query(
+        http_text(head, head->query), pass->exchange->arena, &pass->query, &pass->fault);
+    if (status != OK) {
+        refuse_fault(pass, status, REFUSAL_REQUEST);
+        return;
+    }
+    status = body_of(pass, &body);
+    if (status != OK) {
+        refuse_fault(pass, status, REFUSAL_SPOOL);
+        return;
+    }
+    status = read_asked(pass, body);
+    status = status == OK ? pass_trace(pass) : status;
+    status = status == OK ? put_begin(pass) : status;
+    if (status != OK) {
+        refuse_fault(pass, status, REFUSAL_REQUEST);
+        return;
+    }
+    if (!door_admit(pass->gateway->door, &pass->call.engine.request.key, rate_of(pass->route),
+            &pass->flooded_ms)) {
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = REFUSAL_FLOODED, .retry_after_ms = pass->flooded_ms},
+            "duplicate_refused");
+        return;
+    }
+    ask(pass);
+}
+
+/* ---- deciding ------------------------------------------------------------------------------ */
+
+static void wake(struct engine_call *engine)
+{
+    http_wake(engine->context);
+}
+
+static void call_refused(struct door_call *call)
+{
+    struct http_exchange *exchange = call->engine.context;
+    exchange->resume(NULL, exchange);
+}
+
+static void submit(struct pass *pass, http_handle resume)
+{
+    struct http_exchange *exchange = pass->exchange;
+    exchange->resume = resume;
+    pass->call.refused = call_refused;
+    pass->call.engine.done = wake;
+    pass->call.engine.context = exchange;
+    pass->call.engine.arena = exchange->arena;
+    pass->call.engine.err = (struct err){.status = OK};
+    door_submit(pass->gateway->door, exchange->loop, &pass->call);
+}
+
+static void forward(struct pass *pass);
+
+static void refuse_conflict(struct pass *pass)
+{
+    const struct engine_call *engine = &pass->call.engine;
+    struct buf extra;
+    buf_init(&extra, &pass->mem, 2 * LIMIT_DIFF_BYTES_MAX);
+    /* What cannot be explained is a conflict all the same. */
+    bool is_told = asked_explain(engine->first_body, &pass->asked, pass->route->conflict_diff,
+                       pass->route->redact, pass->route->redact_count, &extra,
+                       &pass->diff_bytes) == OK;
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = REFUSAL_CONFLICT,
+            .operation_id = slice_str(pass->operation_text),
+            .extra = is_told ? buf_view(&extra) : SLICE_EMPTY},
+        "conflict_rejected");
+}
+
+static void refuse_engine(struct pass *pass)
+{
+    const struct err *err = &pass->call.engine.err;
+    enum refusal_kind kind = err->status == E_LIMIT   ? REFUSAL_OVERLOADED
+                             : err->status == E_NOMEM ? REFUSAL_MEMORY
+                                                      : REFUSAL_STORE;
+    answer_refusal_now(pass, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+}
+
+/* The upstream is asked what became of it, once; then the same question again. */
+static void reconciled(void *context)
+{
+    struct pass *pass = context;
+    ask(pass);
+}
+
+static void held_unknown(struct pass *pass)
+{
+    const struct record *record = &pass->call.engine.decision.next;
+    if (pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE && !pass->was_reconciled) {
+        pass->was_reconciled = true;
+        if (reconcile_now(pass->gateway, pass->exchange->loop, pass->gate, pass->route,
+                pass->origin, record, reconciled, pass)) {
+            return;
+        }
+    }
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
+            .operation_id = slice_str(pass->operation_text),
+            .retry_after_ms =
+                pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE ? pass->route->reconcile.every_ms
+                                                                    : 0},
+        "held_unknown");
+}
+
+static void decided(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct pass *pass = exchange->state;
+    const struct engine_call *engine = &pass->call.engine;
+    const struct record *record = &engine->decision.next;
+    if (engine->err.status != OK) {
+        refuse_engine(pass);
+        return;
+    }
+    if (record->fence > 0) {
+        pass->operation_id = record->operation_id;
+        (void)op_id_put(pass->operation_text, &record->operation_id);
+    }
+    switch (engine->decision.kind) {
+    case DECISION_FIRST_SEEN:
+        pass->fence = record->fence;
+        pass->attempt = record->attempt;
+        answer_tell(pass, 0);
+        forward(pass);
+        break;
+    case DECISION_DUPLICATE_REPLAYED: answer_replay(pass); break;
+    case DECISION_IN_PROGRESS:
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = REFUSAL_IN_PROGRESS,
+                .operation_id = slice_str(pass->operation_text),
+                .retry_after_ms = 1000},
+            "in_progress");
+        break;
+    case DECISION_CONFLICT_REJECTED: refuse_conflict(pass); break;
+    case DECISION_HELD_UNKNOWN: held_unknown(pass); break;
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING: ASSERT(false); /* not to a begin without a source */
+    }
+}
+
+static void ask(struct pass *pass)
+{
+    const struct engine_call *asked = &pass->call.engine;
+    pass->call.engine = (struct engine_call){.request = asked->request,
+        .request_body = asked->request_body,
+        .wait_ms = asked->wait_ms};
+    pass_move(pass, PASS_ASKED);
+    submit(pass, decided);
+}
+
+/* ---- settling ------------------------------------------------------------------------------ */
+
+static void settle(struct pass *pass, enum request_kind kind, enum pass_state state)
+{
+    ASSERT(pass->fence > 0); /* P4 */
+    struct request *request = &pass->call.engine.request;
+    struct slice trace = request->trace;
+    struct record_key key = request->key;
+    pass->call.engine = (struct engine_call){.request = {.kind = kind,
+                                                 .key = key,
+                                                 .operation_id = pass->operation_id,
+                                                 .fence = pass->fence,
+                                                 .trace = trace,
+                                                 .reason = slice_str(pass->reason)}};
+    pass_move(pass, state);
+}
+
+static void because(struct pass *pass, const char *text)
+{
+    (void)snprintf(pass->reason, sizeof pass->reason, "%s", text);
+    if (!text_utf8(slice_str(pass->reason))) { /* cut inside a character, or not ours */
+        (void)snprintf(pass->reason, sizeof pass->reason, "the upstream failed");
+    }
+}
+
+static void release(struct pass *pass, const char *reason)
+{
+    because(pass, reason);
+    settle(pass, REQUEST_RELEASE, PASS_SETTLING);
+    submit(pass, settle_done);
+}
+
+static void doubt(struct pass *pass, const char *reason)
+{
+    because(pass, reason);
+    settle(pass, REQUEST_UNKNOWN, PASS_SETTLING);
+    submit(pass, settle_done);
+}
+
+/* RFC 9110 section 15.5: what these say is that the request was not looked at. To replay them for a
+ * day would wedge a key for a passing reason. */
+static bool is_passing(unsigned status)
+{
+    return status == 408 || status == 425 || status == 429;
+}
+
+static void put_outcome(struct pass *pass)
+{
+    struct engine_call *engine = &pass->call.engine;
+    struct outcome *outcome = &engine->request.outcome;
+    engine->request.status = pass->kept_status >= 400 ? RECORD_FAILED : RECORD_EXECUTED;
+    engine->request.effect_id = pass->effect_id;
+    outcome->code = (int32_t)pass->kept_status;
+    outcome->meta = buf_view(&pass->meta);
+}
+
+/* What the route makes of the upstream's answer. */
+static enum request_kind rule_of(const struct pass *pass)
+{
+    if (is_passing(pass->kept_status)) {
+        return REQUEST_RELEASE;
+    }
+    if (pass->kept_status < 500) {
+        return REQUEST_SEAL;
+    }
+    switch (pass->route->on_5xx) {
+    case CONFIG_5XX_SEAL: return REQUEST_SEAL;
+    case CONFIG_5XX_UNKNOWN: return REQUEST_UNKNOWN;
+    case CONFIG_5XX_RELEASE: break;
+    }
+    return REQUEST_RELEASE;
+}
+
+/* By its rule, with the body as it is to be kept. */
+static void settle_answer(struct pass *pass, const struct body_ref *body, enum pass_state state)
+{
+    enum request_kind kind = rule_of(pass);
+    char reason[64];
+    (void)snprintf(reason, sizeof reason, "the upstream answered %u", pass->kept_status);
+    because(pass, kind == REQUEST_SEAL ? "" : reason);
+    settle(pass, kind, state);
+    if (kind == REQUEST_SEAL) {
+        put_outcome(pass);
+        pass->call.engine.request.outcome.body = *body;
+        pass->call.engine.outcome_body = body->retained ? pass->view : SLICE_EMPTY;
+    } else {
+        pass->effect = kind == REQUEST_UNKNOWN ? "unknown" : "no";
+    }
+}
+
+/* All of it is here. */
+static void settle_whole(struct pass *pass)
+{
+    struct body_ref body = {.bytes = pass->view.len, .retained = true};
+    digest_sha256(pass->view.data, pass->view.len, &body.digest);
+    settle_answer(pass, &body, PASS_SETTLING);
+    submit(pass, settle_done);
+}
+
+/* Settled, durably, or it can never be. */
+static void settle_done(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct pass *pass = exchange->state;
+    answer_tell(pass, pass->has_head ? pass->kept_status : 0);
+    if (pass->call.engine.err.status != OK) {
+        /* What the upstream did is done; only nobody will remember its answer. */
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = REFUSAL_NOT_SEALED,
+                .operation_id = slice_str(pass->operation_text),
+                .effect_known = !pass->has_head            ? PROBLEM_EFFECT_UNKNOWN
+                                : pass->kept_status >= 400 ? PROBLEM_EFFECT_NO
+                                                           : PROBLEM_EFFECT_YES},
+            "first_seen");
+    } else if (pass->has_head) {
+        answer_first(pass);
+    } else {
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = pass->failure,
+                .detail = slice_str(pass->fault.text),
+                .operation_id = slice_str(pass->operation_text)},
+            "first_seen");
+    }
+}
+
+/* ---- more than is kept --------------------------------------------------------------------- */
+
+/* The rest of a long answer to the client, as it comes. */
+static void stream_end(struct pass *pass, bool is_whole)
+{
+    struct http_exchange *exchange = pass->exchange;
+    pass_move(pass, PASS_ANSWERED);
+    pass_end(pass, pass->kept_status);
+    http_answer_finish(exchange, is_whole);
+}
+
+static void stream_drained(void *context, struct http_exchange *exchange);
+
+/* What was captured first, then what follows. */
+static void stream_on(struct pass *pass)
+{
+    while (pass->given < pass->view.len) {
+        size_t left = pass->view.len - pass->given;
+        size_t now = left < GATEWAY_GIVE_BYTES ? left : GATEWAY_GIVE_BYTES;
+        struct slice piece = slice_of(pass->view.data + pass->given, now);
+        pass->given += now;
+        if (!http_answer_piece(pass->exchange, piece)) {
+            return;
+        }
+    }
+    if (pass->rest.len > 0) {
+        struct slice rest = pass->rest;
+        pass->rest = SLICE_EMPTY;
+        if (!http_answer_piece(pass->exchange, rest)) {
+            return;
+        }
+    }
+    if (pass->has_failed || pass->has_ended) {
+        stream_end(pass, pass->has_ended);
+    } else {
+        upstream_go_on(&pass->up);
+    }
+}
+
+static void stream_drained(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    stream_on(exchange->state);
+}
+
+static void stream_gone(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct pass *pass = exchange->state;
+    if (pass->is_up) {
+        pass->is_up = false;
+        (void)upstream_cancel(&pass->up); /* sealed: what it still says is for nobody */
+    }
+    stream_end(pass, false);
+}
+
+static void sealed_long(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct pass *pass = exchange->state;
+    answer_tell(pass, pass->kept_status);
+    if (pass->call.engine.err.status != OK) {
+        if (pass->is_up) {
+            pass->is_up = false;
+            (void)upstream_cancel(&pass->up); /* the store failed; the client is told so */
+        }
+        settle_done(NULL, exchange);
+        return;
+    }
+    if (exchange->is_gone) {
+        http_answer_begin(exchange, pass->kept_status);
+        http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);
+        stream_gone(NULL, exchange);
+        return;
+    }
+    pass_move(pass, PASS_STREAMING);
+    exchange->drained = stream_drained;
+    exchange->gone = stream_gone;
+    const struct http_head *head = pass->answer_head;
+    http_answer_begin(exchange, pass->kept_status);
+    heads_answer(head, exchange);
+    answer_fields(pass, "first_seen");
+    http_answer_stream(exchange,
+        head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);
+    stream_on(pass);
+}
+
+/* The answer is longer than is kept, or there is no room for it: it is settled from its head, a seal
+ * without the body, and the client gets all of it behind that. */
+static void settle_long(struct pass *pass)
+{
+    const struct http_head *head = pass->answer_head;
+    bool is_known = head->framing == HTTP_BODY_LENGTH;
+    struct body_ref body = {
+        .bytes = is_known ? head->length : pass->route->outcome_bytes_max + 1, .retained = false};
+    upstream_pause(&pass->up);
+    settle_answer(pass, &body, PASS_SEALING);
+    submit(pass, sealed_long);
+}
+
+/* ---- the upstream's answer ----------------------------------------------------------------- */
+
+static enum status head_copy(struct pass *pass, const struct http_head *head)
+{
+    struct arena *arena = pass->exchange->arena;
+    struct http_head *copy = arena_alloc(arena, sizeof *copy);
+    struct slice bytes;
+    if (copy == NULL || arena_copy(arena, slice_of(head->base, head->bytes), &bytes) != OK) {
+        return E_NOMEM;
+    }
+    *copy = *head;
+    copy->base = bytes.data;
+    pass->answer_head = copy;
+    return OK;
+}
+
+static void take_effect_id(struct pass *pass)
+{
+    struct slice id = SLICE_EMPTY;
+    if (http_find_single(pass->answer_head, SLICE_LIT("Once-Effect-Id"), &id) &&
+        id.len <= LIMIT_EFFECT_ID_BYTES_MAX && text_utf8(id)) {
+        pass->effect_id = id;
+    }
+}
+
+static void fail_up(struct pass *pass, const char *reason)
+{
+    pass->is_up = false;
+    (void)upstream_cancel(&pass->up); /* it was sent: nothing is known but that */
+    pass->has_head = false;
+    pass->failure = REFUSAL_BROKEN_ANSWER;
+    (void)err_set(&pass->fault, E_UNKNOWN, "%s", reason);
+    doubt(pass, reason);
+}
+
+static void on_head(struct upstream_call *up, const struct http_head *head)
+{
+    struct pass *pass = pass_of(up);
+    ASSERT(pass->state == PASS_FORWARDED);
+    pass->kept_status = head->status;
+    buf_init(&pass->meta, &pass->mem, LIMIT_OUTCOME_META_BYTES_MAX);
+    enum status status = head_copy(pass, head);
+    if (status == OK && heads_keep(pass->answer_head, pass->route, &pass->meta) == E_LIMIT) {
+        buf_clear(&pass->meta); /* too many fields to keep: the body is kept, with its type */
+        status = heads_keep(pass->answer_head, NULL, &pass->meta);
+    }
+    status = status == OK ? buf_status(&pass->meta) : status;
+    if (status != OK) {
+        fail_up(pass, "out of memory for the head of the upstream's answer");
+        return;
+    }
+    pass->has_head = true;
+    take_effect_id(pass);
+    spool_init(&pass->answer, pass->gateway->mem, pass->gateway->spool_dir,
+        pass->gate->gateway->spool_memory_bytes, pass->route->outcome_bytes_max);
+    if (head->framing == HTTP_BODY_LENGTH && head->length > pass->route->outcome_bytes_max) {
+        settle_long(pass);
+    }
+}
+
+static void on_piece(struct upstream_call *up, struct slice piece)
+{
+    struct pass *pass = pass_of(up);
+    if (pass->state == PASS_STREAMING) {
+        if (!http_answer_piece(pass->exchange, piece)) {
+            upstream_pause(up);
+        }
+        return;
+    }
+    ASSERT(pass->state == PASS_FORWARDED); /* paused while sealing */
+    if (spool_put(&pass->answer, piece, &pass->fault) == OK) {
+        return;
+    }
+    /* This piece is not in the spool: it goes behind it. */
+    if (arena_copy(pass->exchange->arena, piece, &pass->rest) != OK ||
+        spool_view(&pass->answer, &pass->view, &pass->fault) != OK) {
+        fail_up(pass, "out of memory for the upstream's answer");
+        return;
+    }
+    settle_long(pass);
+}
+
+static void on_end(struct upstream_call *up)
+{
+    struct pass *pass = pass_of(up);
+    pass->is_up = false;
+    if (pass->state == PASS_SEALING) {
+        pass->has_ended = true;
+        return;
+    }
+    if (pass->state == PASS_STREAMING) {
+        stream_end(pass, true);
+        return;
+    }
+    enum status status = spool_view(&pass->answer, &pass->view, &pass->fault);
+    if (status != OK) {
+        pass->has_head = false;
+        pass->failure = REFUSAL_BROKEN_ANSWER;
+        doubt(pass, pass->fault.text);
+        return;
+    }
+    settle_whole(pass);
+}
+
+static void on_failed(struct upstream_call *up, enum upstream_point point,
+    enum upstream_cause cause, const struct err *err)
+{
+    struct pass *pass = pass_of(up);
+    pass->is_up = false;
+    if (pass->state == PASS_SEALING) {
+        pass->has_failed = true;
+        return;
+    }
+    if (pass->state == PASS_STREAMING) {
+        stream_end(pass, false);
+        return;
+    }
+    pass->has_head = false;
+    pass->fault = *err;
+    if (point == UPSTREAM_NOT_SENT) {
+        pass->failure =
+            cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY : REFUSAL_UNREACHABLE;
+        release(pass, err->text);
+    } else {
+        pass->failure = point == UPSTREAM_HEAD || cause == UPSTREAM_CAUSE_MALFORMED
+                            ? REFUSAL_BROKEN_ANSWER
+                            : REFUSAL_NO_ANSWER;
+        doubt(pass, err->text);
+    }
+}
+
+static const struct upstream_events fence_events = {
+    .head = on_head, .piece = on_piece, .end = on_end, .failed = on_failed};
+
+/* ---- forwarding ---------------------------------------------------------------------------- */
+
+static enum status forward_head(struct pass *pass, struct slice body)
+{
+    const struct http_head *head = pass->exchange->head;
+    struct heads_added added = {.authority = upstream_authority(pass->origin->upstream),
+        .idempotency_key = pass->key_field,
+        .request_id = pass->exchange->request_id,
+        .operation_id = slice_str(pass->operation_text),
+        .fence = pass->fence,
+        .attempt = pass->attempt,
+        .traceparent = pass->traceparent,
+        .peer = pass->exchange->peer,
+        .is_tls = pass->gate->gateway->tls_cert != NULL,
+        .length = head->framing == HTTP_BODY_NONE ? -2 : (int64_t)body.len};
+    buf_init(&pass->request_head, &pass->mem, 64 << 10);
+    return heads_request(head, &added, &pass->request_head);
+}
+
+static void forward(struct pass *pass)
+{
+    ASSERT(pass->fence > 0); /* P6: the grant is durable, the engine said so */
+    struct slice body;
+    struct http_exchange *exchange = pass->exchange;
+    enum status status = body_of(pass, &body);
+    status = status == OK ? forward_head(pass, body) : status;
+    if (status != OK || atomic_load(&pass->gateway->is_cut)) {
+        pass->failure = status == OK ? REFUSAL_OVERLOADED : REFUSAL_MEMORY;
+        pass->fault.text[0] = '\0';
+        release(pass, status == OK ? "the gateway is about to end; nothing was sent"
+                                   : "out of memory before anything was sent");
+        return;
+    }
+    pass->up = (struct upstream_call){.events = &fence_events,
+        .head = buf_view(&pass->request_head),
+        .body = body,
+        .method = exchange->head->method,
+        .timeouts = {.connect_ms = pass->route->connect_ms,
+            .first_byte_ms = pass->route->first_byte_ms,
+            .total_ms = pass->route->total_ms},
+        .context = pass};
+    pass->is_up = true;
+    pass_move(pass, PASS_FORWARDED);
+    upstream_start(
+        origin_on(pass->gateway, pass->origin, exchange->loop), exchange->loop, &pass->up);
+}

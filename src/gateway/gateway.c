@@ -1,0 +1,427 @@
+#include "gateway/gateway.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "gateway/impl.h"
+
+/* gateway_cut's errand on one loop. */
+struct gateway_cutter {
+    struct net_task task; /* first */
+    struct gateway *gateway;
+    unsigned loop;
+};
+
+/* ---- upstreams ----------------------------------------------------------------------------- */
+
+static void origin_free(struct gateway *gateway, struct origin *origin)
+{
+    if (origin != NULL) {
+        upstream_free(origin->upstream);
+        mem_free(gateway->mem, origin->is_attached);
+        union { /* the name is ours to free */
+            const char *in;
+            char *out;
+        } name = {.in = origin->name};
+        mem_free(gateway->mem, name.out);
+        mem_free(gateway->mem, origin);
+    }
+}
+
+/* The text that two routes with the same upstream have in common. */
+static enum status origin_name(const struct config_route *route, struct buf *out)
+{
+    for (size_t i = 0; i < route->upstream_count; i++) {
+        buf_str(out, route->upstreams[i]);
+        buf_char(out, '\n');
+    }
+    buf_str(out, route->ca_file == NULL ? "" : route->ca_file);
+    buf_char(out, '\0');
+    return buf_status(out);
+}
+
+static enum status origin_new(struct gateway *gateway, const struct config_gateway *config,
+    const struct config_route *route, struct buf *name, struct origin **ret_origin, struct err *err)
+{
+    struct origin *origin = mem_zalloc(gateway->mem, 1, sizeof *origin);
+    struct upstream_options options = {.mem = gateway->mem,
+        .urls = route->upstreams,
+        .url_count = route->upstream_count,
+        .ca_file = route->ca_file,
+        .connections_max = (uint32_t)config->connections_max,
+        .idle_ms_max = config->idle_ms_max};
+    if (origin == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    origin->is_attached = mem_zalloc(gateway->mem, gateway->loops, sizeof *origin->is_attached);
+    enum status status = origin->is_attached == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    status = status == OK ? upstream_new(&options, gateway->loops, &origin->upstream, err) : status;
+    if (status != OK) {
+        origin_free(gateway, origin);
+        return status;
+    }
+    origin->name = name->data; /* taken */
+    *name = (struct buf){.mem = NULL};
+    *ret_origin = origin;
+    return OK;
+}
+
+/* The origin of a route: one that is there already, or a new one. Under the lock. */
+static enum status origin_of(struct gateway *gateway, const struct config_gateway *config,
+    const struct config_route *route, struct origin **ret_origin, struct err *err)
+{
+    struct buf name;
+    buf_init(&name, gateway->mem, 64 << 10);
+    enum status status = origin_name(route, &name);
+    if (status != OK) {
+        buf_release(&name);
+        return err_set(err, status, "out of memory for the name of an upstream");
+    }
+    for (struct origin *at = gateway->origins; at != NULL; at = at->next) {
+        if (strcmp(at->name, name.data) == 0) {
+            buf_release(&name);
+            *ret_origin = at;
+            return OK;
+        }
+    }
+    struct origin *origin = NULL;
+    status = origin_new(gateway, config, route, &name, &origin, err);
+    if (status != OK) {
+        buf_release(&name);
+        return status;
+    }
+    origin->next = gateway->origins;
+    gateway->origins = origin;
+    *ret_origin = origin;
+    return OK;
+}
+
+struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop)
+{
+    if (!origin->is_attached[loop]) {
+        upstream_attach(origin->upstream, loop, http_server_loop(gateway->server, loop));
+        origin->is_attached[loop] = true;
+    }
+    return origin->upstream;
+}
+
+/* ---- configurations ------------------------------------------------------------------------ */
+
+static void gate_free(struct gateway *gateway, struct gate *gate)
+{
+    if (gate != NULL) {
+        principals_free(gate->principals);
+        mem_free(gateway->mem, gate->origins);
+        config_free(gate->config);
+        mem_free(gateway->mem, gate);
+    }
+}
+
+static enum status gate_origins(struct gateway *gateway, struct gate *gate, struct err *err)
+{
+    const struct config_gateway *config = gate->gateway;
+    enum status status = OK;
+    gate->origins = mem_zalloc(gateway->mem, config->route_count + 1, sizeof(struct origin *));
+    if (gate->origins == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    (void)pthread_mutex_lock(&gateway->lock);
+    for (size_t i = 0; status == OK && i < config->route_count; i++) {
+        status = origin_of(gateway, config, &config->routes[i], &gate->origins[i], err);
+    }
+    if (status == OK && config->otherwise != NULL) {
+        status = origin_of(
+            gateway, config, config->otherwise, &gate->origins[config->route_count], err);
+    }
+    (void)pthread_mutex_unlock(&gateway->lock);
+    return status;
+}
+
+static enum status gate_new(
+    struct gateway *gateway, struct config *config, struct gate **ret_gate, struct err *err)
+{
+    struct gate *gate = mem_zalloc(gateway->mem, 1, sizeof *gate);
+    if (gate == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    gate->config = config_hold(config);
+    gate->gateway = &config->gateway;
+    gate->holders = 1;
+    enum status status =
+        principals_new(gateway->mem, gate->gateway, &gate->principals, err);
+    status = status == OK ? gate_origins(gateway, gate, err) : status;
+    if (status != OK) {
+        gate_free(gateway, gate);
+        return status;
+    }
+    *ret_gate = gate;
+    return OK;
+}
+
+static struct gate *gate_take(struct gateway *gateway)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    struct gate *gate = gateway->gate;
+    gate->holders++;
+    (void)pthread_mutex_unlock(&gateway->lock);
+    return gate;
+}
+
+void gate_drop(struct gateway *gateway, struct gate *gate)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    ASSERT(gate->holders > 0);
+    bool is_last = --gate->holders == 0;
+    (void)pthread_mutex_unlock(&gateway->lock);
+    if (is_last) {
+        gate_free(gateway, gate);
+    }
+}
+
+enum status gateway_reload(struct gateway *gateway, struct config *config, struct err *err)
+{
+    struct gate *gate;
+    enum status status = gate_new(gateway, config, &gate, err);
+    if (status != OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&gateway->lock);
+    struct gate *before = gateway->gate;
+    gateway->gate = gate;
+    (void)pthread_mutex_unlock(&gateway->lock);
+    gate_drop(gateway, before);
+    return OK;
+}
+
+/* ---- beginning and end --------------------------------------------------------------------- */
+
+static void detach(struct gateway *gateway, unsigned loop)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    struct origin *first = gateway->origins; /* new ones come before it, and none goes */
+    (void)pthread_mutex_unlock(&gateway->lock);
+    for (struct origin *at = first; at != NULL; at = at->next) {
+        if (at->is_attached[loop]) {
+            upstream_detach(at->upstream, loop);
+            at->is_attached[loop] = false;
+        }
+    }
+}
+
+static void cut_here(struct net_task *task)
+{
+    struct gateway_cutter *cutter = (struct gateway_cutter *)(void *)task;
+    detach(cutter->gateway, cutter->loop);
+}
+
+void gateway_cut(struct gateway *gateway)
+{
+    if (atomic_exchange(&gateway->is_cut, true)) {
+        return;
+    }
+    for (unsigned i = 0; i < gateway->loops; i++) {
+        net_loop_post(http_server_loop(gateway->server, i), &gateway->cutters[i].task);
+    }
+}
+
+void gateway_end(struct gateway *gateway, unsigned loop)
+{
+    atomic_store(&gateway->is_cut, true);
+    detach(gateway, loop);
+}
+
+enum status gateway_new(
+    const struct gateway_options *options, struct gateway **ret_gateway, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct gateway *gateway = mem_zalloc(mem, 1, sizeof *gateway);
+    if (gateway == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    gateway->mem = mem;
+    gateway->door = options->door;
+    gateway->loops = options->loops;
+    gateway->spool_dir = options->spool_dir;
+    clock_system(&gateway->clock);
+    atomic_init(&gateway->is_cut, false);
+    (void)pthread_mutex_init(&gateway->lock, NULL);
+    gateway->cutters = mem_zalloc(mem, options->loops, sizeof *gateway->cutters);
+    for (unsigned i = 0; gateway->cutters != NULL && i < options->loops; i++) {
+        gateway->cutters[i] = (struct gateway_cutter){{.run = cut_here}, gateway, i};
+    }
+    enum status status =
+        gateway->cutters == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
+    if (status != OK) {
+        gateway_free(gateway);
+        return status;
+    }
+    *ret_gateway = gateway;
+    return OK;
+}
+
+void gateway_attach(struct gateway *gateway, struct http_server *server)
+{
+    gateway->server = server;
+}
+
+void gateway_free(struct gateway *gateway)
+{
+    if (gateway == NULL) {
+        return;
+    }
+    ASSERT(gateway->gate == NULL || gateway->gate->holders == 1); /* the server is gone */
+    gate_free(gateway, gateway->gate);
+    for (struct origin *at = gateway->origins, *next = NULL; at != NULL; at = next) {
+        next = at->next;
+        origin_free(gateway, at);
+    }
+    (void)pthread_mutex_destroy(&gateway->lock);
+    mem_free(gateway->mem, gateway->cutters);
+    mem_free(gateway->mem, gateway);
+}
+
+/* ---- the way in ---------------------------------------------------------------------------- */
+
+static void pass_check(const struct pass *pass)
+{
+    bool has_up = pass->state == PASS_FORWARDED || pass->state == PASS_STREAMING;
+    bool may_up = has_up || pass->state == PASS_SEALING || pass->state == PASS_RELAYED;
+    ASSERT(!pass->is_up || may_up);                                          /* G2 */
+    ASSERT(!pass->is_up || pass->state == PASS_RELAYED || pass->fence > 0);  /* G2, P6 */
+}
+
+void pass_move(struct pass *pass, enum pass_state state)
+{
+    ASSERT(pass->state != PASS_ANSWERED);
+    pass->state = state;
+    pass_check(pass);
+}
+
+enum status pass_trace(struct pass *pass)
+{
+    unsigned char random[24];
+    struct slice given = SLICE_EMPTY;
+    if (http_find_single(pass->exchange->head, SLICE_LIT("traceparent"), &given) &&
+        heads_traceparent_is_good(given)) {
+        pass->traceparent = given;
+        return OK;
+    }
+    char *text = arena_alloc(pass->exchange->arena, HEADS_TRACEPARENT_BYTES + 1);
+    if (text == NULL || rand_bytes(random, sizeof random, NULL) != OK) {
+        return text == NULL ? E_NOMEM : OK; /* without random bytes there is none */
+    }
+    heads_traceparent(random, text);
+    pass->traceparent = slice_of(text, HEADS_TRACEPARENT_BYTES);
+    return OK;
+}
+
+static unsigned method_bit(enum http_method method)
+{
+    switch (method) {
+    case HTTP_METHOD_POST: return CONFIG_METHOD_POST;
+    case HTTP_METHOD_PUT: return CONFIG_METHOD_PUT;
+    case HTTP_METHOD_PATCH: return CONFIG_METHOD_PATCH;
+    case HTTP_METHOD_DELETE: return CONFIG_METHOD_DELETE;
+    case HTTP_METHOD_NONE:
+    case HTTP_METHOD_GET:
+    case HTTP_METHOD_HEAD:
+    case HTTP_METHOD_OPTIONS:
+    case HTTP_METHOD_TRACE:
+    case HTTP_METHOD_OTHER: return 0;
+    }
+    return 0;
+}
+
+/* The first that matches; true: the request is fenced. */
+static bool route_find(struct pass *pass)
+{
+    const struct config_gateway *config = pass->gate->gateway;
+    unsigned bit = method_bit(pass->exchange->head->method);
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct config_route *route = &config->routes[i];
+        if ((route->methods == 0 || (route->methods & bit) != 0) &&
+            asked_glob(route->path, pass->path)) {
+            pass->route = route;
+            pass->origin = pass->gate->origins[i];
+            return (route->fenced & bit) != 0;
+        }
+    }
+    pass->route = config->otherwise;
+    pass->origin = pass->gate->origins[config->route_count];
+    return false;
+}
+
+/* Whose manners a refusal has that comes before any route is known. */
+static const struct config_route *route_for_refusals(const struct config_gateway *config)
+{
+    static const struct config_route plain = {.profile = CONFIG_PROFILE_IETF};
+    return config->route_count > 0 ? &config->routes[0]
+           : config->otherwise != NULL ? config->otherwise
+                                       : &plain;
+}
+
+static void pass_refuse(struct pass *pass, enum refusal_kind kind, const char *detail)
+{
+    if (pass->route == NULL) {
+        pass->route = route_for_refusals(pass->gate->gateway);
+    }
+    answer_refusal_now(
+        pass, &(struct refusal){.kind = kind, .detail = slice_str(detail)}, NULL);
+}
+
+static struct pass *pass_new(struct gateway *gateway, struct http_exchange *exchange)
+{
+    struct pass *pass = arena_zalloc(exchange->arena, sizeof *pass);
+    if (pass == NULL) {
+        return NULL;
+    }
+    pass->gateway = gateway;
+    pass->exchange = exchange;
+    pass->gate = gate_take(gateway);
+    pass->mem = arena_mem(exchange->arena);
+    exchange->state = pass;
+    return pass;
+}
+
+void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
+{
+    struct pass *pass = pass_new(gateway, exchange);
+    if (pass == NULL) {
+        http_answer_begin(exchange, 503);
+        http_answer_end(exchange, SLICE_EMPTY, SLICE_EMPTY, true);
+        return;
+    }
+    const struct http_head *head = exchange->head;
+    pass->path = http_path(head);
+    enum status status =
+        head->form == HTTP_FORM_ASTERISK
+            ? OK
+            : asked_path(pass->path, exchange->arena, &pass->path, &pass->fault);
+    if (status != OK) {
+        pass_refuse(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_REQUEST,
+            status == E_NOMEM ? NULL : pass->fault.text);
+        return;
+    }
+    bool is_fenced = route_find(pass);
+    if (pass->route == NULL) {
+        pass_refuse(pass, REFUSAL_NO_ROUTE, NULL);
+    } else if (is_fenced) {
+        fence_begin(pass);
+    } else {
+        relay_begin(pass);
+    }
+}
+
+void gateway_handle(struct gateway *gateway, struct http_exchange *exchange)
+{
+    struct pass *pass = exchange->state;
+    ASSERT(pass->gateway == gateway);
+    if (pass->state == PASS_RELAYED) {
+        relay_handle(pass);
+    } else {
+        fence_handle(pass);
+    }
+}

@@ -1,0 +1,53 @@
+/*
+ * gateway: the door in front of an HTTP API that is not idempotent by itself (DESIGN section 9).
+ *
+ *     framing → route → key → principal → body → fingerprint → begin → forward → capture → seal →
+ *     answer
+ *
+ * fence.c is the life of a fenced request, from its head to its answer; relay.c the one of all
+ * others, which stream through. asked.h is what a request asks, heads.h the fields on their way,
+ * manners.h how each profile says no, principal.h whom a request belongs to.
+ *
+ * Promises:  no byte of a fenced request reaches the upstream before its grant is durable (P6), and
+ *            no answer of one the client before its seal is (P2). A client that goes away stops
+ *            nothing. What was sent and not answered is unknown (P5); what was not sent is released.
+ * Threads:   gateway_begin, gateway_handle and gateway_end on the server's loops; the others on any.
+ */
+#ifndef ONCE_GATEWAY_GATEWAY_H
+#define ONCE_GATEWAY_GATEWAY_H
+
+#include "config/config.h"
+#include "door/door.h"
+#include "http/serve.h"
+
+struct gateway;
+
+struct gateway_options {
+    const struct mem *mem; /* NULL: the C library's */
+    struct door *door;
+    struct config *config; /* held until another one takes its place */
+    unsigned loops;        /* of the server */
+    const char *spool_dir; /* where bodies go that are too long for memory */
+};
+
+/* E_INVALID, E_UNAVAILABLE: an upstream's URL or a key file is wrong; the text says which. */
+enum status gateway_new(const struct gateway_options *options, struct gateway **ret_gateway,
+    struct err *err) MUST_CHECK;
+/* Before the server is started. */
+void gateway_attach(struct gateway *gateway, struct http_server *server);
+/* After the server is gone. NULL is fine. */
+void gateway_free(struct gateway *gateway);
+
+/* For struct http_server_options. */
+void gateway_begin(struct gateway *gateway, struct http_exchange *exchange);
+void gateway_handle(struct gateway *gateway, struct http_exchange *exchange);
+void gateway_end(struct gateway *gateway, unsigned loop);
+
+/* Use another configuration for requests that begin from now on. On failure the old one stays. */
+enum status gateway_reload(
+    struct gateway *gateway, struct config *config, struct err *err) MUST_CHECK;
+/* Wait for no upstream any more: what was sent becomes unknown, what was not is released. For a
+ * server that has to end now. */
+void gateway_cut(struct gateway *gateway);
+
+#endif

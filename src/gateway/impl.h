@@ -1,0 +1,173 @@
+/*
+ * impl: what the files of the gateway share: gateway.c (configurations, upstreams, the way in),
+ * fence.c, relay.c, answer.c.
+ */
+#ifndef ONCE_GATEWAY_IMPL_H
+#define ONCE_GATEWAY_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/limits.h"
+#include "gateway/asked.h"
+#include "gateway/gateway.h"
+#include "gateway/heads.h"
+#include "gateway/manners.h"
+#include "gateway/principal.h"
+#include "gateway/spool.h"
+#include "http/upstream.h"
+
+enum {
+    GATEWAY_GIVE_BYTES = 64 << 10,         /* of an answer handed to the server at a time */
+    GATEWAY_LEASE_MARGIN_MS = 5000,        /* a lease lasts at least as long as the call, and this */
+    GATEWAY_SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are
+                                              bounded */
+    GATEWAY_DISCARD_BYTES_MAX = 64 << 10,  /* a refused request's body is read to keep its
+                                              connection, if it is no longer than this */
+};
+
+/* An upstream, by its URLs. It stays until the end: its idle connections close by themselves. */
+struct origin {
+    struct origin *next;
+    struct upstream *upstream;
+    const char *name;  /* its URLs and CA file, one text */
+    bool *is_attached; /* of each loop, which alone looks at its own */
+};
+
+/* A configuration in use. */
+struct gate {
+    struct config *config; /* held */
+    const struct config_gateway *gateway;
+    struct principals *principals;
+    struct origin **origins; /* of each route; the last is of `otherwise` */
+    unsigned holders;        /* requests, and the gateway itself while it is the current one */
+};
+
+struct gateway {
+    const struct mem *mem;
+    struct door *door;
+    struct http_server *server;
+    const char *spool_dir;
+    unsigned loops;
+    struct clock clock;
+    struct gateway_cutter *cutters; /* of each loop: gateway_cut's */
+    pthread_mutex_t lock;           /* guards gate, its count, and origins */
+    struct gate *gate;              /* for requests that begin now */
+    struct origin *origins;
+    atomic_bool is_cut; /* no upstream is called any more */
+};
+
+/*
+ * A fenced request.
+ *
+ *            handle           decided: granted     the upstream's last word      settled
+ *   READING ───────▶ ASKED ─────────────────▶ FORWARDED ──────────▶ SETTLING ───────────▶ GIVING
+ *      │               │  │ ▲                    │ more than is kept                          │ ▲
+ *      │ refused       │  └─┘ reconciled         └──────────▶ SEALING ─── settled ────────────┘ │
+ *      ▼               ▼ not granted                            (upstream paused) STREAMING ────┘
+ *   ANSWERED        ANSWERED
+ *
+ * What holds (pass_check):
+ *   G1  only in ASKED, SETTLING and SEALING a call of ours is in the engine, and then nobody
+ *       allocates in the exchange's arena but the engine.
+ *   G2  FORWARDED, SEALING and STREAMING have a call with the upstream that had no last event
+ *       (is_up); no other state has, and none of them without a grant (fence > 0) (P6).
+ *   G3  GIVING and STREAMING: the operation is settled and durable (P2), or can never be.
+ */
+enum pass_state {
+    PASS_READING,
+    PASS_ASKED,
+    PASS_FORWARDED,
+    PASS_SETTLING,
+    PASS_SEALING,
+    PASS_STREAMING,
+    PASS_GIVING,
+    PASS_RELAYED, /* not fenced: relay.c */
+    PASS_ANSWERED,
+};
+
+/* One request on its way through; in its exchange's arena. */
+struct pass {
+    struct door_call call;   /* first, so that the engine's pointer is ours */
+    struct upstream_call up; /* the call with the upstream */
+    struct gateway *gateway;
+    struct gate *gate; /* held until it is answered */
+    const struct config_route *route;
+    struct origin *origin;
+    struct http_exchange *exchange;
+    enum pass_state state;
+    struct mem mem; /* the exchange's arena */
+
+    /* The request. */
+    struct slice path;      /* canonical */
+    struct slice query;     /* canonical */
+    struct slice key_field; /* Idempotency-Key as it came, or as it was made; empty: none */
+    struct slice key;
+    struct slice principal;
+    struct slice traceparent; /* the client's, or a fresh one */
+    struct spool body;        /* if it is too long for the server to hold */
+    bool is_spooled;
+    struct asked asked;
+    bool has_refusal; /* refused before its body was read; told when it was */
+    struct refusal refusal;
+    struct err fault; /* the refusal's detail may be its text */
+    int64_t flooded_ms;
+
+    /* The grant. */
+    struct op_id operation_id;
+    char operation_text[OP_ID_TEXT_BYTES];
+    uint64_t fence;
+    uint32_t attempt;
+    bool was_reconciled;
+
+    /* The answer of the upstream. */
+    bool is_up;            /* the call with it has had no last event */
+    bool has_head;         /* answer_head is set */
+    bool is_again;         /* relay: tried a second time */
+    bool is_begun;         /* relay, streaming: the answer to the client has begun */
+    bool has_failed;       /* sealing: the upstream failed meanwhile */
+    bool has_ended;        /* sealing: it ended meanwhile */
+    unsigned kept_status;  /* its status */
+    struct http_head *answer_head;
+    struct buf request_head; /* for the upstream */
+    struct buf meta;         /* its fields that are kept */
+    struct spool answer;     /* its body */
+    struct slice view;       /* all of that */
+    struct slice rest;       /* a piece behind it that the spool had no room for */
+    size_t given;            /* of view, to the client */
+    struct slice effect_id;  /* the upstream's name for what it did (Once-Effect-Id); may be empty */
+    enum refusal_kind failure; /* what the client is told when there is no answer */
+    char reason[LIMIT_REASON_BYTES_MAX + 1]; /* of a release or an unknown, for the record */
+    const char *effect;      /* Once-Effect, where the upstream's own answer is passed on; NULL */
+    size_t diff_bytes;       /* of a conflict */
+};
+
+/* gateway.c */
+void gate_drop(struct gateway *gateway, struct gate *gate);
+/* The upstream's connections on this loop; attached when they are first used. */
+struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
+/* The client's traceparent or a fresh one. */
+enum status pass_trace(struct pass *pass);
+void pass_move(struct pass *pass, enum pass_state state);
+
+/* fence.c: after route and gate are set. */
+void fence_begin(struct pass *pass);
+void fence_handle(struct pass *pass);
+/* relay.c */
+void relay_begin(struct pass *pass);
+void relay_handle(struct pass *pass);
+
+/* answer.c: each is the last that is done with a pass. */
+void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const char *decision);
+/* Of a record that is sealed. */
+void answer_replay(struct pass *pass);
+/* The upstream's own, from what was captured. */
+void answer_first(struct pass *pass);
+/* Fields that every answer to a fenced request has; decision NULL: nothing was decided. */
+void answer_fields(struct pass *pass, const char *decision);
+/* Count and log what was decided. */
+void answer_tell(struct pass *pass, unsigned status);
+/* Let go of everything a pass has but its exchange, and count the request. */
+void pass_end(struct pass *pass, unsigned status);
+
+#endif

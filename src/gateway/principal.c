@@ -1,0 +1,265 @@
+#include "gateway/principal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/io.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "canon/digest.h"
+#include "gateway/jwt.h"
+
+struct principals {
+    const struct mem *mem;
+    size_t count;           /* routes, and one for what no route matches */
+    struct jwt_key *keys[]; /* of the route with that number; NULL: it needs none */
+};
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+static enum status read_file(const char *path, struct buf *out, struct err *err)
+{
+    const struct io *io = &io_system;
+    int fd = io->open(io->context, path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open key file '%s'", path);
+    }
+    enum status status = OK;
+    int64_t size = io->size(io->context, fd);
+    if (size < 0 || size > JWT_KEY_BYTES_MAX) {
+        status = size < 0 ? err_errno(err, E_UNAVAILABLE, (int)-size, "cannot read '%s'", path)
+                          : err_set(err, E_INVALID, "key file '%s' is longer than %d bytes", path,
+                                JWT_KEY_BYTES_MAX);
+    } else if (size > 0) {
+        char *bytes = buf_extend(out, (size_t)size);
+        int failed = bytes == NULL ? -ENOMEM : io_read_full(io, fd, bytes, (size_t)size, 0);
+        if (failed != 0) {
+            status = err_errno(err, failed == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -failed,
+                "cannot read key file '%s'", path);
+        }
+    }
+    (void)io->close(io->context, fd);
+    return status;
+}
+
+/* A secret is what somebody typed into a file, and editors end the last line. */
+static struct slice without_line_end(struct slice text)
+{
+    text.len -= text.len > 0 && text.data[text.len - 1] == '\n';
+    text.len -= text.len > 0 && text.data[text.len - 1] == '\r';
+    return text;
+}
+
+static enum status read_key(
+    const struct mem *mem, const struct config_jwt *jwt, struct jwt_key **ret_key, struct err *err)
+{
+    static const enum jwt_alg algs[] = {[CONFIG_JWT_HS256] = JWT_HS256,
+        [CONFIG_JWT_RS256] = JWT_RS256,
+        [CONFIG_JWT_ES256] = JWT_ES256};
+    struct buf file;
+    buf_init(&file, mem, JWT_KEY_BYTES_MAX);
+    enum status status = read_file(jwt->key_file, &file, err);
+    if (status == OK) {
+        struct slice material = buf_view(&file);
+        material = jwt->alg == CONFIG_JWT_HS256 ? without_line_end(material) : material;
+        status = jwt_key_new(mem, algs[jwt->alg], material, ret_key, err);
+        if (status != OK) {
+            err_prefix(err, "key file '%s'", jwt->key_file);
+        }
+    }
+    if (file.data != NULL) {
+        mem_wipe(file.data, file.cap);
+    }
+    buf_release(&file);
+    return status;
+}
+
+static const struct config_route *route_at(const struct config_gateway *gateway, size_t number)
+{
+    return number < gateway->route_count ? &gateway->routes[number] : gateway->otherwise;
+}
+
+enum status principals_new(const struct mem *mem, const struct config_gateway *gateway,
+    struct principals **ret_principals, struct err *err)
+{
+    size_t count = gateway->route_count + 1;
+    struct principals *principals =
+        mem_zalloc(mem, 1, sizeof *principals + count * sizeof principals->keys[0]);
+    if (principals == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    principals->mem = mem;
+    principals->count = count;
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < count; i++) {
+        const struct config_route *route = route_at(gateway, i);
+        if (route != NULL && route->principal == CONFIG_PRINCIPAL_JWT) {
+            status = read_key(mem, &route->jwt, &principals->keys[i], err);
+        }
+    }
+    if (status != OK) {
+        principals_free(principals);
+        return status;
+    }
+    *ret_principals = principals;
+    return OK;
+}
+
+void principals_free(struct principals *principals)
+{
+    if (principals == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < principals->count; i++) {
+        if (principals->keys[i] != NULL) {
+            jwt_key_free(principals->keys[i]);
+        }
+    }
+    mem_free(principals->mem, principals);
+}
+
+/* ---- whose a request is -------------------------------------------------------------------- */
+
+static enum status no_memory(struct err *err)
+{
+    return err_set(err, E_NOMEM, "out of memory");
+}
+
+/* prefix and value, in the arena. */
+static enum status join(const char *prefix, struct slice value, struct arena *arena,
+    struct slice *ret_text, struct err *err)
+{
+    size_t len = strlen(prefix);
+    char *text = arena_alloc(arena, len + value.len);
+    if (text == NULL) {
+        return no_memory(err);
+    }
+    memcpy(text, prefix, len);
+    memcpy(text + len, value.data, value.len);
+    *ret_text = slice_of(text, len + value.len);
+    return OK;
+}
+
+static enum status join_hashed(const char *prefix, struct slice value, struct arena *arena,
+    struct slice *ret_text, struct err *err)
+{
+    struct digest digest;
+    char hex[DIGEST_HEX_BYTES];
+    digest_sha256(value.data == NULL ? "" : value.data, value.len, &digest);
+    return join(prefix, slice_str(digest_put_hex(hex, &digest)), arena, ret_text, err);
+}
+
+/* Text that logs and consoles can show as it is. */
+static bool is_plain(struct slice value)
+{
+    for (size_t i = 0; i < value.len; i++) {
+        if ((unsigned char)value.data[i] < ' ' || value.data[i] == '\x7f') {
+            return false;
+        }
+    }
+    return text_utf8(value);
+}
+
+/* The two prefixes differ before the colon, so that no value can spell the digest of another. */
+static enum status join_shown(const char *prefix, const char *prefix_hashed, struct slice value,
+    struct arena *arena, struct slice *ret_text, struct err *err)
+{
+    ASSERT(value.len > 0); /* P9 */
+    bool fits = value.len <= LIMIT_PRINCIPAL_BYTES_MAX - strlen(prefix);
+    return fits && is_plain(value) ? join(prefix, value, arena, ret_text, err)
+                                   : join_hashed(prefix_hashed, value, arena, ret_text, err);
+}
+
+static enum status of_authorization(
+    const struct http_head *head, struct arena *arena, struct slice *ret_principal, struct err *err)
+{
+    struct slice value = SLICE_EMPTY;
+    const struct slice name = SLICE_LIT("authorization");
+    if (!http_find_single(head, name, &value)) {
+        return err_set(err, E_INVALID, "there is more than one Authorization field");
+    }
+    if (http_find(head, name, 0) == head->field_count) {
+        *ret_principal = SLICE_LIT("anonymous");
+        return OK;
+    }
+    return join_hashed("auth:", value, arena, ret_principal, err);
+}
+
+static enum status of_header(const struct config_route *route, const struct http_head *head,
+    struct arena *arena, struct slice *ret_principal, struct err *err)
+{
+    struct slice value = SLICE_EMPTY;
+    if (!http_find_single(head, slice_str(route->principal_name), &value)) {
+        return err_set(err, E_INVALID, "there is more than one %s field", route->principal_name);
+    }
+    if (value.len == 0) {
+        return err_set(err, E_INVALID, "the %s field is missing or empty", route->principal_name);
+    }
+    return join_shown("header:", "header-sha256:", value, arena, ret_principal, err);
+}
+
+/* RFC 6750 section 2.1: "Bearer" in any case, spaces, the token. */
+static enum status bearer_of(const struct http_head *head, struct slice *ret_token, struct err *err)
+{
+    const struct slice scheme = SLICE_LIT("Bearer ");
+    struct slice value = SLICE_EMPTY;
+    if (!http_find_single(head, SLICE_LIT("authorization"), &value)) {
+        return err_set(err, E_INVALID, "there is more than one Authorization field");
+    }
+    if (value.len <= scheme.len || !http_same_name(slice_of(value.data, scheme.len), scheme)) {
+        return err_set(err, E_INVALID, "the Authorization field has no bearer token");
+    }
+    *ret_token = slice_of(value.data + scheme.len, value.len - scheme.len);
+    while (ret_token->len > 0 && ret_token->data[0] == ' ') {
+        *ret_token = slice_of(ret_token->data + 1, ret_token->len - 1);
+    }
+    return OK;
+}
+
+static enum status of_jwt(const struct jwt_key *key, const struct config_route *route,
+    const struct http_head *head, int64_t now_ms, struct arena *arena, struct slice *ret_principal,
+    struct err *err)
+{
+    ASSERT(key != NULL);
+    struct slice token, value = SLICE_EMPTY;
+    struct jwt_expect expect = {.issuer = slice_str(route->jwt.issuer),
+        .audience = slice_str(route->jwt.audience),
+        .now_ms = now_ms};
+    enum status status = bearer_of(head, &token, err);
+    if (status == OK) {
+        status =
+            jwt_claim(key, token, &expect, slice_str(route->principal_name), arena, &value, err);
+    }
+    if (status == OK && value.len == 0) {
+        status = err_set(err, E_INVALID, "the claim '%s' is empty", route->principal_name);
+    }
+    return status == OK ? join_shown("jwt:", "jwt-sha256:", value, arena, ret_principal, err)
+                        : status;
+}
+
+/* The key of a route, which is one of the gateway's. */
+static const struct jwt_key *key_of(const struct principals *principals,
+    const struct config_gateway *gateway, const struct config_route *route)
+{
+    size_t number =
+        route == gateway->otherwise ? gateway->route_count : (size_t)(route - gateway->routes);
+    ASSERT(number < principals->count);
+    return principals->keys[number];
+}
+
+enum status principal_of(const struct principals *principals, const struct config_gateway *gateway,
+    const struct config_route *route, const struct http_head *head, int64_t now_ms,
+    struct arena *arena, struct slice *ret_principal, struct err *err)
+{
+    switch (route->principal) {
+    case CONFIG_PRINCIPAL_AUTHORIZATION: return of_authorization(head, arena, ret_principal, err);
+    case CONFIG_PRINCIPAL_HEADER: return of_header(route, head, arena, ret_principal, err);
+    case CONFIG_PRINCIPAL_JWT:
+        return of_jwt(
+            key_of(principals, gateway, route), route, head, now_ms, arena, ret_principal, err);
+    case CONFIG_PRINCIPAL_NONE: *ret_principal = SLICE_EMPTY; return OK;
+    }
+    return err_set(err, E_INVALID, "the route has no rule for principals");
+}
