@@ -1,7 +1,9 @@
 -- wrk sends the request of a file, with another number in the place of its run of '#' each time,
 -- and prints one line of JSON.
 --
---     wrk -s begin.lua URL -- FILE FIRST_NUMBER
+--     wrk -s begin.lua URL -- FILE FIRST_NUMBER [COUNT]
+--
+-- With a count the numbers go round: each of so many is sent again and again.
 
 local threads = 0
 
@@ -14,10 +16,12 @@ function init(args)
     local file = assert(io.open(args[1]))
     local before, marks, after = file:read("*a"):match("^(.-)(#+)(.*)$")
     file:close()
-    local number = tonumber(args[2]) + thread * 1e10 -- more than one thread sends in one run
+    local count = tonumber(args[3])
+    local first = tonumber(args[2]) + (count and 0 or thread * 1e10) -- more than a thread sends
+    local number = first
     local form = before:gsub("%%", "%%%%") .. "%0" .. #marks .. "d" .. after:gsub("%%", "%%%%")
     request = function()
-        number = number + 1
+        number = count and first + (number - first + 1) % count or number + 1
         return form:format(number)
     end
 end

@@ -96,21 +96,39 @@ int serve_config_file(const char *path, struct config **ret_config, struct confi
     return code;
 }
 
-/* An option that may be given more than once, or its variable. */
-static enum status set_listen(struct cli *cli, const struct config_option *option,
+/* An option that may be given more than once. */
+static enum status set_listed(struct cli *cli, const struct config_option *option,
     struct config *config, struct config_faults *faults)
 {
+    char name[64];
     enum status status = OK;
     const char *value = cli_nth(cli, option->flag, 0);
+    (void)snprintf(name, sizeof name, "--%s", option->flag);
     for (size_t i = 0; value != NULL && status == OK; value = cli_nth(cli, option->flag, ++i)) {
-        status = config_set(config, option, value, "--listen", i > 0, faults);
+        status = config_set(config, option, value, name, i > 0, faults);
     }
     return status;
 }
 
+static bool is_gateway(const struct cli *cli)
+{
+    return strcmp(cli->command->name, "gateway") == 0;
+}
+
+/* --listen and its like are of the door that the command opens. */
+static bool is_flag_of(const struct cli *cli, const struct config_option *option)
+{
+    bool is_own = option->in == 0 || is_gateway(cli);
+    for (const struct config_option *o = config_gateway_options;
+         is_own && option->in == 0 && is_gateway(cli) && o->path != NULL; o++) {
+        is_own = o->flag == NULL || strcmp(o->flag, option->flag) != 0;
+    }
+    return is_own && option_find(cli->command, option->flag) != NULL;
+}
+
 static const char *given_flag(const struct cli *cli, const struct config_option *option)
 {
-    if (option->flag == NULL || !cli_flag(cli, option->flag)) {
+    if (option->flag == NULL || !is_flag_of(cli, option) || !cli_flag(cli, option->flag)) {
         return NULL;
     }
     return cli_text(cli, option->flag);
@@ -122,8 +140,8 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     char name[64];
     const char *flag = given_flag(cli, option);
     const char *variable = option->env == NULL ? NULL : getenv(option->env);
-    if (flag != NULL && option->kind == CONFIG_LISTEN) {
-        return set_listen(cli, option, config, faults);
+    if (flag != NULL && (option->kind == CONFIG_LISTEN || option->kind == CONFIG_LIST)) {
+        return set_listed(cli, option, config, faults);
     }
     if (flag != NULL) {
         (void)snprintf(name, sizeof name, "--%s", option->flag);
@@ -135,6 +153,17 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     return OK;
 }
 
+static int set_all(struct cli *cli, const struct config_option *options, struct config *config,
+    struct config_faults *faults)
+{
+    int code = CLI_OK;
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        enum status status = set_one(cli, o, config, faults);
+        code = code == CLI_OK ? code_of(status) : code;
+    }
+    return code;
+}
+
 int serve_config(struct cli *cli, struct config **ret_config, struct config_faults *faults)
 {
     struct config *config = NULL;
@@ -143,11 +172,12 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
         return out_of_memory();
     }
     *ret_config = config;
+    config->gateway.is_on = is_gateway(cli);
     int code = path == NULL ? CLI_OK : read_file(path, config, faults);
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        enum status status = set_one(cli, o, config, faults);
-        code = code == CLI_OK ? code_of(status) : code;
-    }
+    int set = set_all(cli, config_options, config, faults);
+    code = code == CLI_OK ? set : code;
+    set = set_all(cli, config_gateway_options, config, faults);
+    code = code == CLI_OK ? set : code;
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
@@ -208,6 +238,7 @@ static void json_value(
         jsonw_str(json, option->path, option->choices[*(const uint64_t *)member]);
         break;
     case CONFIG_TOKENS: jsonw_u64(json, option->path, config->token_count); break;
+    case CONFIG_LIST: break; /* of the gateway, which has a member of its own */
     case CONFIG_LISTEN:
         jsonw_open(json, option->path, '[');
         for (size_t i = 0; i < config->listen_count; i++) {
@@ -234,6 +265,7 @@ static int show_json(
             json_value(&json, config, o);
         }
         jsonw_close(&json, '}');
+        serve_gateway_json(&json, &config->gateway);
     }
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
@@ -256,6 +288,7 @@ static void show_text(const char *path, const struct config *config)
     } else {
         out_text("%-8snone: whoever can connect is tenant default\n", "auth");
     }
+    serve_gateway_text(&config->gateway);
 }
 
 int serve_config_show(struct cli *cli, const char *path, const struct config *config,

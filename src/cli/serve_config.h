@@ -13,7 +13,7 @@
  * 0, or an exit code; faults say more, or the message was written when there are none. */
 int serve_config_file(
     const char *path, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
-/* All of them together, for once serve. The same. */
+/* All of them together, for once serve and once gateway. The same. */
 int serve_config(
     struct cli *cli, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
 
@@ -24,5 +24,11 @@ void serve_faults_say(const char *path, const struct config_faults *faults);
 /* What a good configuration comes to, on standard output, or the faults with --json. */
 int serve_config_show(struct cli *cli, const char *path, const struct config *config,
     const struct config_faults *faults);
+
+struct jsonw;
+/* What it comes to for the gateway: lines on standard output, or a member "gateway". Nothing when
+ * there is none. */
+void serve_gateway_text(const struct config_gateway *gateway);
+void serve_gateway_json(struct jsonw *json, const struct config_gateway *gateway);
 
 #endif

@@ -12,16 +12,17 @@ enum { ARENA_BYTES_MAX = 64 << 20 }; /* a file of nothing but small nodes, many 
 static enum status set_defaults(struct config *config)
 {
     struct value_fault fault;
+    struct value_target target = {.config = config, .object = config};
     for (const struct config_option *o = config_options; o->path != NULL; o++) {
         if (o->fallback != NULL) {
-            enum status status = value_set(config, o, slice_str(o->fallback), &fault);
+            enum status status = value_set(&target, o, slice_str(o->fallback), &fault);
             ASSERT(status != E_INVALID); /* the table is ours */
             if (status != OK) {
                 return status;
             }
         }
     }
-    return OK;
+    return gateway_new(config);
 }
 
 enum status config_new(const struct mem *mem, struct config **ret_config, struct err *err)
@@ -60,14 +61,19 @@ enum status config_set(struct config *config, const struct config_option *option
     const char *from, bool is_more, struct config_faults *faults)
 {
     struct value_fault fault = {.hint = ""};
+    struct value_target target = {.config = config, .object = config};
+    if (option->in != 0) {
+        target.object = config->said;
+        gateway_will_set(config, option, is_more);
+    }
     if (option->kind == CONFIG_LISTEN && !is_more) {
         config->listen_count = 0;
         memset(config->listen_at, 0, sizeof config->listen_at);
     }
-    if (option->offset == offsetof(struct config, store)) {
+    if (option->in == 0 && option->offset == offsetof(struct config, store)) {
         config->store_at = (struct config_place){.line = 0};
     }
-    enum status status = value_set(config, option, slice_str(value), &fault);
+    enum status status = value_set(&target, option, slice_str(value), &fault);
     if (status == E_INVALID) {
         struct config_fault told = {.hint = fault.hint[0] == '\0' ? NULL : fault.hint};
         config_fault_add(config, faults, &told, "%s: %s", from, fault.text);
@@ -128,6 +134,10 @@ enum status config_check(struct config *config, struct config_faults *faults)
             "limits.body_bytes_max is more than limits.in_flight_bytes_max: such a body could "
             "never be read");
     }
+    enum status status = config->gateway.is_on ? gateway_make(config, faults) : OK;
+    if (status != OK) {
+        return status;
+    }
     return faults->count + faults->more > before ? E_INVALID : OK;
 }
 
@@ -159,6 +169,7 @@ static bool same_value(
     case CONFIG_CHOICE: return memcmp(left, right, sizeof(uint64_t)) == 0;
     case CONFIG_REAL: return memcmp(left, right, sizeof(double)) == 0;
     case CONFIG_BOOL: return *(const bool *)left == *(const bool *)right;
+    case CONFIG_LIST:
     case CONFIG_TOKENS: return true; /* may change at any time */
     }
     return true;
@@ -170,6 +181,10 @@ const char *config_needs_restart(const struct config *old, const struct config *
         if (o->at_start && !same_value(old, new, o)) {
             return o->path;
         }
+    }
+    const char *of_gateway = gateway_needs_restart(&old->gateway, &new->gateway);
+    if (of_gateway != NULL) {
+        return of_gateway;
     }
     /* The server's loops were made for bodies of the old size. */
     return new->body_bytes_max > old->body_bytes_max ? "limits.body_bytes_max" : NULL;

@@ -30,7 +30,7 @@ enum {
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
-    CONFIG_CHOICES_MAX = 5,     /* values of a choice and the end of the list */
+    CONFIG_CHOICES_MAX = 6,     /* values of a choice and the end of the list */
 };
 
 /* What a value has to look like. */
@@ -44,7 +44,25 @@ enum config_kind {
     CONFIG_BOOL,     /* true or false */
     CONFIG_CHOICE,   /* one of choices */
     CONFIG_TOKENS,   /* a list of tokens */
+    CONFIG_LIST,     /* a text, or a list of them */
 };
+
+/* What a text of the gateway has to be. */
+enum config_form {
+    CONFIG_FORM_ANY,
+    CONFIG_FORM_ADDRESS,   /* to listen on */
+    CONFIG_FORM_URL,       /* of an upstream: scheme, host and port */
+    CONFIG_FORM_MATCH,     /* "POST,PUT /v1/payments/" and two stars */
+    CONFIG_FORM_TENANT,    /* a name */
+    CONFIG_FORM_PRINCIPAL, /* authorization, header:NAME, jwt:CLAIM, none */
+    CONFIG_FORM_POINTER,   /* RFC 6901 */
+    CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
+    CONFIG_FORM_STATUS,    /* of an answer that says something: 200 to 499 */
+    CONFIG_FORM_TEMPLATE,  /* a path with {key} in it */
+};
+
+/* Where in the file a setting of the gateway may be; none: it is a setting of the server. */
+enum config_in { CONFIG_IN_SECTION = 1, CONFIG_IN_ROUTE = 2 };
 
 /* What a token allows; the numbers are those of enum api_right. */
 enum config_right {
@@ -106,20 +124,27 @@ struct config {
     bool log_decisions;
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
-    struct config_gateway gateway;
+
+    struct config_gateway gateway; /* whole after config_check */
+    struct gateway_said *said;     /* what was said of it, and where; this module's own */
 };
 
 /* One setting. The table ends with a zeroed one. */
 struct config_option {
     const char *path; /* as the file has it, a dot between section and name */
     enum config_kind kind;
-    size_t offset;                           /* of its member in struct config */
+    unsigned in;                             /* bits of enum config_in */
+    enum config_form form;                   /* of a text or a list of the gateway */
+    size_t offset;                           /* of its member: in struct config, or of what was said
+                                                of the gateway */
     const char *fallback;                    /* its default as text; NULL: not set */
+    const char *absent;                      /* what holds then; NULL: "not set by default" */
     uint64_t min;                            /* of a duration (ms), size, count or number */
-    uint64_t max;                            /* likewise; 0: none */
+    uint64_t max;                            /* likewise; of a list, items; 0: none */
     const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum */
     const char *env;                         /* the variable; NULL: none */
-    const char *flag;                        /* of once serve, without dashes; NULL: none */
+    const char *flag;                        /* without dashes: of once serve, or of once gateway
+                                                where it is of the gateway; NULL: none */
     const char *example;                     /* shown in the example when there is no default */
     const char *help;                        /* what it is and what it costs: whole sentences */
     const char *unsure;                      /* what to do if unsure: a whole sentence */
@@ -127,7 +152,9 @@ struct config_option {
 };
 
 extern const struct config_option config_options[];
-/* NULL when there is none of that path. */
+/* Those of the gateway; what is not set by a route is as its section says. The same end. */
+extern const struct config_option config_gateway_options[];
+/* In both; NULL when there is none of that path. */
 const struct config_option *config_option_find(const char *path);
 
 /* One thing wrong. */
@@ -161,11 +188,12 @@ void config_free(struct config *config);
 enum status config_read(
     struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
 /* Take one value from a variable or a flag; from names it in faults: "ONCE_DRAIN", "--drain". A
- * listen replaces all unless it is_more. Statuses as config_read's. */
+ * list (listen, gateway.upstream) is replaced unless it is_more. A gateway is on when it is told
+ * where to listen or what is behind it. Statuses as config_read's. */
 enum status config_set(struct config *config, const struct config_option *option, const char *value,
     const char *from, bool is_more, struct config_faults *faults) MUST_CHECK;
 /* Do the settings go together? After everything was set, while the file's text is still there.
- * Statuses as config_read's. */
+ * Makes the gateway's routes when it is on. Statuses as config_read's. */
 enum status config_check(struct config *config, struct config_faults *faults) MUST_CHECK;
 
 /* Where an address leads. */

@@ -27,9 +27,10 @@ static void put_prose(struct buf *out, const char *text)
 static void put_facts(struct buf *out, const struct config_option *option)
 {
     char line[512];
+    const char *absent = option->absent == NULL ? "not set by default" : option->absent;
     (void)snprintf(line, sizeof line, "%s: %s%s%s%s%s%s%s.", option->path,
-        option->fallback == NULL ? "not set by default" : "default ",
-        option->fallback == NULL ? "" : option->fallback, option->env == NULL ? "" : "; also $",
+        option->fallback == NULL && option->absent == NULL ? "" : "default ",
+        option->fallback == NULL ? absent : option->fallback, option->env == NULL ? "" : "; also $",
         option->env == NULL ? "" : option->env, option->flag == NULL ? "" : ", --",
         option->flag == NULL ? "" : option->flag,
         option->at_start ? "; a change needs a restart" : "");
@@ -46,32 +47,86 @@ static void put_tokens(struct buf *out)
         "#      name: checkout service\n");
 }
 
+/* The words, and the setting at its place. */
 static void put_option(struct buf *out, const struct config_option *option)
 {
     char unsure[512];
-    const char *dot = strchr(option->path, '.');
+    const char *dot = strrchr(option->path, '.');
+    size_t depth = 0;
+    for (const char *c = option->path; *c != '\0'; c++) {
+        depth += *c == '.';
+    }
     put_facts(out, option);
     put_prose(out, option->help);
     (void)snprintf(unsure, sizeof unsure, "If unsure: %s", option->unsure);
     put_prose(out, unsure);
     if (option->kind == CONFIG_TOKENS) {
         put_tokens(out);
-    } else {
-        buf_printf(out, "#%s%s: %s\n", dot == NULL ? "" : "  ",
-            dot == NULL ? option->path : dot + 1,
+    } else if (option->in != CONFIG_IN_ROUTE) {
+        buf_printf(out, "#%*s%s: %s\n", (int)(2 * depth), "", dot == NULL ? option->path : dot + 1,
             option->fallback == NULL ? option->example : option->fallback);
     }
     buf_char(out, '\n');
 }
 
+/* The names of maps that begin with this setting: "gateway", "timeout". */
+static void put_maps(struct buf *out, const char *path, const char *before)
+{
+    size_t depth = 0;
+    for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        size_t len = (size_t)(dot - path) + 1;
+        const char *name = dot;
+        while (name > path && name[-1] != '.') {
+            name--;
+        }
+        if (strncmp(path, before, len) != 0) {
+            buf_printf(out, "#%*s%.*s:\n", (int)(2 * depth), "", (int)(dot - name), name);
+        }
+        depth++;
+    }
+}
+
+static void put_options(struct buf *out, const struct config_option *options, bool of_routes)
+{
+    const char *before = "";
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        if ((o->in == CONFIG_IN_ROUTE) == of_routes) {
+            put_maps(out, of_routes ? "" : o->path, before);
+            put_option(out, o);
+            before = o->path;
+        }
+    }
+}
+
+static void put_routes(struct buf *out)
+{
+    put_prose(out,
+        "gateway.routes: one for every path by default. The first that matches a request counts. "
+        "What no route matches is passed through, not fenced. A route has a match, and any setting "
+        "above that is not of the whole gateway (listen, tls, spool_dir, spool_memory, "
+        "connections_max, idle): what it says holds for it, what it does not say is as the section "
+        "says. SIGHUP reads routes again.");
+    put_prose(out, "If unsure: Leave it out: every path is fenced.");
+    buf_str(out, "#  routes:\n"
+                 "#    - match: \"POST,PUT /v1/payments/**\"\n"
+                 "#      upstream: http://127.0.0.1:3000\n"
+                 "#      profile: guardia\n"
+                 "#      timeout: {total: 20s}\n"
+                 "#    - match: /hooks/**\n"
+                 "#      kind: webhook\n"
+                 "#      window: 14d\n"
+                 "#    - match: /v1/**\n"
+                 "\n");
+    put_options(out, config_gateway_options, true);
+}
+
 void config_example_put(struct buf *out)
 {
-    struct slice section = SLICE_EMPTY;
     put_prose(out,
-        "once.yaml: everything that once serve can be told. Every setting is here with its "
-        "default, commented out; what is commented out costs nothing. A line of words begins with "
-        "a hash and a space, a setting with a hash alone: remove it, and the one before the name "
-        "of its section.");
+        "once.yaml: everything that once serve and once gateway can be told. Every setting is here "
+        "with its default, commented out; what is commented out costs nothing. A line of words "
+        "begins with a hash and a space, a setting with a hash alone: remove it, and the one "
+        "before the name of its section.");
     buf_str(out, "#\n");
     put_prose(out,
         "Flags win over ONCE_* variables, these over this file, this over the defaults. Unknown "
@@ -79,13 +134,10 @@ void config_example_put(struct buf *out)
         "seen from the directory the server is started in. once check once.yaml says whether it is "
         "right; kill -HUP takes a changed one over without a restart where that is possible.");
     buf_char(out, '\n');
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        const char *dot = strchr(o->path, '.');
-        struct slice own = slice_of(o->path, dot == NULL ? 0 : (size_t)(dot - o->path));
-        if (own.len > 0 && !slice_equal(own, section)) {
-            buf_printf(out, "#%.*s:\n", SLICE_ARGS(own));
-        }
-        section = own;
-        put_option(out, o);
-    }
+    put_options(out, config_options, false);
+    put_prose(out,
+        "The gateway stands in front of an API and gives it idempotency keys. Flags of its "
+        "settings are those of once gateway.");
+    put_options(out, config_gateway_options, false);
+    put_routes(out);
 }

@@ -1,9 +1,9 @@
 /*
  * gateway: what the `gateway:` section says (DESIGN sections 9 and 16), as plain data.
  *
- * Promises:  every value is set: by the route, else by the policy file, else by the profile, else
- *            by the section or the program. What a profile forbids (a window of three days under
- *            guardia, a fenced GET) was refused when it was read.
+ * Promises:  every value is set: by the route, else by a flag, else by the policy file, else by the
+ *            section, else by the profile or the program. What a profile forbids (a window of three
+ *            days under guardia, a fenced GET) was refused when it was read.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_GATEWAY_H
@@ -14,12 +14,13 @@
 #include <stdint.h>
 
 enum {
-    CONFIG_ROUTES_MAX = 256,    /* looked at one after another for each request */
-    CONFIG_UPSTREAMS_MAX = 16,  /* addresses of one route */
-    CONFIG_POINTERS_MAX = 64,   /* of ignore, and of redact */
-    CONFIG_FIELDS_MAX = 64,     /* of replay_headers */
-    CONFIG_STATUSES_MAX = 16,   /* of reconcile's executed, and of not_executed */
+    CONFIG_ROUTES_MAX = 256,   /* looked at one after another for each request */
+    CONFIG_UPSTREAMS_MAX = 16, /* addresses of one route */
+    CONFIG_POINTERS_MAX = 64,  /* of ignore, and of redact */
+    CONFIG_FIELDS_MAX = 64,    /* of replay_headers */
+    CONFIG_STATUSES_MAX = 16,  /* of reconcile's executed, and of not_executed */
     CONFIG_GATEWAY_LISTEN_MAX = 8,
+    CONFIG_HEADERS_MAX = 16, /* of require_headers */
 };
 
 /* A named set of HTTP manners. */
@@ -91,7 +92,7 @@ struct config_route {
     const char *match; /* as written, for logs and `once check`; "(default)" for the implicit one */
     unsigned line;     /* in the file; 0: not from it */
     unsigned methods;  /* bits it matches; 0: every method, reads too */
-    unsigned fenced;   /* bits that are fenced: of match, or of the profile where match names none */
+    unsigned fenced;   /* bits that are fenced: match's, or the profile's where match names none */
     const char *path;  /* glob: '*' is any run within a segment, '**' any number of segments */
     const char *upstreams[CONFIG_UPSTREAMS_MAX];
     size_t upstream_count;
@@ -142,6 +143,9 @@ struct config_gateway {
     size_t route_count;
     const struct config_route *otherwise; /* what no route matches: passed through to its upstream,
                                              not fenced; NULL: 404, when there is no upstream */
+    const char *require_headers[CONFIG_HEADERS_MAX]; /* a fenced request without one gets 400; the
+                                                        key is no part: see the routes' key */
+    size_t require_header_count;
     const char *spool_dir;       /* for bodies too long for memory; NULL: the store's directory, or
                                     /tmp */
     uint64_t spool_memory_bytes; /* of one body held in memory; 256 KiB */

@@ -254,12 +254,18 @@ const struct config_option config_options[] = {
     {0},
 };
 
-const struct config_option *config_option_find(const char *path)
+static const struct config_option *find(const struct config_option *options, const char *path)
 {
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
+    for (const struct config_option *o = options; o->path != NULL; o++) {
         if (strcmp(o->path, path) == 0) {
             return o;
         }
     }
     return NULL;
+}
+
+const struct config_option *config_option_find(const char *path)
+{
+    const struct config_option *option = find(config_options, path);
+    return option != NULL ? option : find(config_gateway_options, path);
 }

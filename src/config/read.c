@@ -11,7 +11,7 @@
 enum { NAMES_MAX = 64, NAME_BYTES_MAX = 64, HINT_BYTES_MAX = 128 };
 
 /* Known, and of a later version. */
-static const char *const later[] = {"gateway", "commands"};
+static const char *const later[] = {"commands"};
 /* Members of a token. */
 static const char *const token_members[] = {"sha256", "tenant", "rights", "name"};
 enum { TOKEN_SHA256, TOKEN_TENANT, TOKEN_RIGHTS, TOKEN_NAME, TOKEN_MEMBERS };
@@ -51,7 +51,7 @@ unsigned config_rights(struct slice text)
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-static void unknown_key(
+void reader_unknown(
     struct reader *reader, const struct yaml_node *key, const char *const *names, size_t count)
 {
     char typed[NAME_BYTES_MAX];
@@ -92,6 +92,9 @@ static size_t names_of(
             ret_names[count] = ret_texts[count];
             count++;
         }
+    }
+    if (section.len == 0) {
+        ret_names[count++] = "gateway";
     }
     return count;
 }
@@ -184,7 +187,7 @@ static void token_member(struct reader *reader, const struct yaml_node *key,
         which++;
     }
     if (which == TOKEN_MEMBERS) {
-        unknown_key(reader, key, token_members, TOKEN_MEMBERS);
+        reader_unknown(reader, key, token_members, TOKEN_MEMBERS);
         return;
     }
     has[which] = true;
@@ -274,8 +277,8 @@ static enum status read_tokens(struct reader *reader, const struct yaml_node *no
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
-static enum status read_scalar(
-    struct reader *reader, const struct config_option *option, const struct yaml_node *node)
+enum status reader_value(struct reader *reader, void *object, const struct config_option *option,
+    const struct yaml_node *node)
 {
     struct value_fault fault = {.hint = ""};
     if (node->kind == YAML_BAD) {
@@ -294,7 +297,10 @@ static enum status read_scalar(
             reader, node, "leave the line out for the default", "%s has no value", option->path);
         return OK;
     }
-    enum status status = value_set(reader->config, option, node->text, &fault);
+    struct value_target target = {.config = reader->config,
+        .object = object,
+        .place = {.line = node->line, .column = node->column}};
+    enum status status = value_set(&target, option, node->text, &fault);
     if (status == E_INVALID) {
         reader_fault(reader, node, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
         status = OK; /* told; the others are read too */
@@ -308,7 +314,7 @@ static enum status read_address(
 {
     struct config *config = reader->config;
     uint64_t before = config->listen_count;
-    enum status status = read_scalar(reader, option, node);
+    enum status status = reader_value(reader, reader->config, option, node);
     if (config->listen_count > before) {
         config->listen_at[before] = (struct config_place){node->line, node->column};
     }
@@ -380,13 +386,16 @@ static enum status read_key(
         reader->config->store_at = (struct config_place){key->value->line, key->value->column};
     }
     if (option != NULL) {
-        return read_scalar(reader, option, key->value);
+        return reader_value(reader, reader->config, option, key->value);
     }
     if (section.len == 0 && is_section(key->text)) {
         return read_section(reader, key);
     }
+    if (section.len == 0 && slice_is(key->text, "gateway")) {
+        return gateway_read(reader, key, key->value);
+    }
     if (section.len > 0 || !told_later(reader, key)) {
-        unknown_key(reader, key, names, names_of(section, texts, names));
+        reader_unknown(reader, key, names, names_of(section, texts, names));
     }
     return OK;
 }
@@ -412,12 +421,12 @@ static bool is_before(const struct config_fault *a, const struct config_fault *b
 }
 
 /* Into the order of the file: what is wrong with the YAML was found before what it says. */
-static void sort_faults(struct config_faults *faults, size_t from)
+void faults_sort(struct config_faults *faults, size_t first)
 {
-    for (size_t i = from + 1; i < faults->count; i++) {
+    for (size_t i = first + 1; i < faults->count; i++) {
         struct config_fault moved = faults->items[i];
         size_t k = i;
-        for (; k > from && is_before(&moved, &faults->items[k - 1]); k--) {
+        for (; k > first && is_before(&moved, &faults->items[k - 1]); k--) {
             faults->items[k] = faults->items[k - 1];
         }
         faults->items[k] = moved;
@@ -454,7 +463,7 @@ enum status config_read(struct config *config, struct slice text, struct config_
         reader_fault(&reader, root, "such as listen: 127.0.0.1:7411",
             "the file has to be a map of settings");
     }
-    sort_faults(faults, first);
+    faults_sort(faults, first);
     hide_secrets(faults);
     return status == OK && faults->count > first ? E_INVALID : status;
 }

@@ -10,10 +10,7 @@
 #include "base/text.h"
 #include "config/impl.h"
 
-static enum status refuse(struct value_fault *fault, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static enum status refuse(struct value_fault *fault, const char *hint, const char *format, ...)
+enum status value_refuse(struct value_fault *fault, const char *hint, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -23,9 +20,9 @@ static enum status refuse(struct value_fault *fault, const char *hint, const cha
     return E_INVALID;
 }
 
-static void *member(struct config *config, const struct config_option *option)
+static void *member(const struct value_target *target, const struct config_option *option)
 {
-    return (char *)config + option->offset;
+    return (char *)target->object + option->offset;
 }
 
 /* ---- addresses --------------------------------------------------------------------------- */
@@ -90,10 +87,11 @@ static enum status add_listen(struct config *config, struct slice value, struct 
         const char *hint = strncmp(text, "localhost:", 10) == 0
                                ? "names are not looked up: write 127.0.0.1:7411"
                                : "such as 127.0.0.1:7411, [::1]:7411 or unix:/run/once/once.sock";
-        return refuse(fault, hint, "'%.*s' is not an address to listen on", SLICE_ARGS(value));
+        return value_refuse(
+            fault, hint, "'%.*s' is not an address to listen on", SLICE_ARGS(value));
     }
     if (config->listen_count == CONFIG_LISTEN_MAX) {
-        return refuse(fault, "", "more than %d addresses", CONFIG_LISTEN_MAX);
+        return value_refuse(fault, "", "more than %d addresses", CONFIG_LISTEN_MAX);
     }
     config->listen[config->listen_count++] = text;
     return OK;
@@ -146,12 +144,12 @@ static enum status check_bounds(const struct config_option *option, struct slice
 {
     char bound[32];
     if (number < (double)option->min) {
-        return refuse(fault, "", "%s: '%.*s' is less than %s", option->path, SLICE_ARGS(value),
-            put_bound(bound, option->kind, option->min));
+        return value_refuse(fault, "", "%s: '%.*s' is less than %s", option->path,
+            SLICE_ARGS(value), put_bound(bound, option->kind, option->min));
     }
     if (option->max > 0 && number > (double)option->max) {
-        return refuse(fault, "", "%s: '%.*s' is more than %s", option->path, SLICE_ARGS(value),
-            put_bound(bound, option->kind, option->max));
+        return value_refuse(fault, "", "%s: '%.*s' is more than %s", option->path,
+            SLICE_ARGS(value), put_bound(bound, option->kind, option->max));
     }
     return OK;
 }
@@ -159,14 +157,16 @@ static enum status check_bounds(const struct config_option *option, struct slice
 static enum status wrong_form(const struct config_option *option, struct slice value,
     const char *form, struct value_fault *fault)
 {
-    char hint[VALUE_FAULT_BYTES_MAX];
-    (void)snprintf(hint, sizeof hint, "the default is %s", option->fallback);
-    return refuse(fault, hint, "%s: '%.*s' is not %s", option->path,
+    char hint[VALUE_FAULT_BYTES_MAX] = "";
+    if (option->fallback != NULL) {
+        (void)snprintf(hint, sizeof hint, "the default is %s", option->fallback);
+    }
+    return value_refuse(fault, hint, "%s: '%.*s' is not %s", option->path,
         value.len < 100 ? (int)value.len : 100, value.data == NULL ? "" : value.data, form);
 }
 
-static enum status set_duration(struct config *config, const struct config_option *option,
-    struct slice value, struct value_fault *fault)
+static enum status set_duration(const struct value_target *target,
+    const struct config_option *option, struct slice value, struct value_fault *fault)
 {
     int64_t ms = 0;
     if (!text_duration(value, &ms)) {
@@ -174,12 +174,12 @@ static enum status set_duration(struct config *config, const struct config_optio
     }
     enum status status = check_bounds(option, value, (double)ms, fault);
     if (status == OK) {
-        *(int64_t *)member(config, option) = ms;
+        *(int64_t *)member(target, option) = ms;
     }
     return status;
 }
 
-static enum status set_whole(struct config *config, const struct config_option *option,
+static enum status set_whole(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
     uint64_t number = 0;
@@ -191,12 +191,12 @@ static enum status set_whole(struct config *config, const struct config_option *
     }
     enum status status = check_bounds(option, value, (double)number, fault);
     if (status == OK) {
-        *(uint64_t *)member(config, option) = number;
+        *(uint64_t *)member(target, option) = number;
     }
     return status;
 }
 
-static enum status set_real(struct config *config, const struct config_option *option,
+static enum status set_real(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
     double number = 0;
@@ -206,18 +206,18 @@ static enum status set_real(struct config *config, const struct config_option *o
     /* 0 turns a rate off; the least burst is a whole one. */
     enum status status = check_bounds(option, value, number, fault);
     if (status == OK) {
-        *(double *)member(config, option) = number;
+        *(double *)member(target, option) = number;
     }
     return status;
 }
 
-static enum status set_choice(struct config *config, const struct config_option *option,
+static enum status set_choice(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
     char form[128] = "one of";
     for (size_t i = 0; option->choices[i] != NULL; i++) {
         if (slice_is(value, option->choices[i])) {
-            *(uint64_t *)member(config, option) = i;
+            *(uint64_t *)member(target, option) = i;
             return OK;
         }
         size_t used = strlen(form);
@@ -227,43 +227,89 @@ static enum status set_choice(struct config *config, const struct config_option 
     return wrong_form(option, value, form, fault);
 }
 
-static enum status set_bool(struct config *config, const struct config_option *option,
+static enum status set_bool(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
     bool is_true = slice_is(value, "true");
     if (!is_true && !slice_is(value, "false")) {
         return wrong_form(option, value, "true or false", fault);
     }
-    *(bool *)member(config, option) = is_true;
+    *(bool *)member(target, option) = is_true;
     return OK;
 }
 
-static enum status set_text(struct config *config, const struct config_option *option,
+static enum status set_text(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
     if (value.len == 0) {
-        return refuse(fault, "", "%s: is empty", option->path);
+        return value_refuse(fault, "", "%s: is empty", option->path);
     }
-    const char *copy = config_text(config, value);
+    enum status status = form_check(option, value, fault);
+    if (status != OK) {
+        return status;
+    }
+    const char *copy = config_text(target->config, value);
     if (copy == NULL) {
         return E_NOMEM;
     }
-    *(const char **)member(config, option) = copy;
+    *(const char **)member(target, option) = copy;
     return OK;
 }
 
-enum status value_set(struct config *config, const struct config_option *option, struct slice value,
-    struct value_fault *fault)
+/* ---- lists ------------------------------------------------------------------------------- */
+
+enum status list_add(struct config *config, struct config_list *list, const char *text,
+    const struct config_place *place)
+{
+    struct config_item *items =
+        arena_alloc(&config->arena, (list->count + 1) * sizeof(struct config_item));
+    if (items == NULL) {
+        return E_NOMEM;
+    }
+    if (list->count > 0) {
+        memcpy(items, list->items, list->count * sizeof *items);
+    }
+    items[list->count] = (struct config_item){text, *place};
+    list->items = items;
+    list->count++;
+    return OK;
+}
+
+static enum status add_text(const struct value_target *target, const struct config_option *option,
+    struct slice value, struct value_fault *fault)
+{
+    struct config_list *list = member(target, option);
+    enum status status = form_check(option, value, fault);
+    if (status != OK) {
+        return status;
+    }
+    if (list->count == option->max) {
+        return value_refuse(
+            fault, "", "%s: more than %u of them", option->path, (unsigned)option->max);
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        if (slice_is(value, list->items[i].text)) {
+            return value_refuse(
+                fault, "", "%s: '%.*s' is here twice", option->path, SLICE_ARGS(value));
+        }
+    }
+    const char *copy = config_text(target->config, value);
+    return copy == NULL ? E_NOMEM : list_add(target->config, list, copy, &target->place);
+}
+
+enum status value_set(const struct value_target *target, const struct config_option *option,
+    struct slice value, struct value_fault *fault)
 {
     switch (option->kind) {
-    case CONFIG_TEXT: return set_text(config, option, value, fault);
-    case CONFIG_LISTEN: return add_listen(config, value, fault);
-    case CONFIG_DURATION: return set_duration(config, option, value, fault);
+    case CONFIG_TEXT: return set_text(target, option, value, fault);
+    case CONFIG_LISTEN: return add_listen(target->config, value, fault);
+    case CONFIG_DURATION: return set_duration(target, option, value, fault);
     case CONFIG_SIZE:
-    case CONFIG_COUNT: return set_whole(config, option, value, fault);
-    case CONFIG_REAL: return set_real(config, option, value, fault);
-    case CONFIG_BOOL: return set_bool(config, option, value, fault);
-    case CONFIG_CHOICE: return set_choice(config, option, value, fault);
+    case CONFIG_COUNT: return set_whole(target, option, value, fault);
+    case CONFIG_REAL: return set_real(target, option, value, fault);
+    case CONFIG_BOOL: return set_bool(target, option, value, fault);
+    case CONFIG_CHOICE: return set_choice(target, option, value, fault);
+    case CONFIG_LIST: return add_text(target, option, value, fault);
     case CONFIG_TOKENS: break;
     }
     ASSERT(option->kind != CONFIG_TOKENS); /* has no variable and no flag */

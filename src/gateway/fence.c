@@ -469,7 +469,8 @@ static void settle(struct pass *pass, enum request_kind kind, enum pass_state st
 
 static void because(struct pass *pass, const char *text)
 {
-    (void)snprintf(pass->reason, sizeof pass->reason, "%s", text);
+    (void)snprintf(
+        pass->reason, sizeof pass->reason, "%.*s", (int)sizeof pass->reason - 1, text);
     if (!text_utf8(slice_str(pass->reason))) { /* cut inside a character, or not ours */
         (void)snprintf(pass->reason, sizeof pass->reason, "the upstream failed");
     }

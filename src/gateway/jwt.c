@@ -295,7 +295,7 @@ static enum status decode_object(
 
 static enum status check_header(const struct jwt_key *key, struct token *token, struct err *err)
 {
-    const struct json_value *header;
+    const struct json_value *header = NULL;
     enum status status = decode_object(token, 0, &header, err);
     if (status != OK) {
         return status;

@@ -18,6 +18,7 @@ static enum option_kind kind_of(const struct config_option *option)
     switch (option->kind) {
     case CONFIG_TEXT:
     case CONFIG_LISTEN:
+    case CONFIG_LIST:
     case CONFIG_TOKENS:
     case CONFIG_REAL:
     case CONFIG_BOOL: return OPTION_TEXT;

@@ -132,7 +132,6 @@ static void an_unknown_key_is_refused_with_the_nearest_name(void **state)
 static void what_later_versions_know_is_told_apart(void **state)
 {
     (void)state;
-    refuse("gateway: {listen: x}\n", 1, 1, "'gateway' is not supported by this version", NULL);
     refuse("commands:\n  order.refund: {class: I3}\n", 1, 1, "'commands' is not supported", NULL);
     refuse("limits: {gateway: 1}\n", 1, 10, "unknown key 'gateway'", NULL);
 }

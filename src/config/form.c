@@ -1,0 +1,393 @@
+/* What texts of the gateway have to look like: addresses, globs, pointers, names of fields. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "config/impl.h"
+
+enum { SHOWN_MAX = 100 }; /* characters of a wrong value; the place shows the rest */
+#define SHOWN(text) (text).len < SHOWN_MAX ? (int)(text).len : SHOWN_MAX, (text).data
+
+/* Methods that only look. Nothing of them can be done twice, so nothing has to be fenced. */
+static const char *const reads[] = {"GET", "HEAD", "OPTIONS", "TRACE"};
+static const struct {
+    const char *name;
+    unsigned bit;
+} methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
+    {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
+
+/* Fields that are of one connection (RFC 9110 section 7.6.1), or of one client. */
+static const char *const never_kept[] = {"Connection", "Keep-Alive", "Proxy-Authenticate",
+    "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
+    "Set-Cookie", "Set-Cookie2"};
+
+bool form_is_token(struct slice text)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        bool is_name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!is_name && (c == '\0' || strchr(others, c) == NULL)) {
+            return false;
+        }
+    }
+    return text.len > 0;
+}
+
+/* Visible ASCII: what a request line can have. */
+static bool is_visible(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] <= ' ' || text.data[i] > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- match ------------------------------------------------------------------------------- */
+
+unsigned form_method(struct slice name)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (slice_is(name, methods[i].name)) {
+            return methods[i].bit;
+        }
+    }
+    return 0;
+}
+
+static enum status refuse_method(const char *name, struct slice method, struct value_fault *fault)
+{
+    char upper[16] = "";
+    for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+        if (slice_is(method, reads[i])) {
+            return value_refuse(fault, "leave it out: it is passed through as it is",
+                "%s: %.*s cannot be fenced: reads are never subject to idempotency keys (GRD-11)",
+                name, SLICE_ARGS(method));
+        }
+    }
+    for (size_t i = 0; i < method.len && i + 1 < sizeof upper; i++) {
+        char c = method.data[i];
+        upper[i] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+    }
+    char hint[64] = "methods are POST, PUT, PATCH and DELETE";
+    if (form_method(slice_str(upper)) != 0) {
+        (void)snprintf(hint, sizeof hint, "did you mean '%s'?", upper);
+    }
+    return value_refuse(
+        fault, hint, "%s: '%.*s' is not a method that can be fenced", name, SHOWN(method));
+}
+
+static enum status read_methods(
+    const char *name, struct slice text, unsigned *ret_methods, struct value_fault *fault)
+{
+    unsigned all = 0;
+    size_t at = 0;
+    while (at <= text.len) {
+        const char *comma = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
+        size_t end = comma == NULL ? text.len : (size_t)(comma - text.data);
+        struct slice one = slice_of(text.data + at, end - at);
+        unsigned method = form_method(one);
+        if (method == 0) {
+            return refuse_method(name, one, fault);
+        }
+        if ((all & method) != 0) {
+            return value_refuse(fault, "", "%s: method %.*s is here twice", name, SLICE_ARGS(one));
+        }
+        all |= method;
+        at = end + 1;
+    }
+    *ret_methods = all;
+    return OK;
+}
+
+/* One segment of a glob. NULL: it is good. */
+static const char *segment_fault(struct slice segment)
+{
+    if (slice_is(segment, ".") || slice_is(segment, "..")) {
+        return "has a segment '.' or '..', which no canonical path has: it could never match";
+    }
+    if (memmem(segment.data, segment.len, "**", 2) != NULL && segment.len != 2) {
+        return "has '**' beside other characters; it has to be a whole segment";
+    }
+    return NULL;
+}
+
+static enum status check_glob(const char *name, struct slice path, struct value_fault *fault)
+{
+    const char *wrong = NULL;
+    if (path.len == 0 || path.data[0] != '/') {
+        return value_refuse(fault, "such as /v1/payments/** or \"POST,PUT /v1/payments/**\"",
+            "%s: the path '%.*s' does not begin with '/'", name, SHOWN(path));
+    }
+    if (!is_visible(path)) {
+        wrong = "has a space or a character that is not visible ASCII";
+    } else if (memchr(path.data, '?', path.len) != NULL ||
+               memchr(path.data, '#', path.len) != NULL) {
+        wrong = "has a query or a fragment; routes are by method and path";
+    }
+    for (size_t at = 1; wrong == NULL && at <= path.len;) {
+        const char *slash = at == path.len ? NULL : memchr(path.data + at, '/', path.len - at);
+        size_t end = slash == NULL ? path.len : (size_t)(slash - path.data);
+        wrong = segment_fault(slice_of(path.data + at, end - at));
+        at = end + 1;
+    }
+    return wrong == NULL ? OK
+                         : value_refuse(fault,
+                               "'*' is any run of characters within a segment, '**' any number of "
+                               "segments",
+                               "%s: the path '%.*s' %s", name, SHOWN(path), wrong);
+}
+
+enum status form_match(const char *name, struct slice text, unsigned *ret_methods,
+    struct slice *ret_path, struct value_fault *fault)
+{
+    const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
+    bool has_methods = space != NULL && text.data[0] != '/';
+    size_t at = has_methods ? (size_t)(space - text.data) + 1 : 0;
+    unsigned found = 0;
+    enum status status = OK;
+    if (has_methods) {
+        status = read_methods(name, slice_of(text.data, at - 1), &found, fault);
+    } else if (text.len > 0 && text.data[0] != '/' && form_method(text) != 0) {
+        status = value_refuse(fault, "such as \"POST /v1/payments/**\"",
+            "%s: '%.*s' has a method and no path", name, SHOWN(text));
+    }
+    struct slice path = slice_of(text.data + at, text.len - at);
+    if (status == OK) {
+        status = check_glob(name, path, fault);
+    }
+    if (status == OK) {
+        *ret_methods = found;
+        *ret_path = path;
+    }
+    return status;
+}
+
+/* ---- URLs -------------------------------------------------------------------------------- */
+
+static bool is_host(struct slice host)
+{
+    if (host.len == 0 || host.len > 255) {
+        return false;
+    }
+    for (size_t i = 0; i < host.len; i++) {
+        char c = host.data[i];
+        bool is_name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!is_name && c != '.' && c != '-' && c != '_') {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_v6(struct slice host)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    if (host.len >= sizeof text) {
+        return false;
+    }
+    memcpy(text, host.data, host.len);
+    text[host.len] = '\0';
+    return inet_pton(AF_INET6, text, &address) == 1;
+}
+
+/* "host", "host:3000", "[::1]:3000". */
+static bool is_authority(struct slice text)
+{
+    uint64_t port = 1;
+    bool is_bracketed = text.len > 0 && text.data[0] == '[';
+    const char *close = is_bracketed ? memchr(text.data, ']', text.len) : NULL;
+    size_t from = close == NULL ? 0 : (size_t)(close - text.data) + 1;
+    if (is_bracketed && close == NULL) {
+        return false;
+    }
+    const char *colon = from == text.len ? NULL : memchr(text.data + from, ':', text.len - from);
+    size_t host = colon == NULL ? text.len : (size_t)(colon - text.data);
+    if (colon != NULL) {
+        struct slice digits = slice_of(colon + 1, text.len - host - 1);
+        if (digits.len > 5 || !text_u64(digits, &port)) {
+            return false;
+        }
+    }
+    bool is_good = is_bracketed ? host == from && is_v6(slice_of(text.data + 1, from - 2))
+                                : is_host(slice_of(text.data, host));
+    return is_good && port > 0 && port <= 65535;
+}
+
+static enum status check_url(const char *name, struct slice url, struct value_fault *fault)
+{
+    static const char hint[] = "such as http://127.0.0.1:3000 or https://api.example.com";
+    bool is_plain = url.len >= 7 && memcmp(url.data, "http://", 7) == 0;
+    bool is_tls = url.len >= 8 && memcmp(url.data, "https://", 8) == 0;
+    if (!is_plain && !is_tls) {
+        return value_refuse(
+            fault, hint, "%s: '%.*s' is not an http or https URL", name, SHOWN(url));
+    }
+    size_t skip = is_plain ? 7 : 8;
+    struct slice rest = slice_of(url.data + skip, url.len - skip);
+    size_t host = 0;
+    while (host < rest.len && strchr("/?#", rest.data[host]) == NULL) {
+        host++;
+    }
+    if (rest.len - host > 1 || (rest.len > host && rest.data[host] != '/')) {
+        return value_refuse(fault, hint,
+            "%s: '%.*s' has a path or a query; the request's own is used, whole", name, SHOWN(url));
+    }
+    if (memchr(rest.data, '@', host) != NULL) {
+        return value_refuse(fault, "clients send their own credentials",
+            "%s: the URL has a user or a password in it", name);
+    }
+    return is_authority(slice_of(rest.data, host))
+               ? OK
+               : value_refuse(fault, hint, "%s: '%.*s' has no host, or a host or port that is none",
+                     name, SHOWN(url));
+}
+
+/* ---- the others -------------------------------------------------------------------------- */
+
+static enum status check_pointer(const char *name, struct slice text, struct value_fault *fault)
+{
+    bool is_good = text.len > 0 && text.data[0] == '/';
+    for (size_t i = 0; is_good && i < text.len; i++) {
+        is_good = text.data[i] != '~' ||
+                  (i + 1 < text.len && (text.data[i + 1] == '0' || text.data[i + 1] == '1'));
+    }
+    return is_good ? OK
+                   : value_refuse(fault,
+                         "such as /card/number; '~' is written ~0 and a '/' in a name ~1 (RFC "
+                         "6901)",
+                         "%s: '%.*s' is not a JSON Pointer", name, SHOWN(text));
+}
+
+static enum status check_field(const char *name, struct slice text, struct value_fault *fault)
+{
+    for (size_t i = 0; i < sizeof never_kept / sizeof never_kept[0]; i++) {
+        if (text.len == strlen(never_kept[i]) &&
+            strncasecmp(text.data, never_kept[i], text.len) == 0) {
+            return value_refuse(fault, "leave it out",
+                "%s: %s is never kept: it is of one connection or one client", name, never_kept[i]);
+        }
+    }
+    return form_is_token(text) ? OK
+                               : value_refuse(fault, "such as X-Payment-Id, or \"*\" for every one",
+                                     "%s: '%.*s' is not the name of a field", name, SHOWN(text));
+}
+
+static enum status check_status(const char *name, struct slice text, struct value_fault *fault)
+{
+    uint64_t status = 0;
+    if (text.len != 3 || !text_u64(text, &status)) {
+        return value_refuse(fault, "such as 200", "%s: '%.*s' is not a status", name, SHOWN(text));
+    }
+    return status >= 200 && status < 500
+               ? OK
+               : value_refuse(fault, "such as 200 or 404",
+                     "%s: an answer of %.*s says nothing about the operation", name,
+                     SLICE_ARGS(text));
+}
+
+static enum status check_template(const char *name, struct slice text, struct value_fault *fault)
+{
+    static const char hint[] = "such as /v1/payments/by-key/{key}";
+    if (text.data[0] != '/' || !is_visible(text) || memchr(text.data, '#', text.len) != NULL) {
+        return value_refuse(
+            fault, hint, "%s: '%.*s' is not a path that begins with '/'", name, SHOWN(text));
+    }
+    size_t keys = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        bool is_key = text.len - i >= 5 && memcmp(text.data + i, "{key}", 5) == 0;
+        if (!is_key && (text.data[i] == '{' || text.data[i] == '}')) {
+            return value_refuse(
+                fault, hint, "%s: '%.*s' has a brace that is no part of {key}", name, SHOWN(text));
+        }
+        keys += is_key;
+        i += is_key ? 4 : 0;
+    }
+    return keys > 0 ? OK
+                    : value_refuse(fault, hint,
+                          "%s: '%.*s' has no {key}: it would ask the same of every operation", name,
+                          SHOWN(text));
+}
+
+static bool is_claim(struct slice name)
+{
+    return name.len > 0 && name.len <= LIMIT_PRINCIPAL_BYTES_MAX && is_visible(name);
+}
+
+bool form_principal(struct slice text, enum config_principal *ret_principal, struct slice *ret_name)
+{
+    bool is_header = text.len > 7 && memcmp(text.data, "header:", 7) == 0;
+    bool is_jwt = text.len > 4 && memcmp(text.data, "jwt:", 4) == 0;
+    size_t skip = is_header ? 7 : is_jwt ? 4 : text.len;
+    struct slice name = slice_of(text.data + skip, text.len - skip);
+    if ((is_header && !form_is_token(name)) || (is_jwt && !is_claim(name)) ||
+        (!is_header && !is_jwt && !slice_is(text, "authorization") && !slice_is(text, "none"))) {
+        return false;
+    }
+    *ret_principal = is_header                ? CONFIG_PRINCIPAL_HEADER
+                     : is_jwt                 ? CONFIG_PRINCIPAL_JWT
+                     : slice_is(text, "none") ? CONFIG_PRINCIPAL_NONE
+                                              : CONFIG_PRINCIPAL_AUTHORIZATION;
+    *ret_name = name;
+    return true;
+}
+
+static enum status check_principal(const char *name, struct slice text, struct value_fault *fault)
+{
+    enum config_principal principal = CONFIG_PRINCIPAL_NONE;
+    struct slice rest = SLICE_EMPTY;
+    return form_principal(text, &principal, &rest)
+               ? OK
+               : value_refuse(fault, "the default is authorization",
+                     "%s: '%.*s' is not one of authorization, header:NAME, jwt:CLAIM, none", name,
+                     SHOWN(text));
+}
+
+static enum status check_address(const char *name, struct slice text, struct value_fault *fault)
+{
+    bool is_named = text.len > 10 && memcmp(text.data, "localhost:", 10) == 0;
+    return config_address(text.data) != CONFIG_ADDRESS_WRONG
+               ? OK
+               : value_refuse(fault,
+                     is_named ? "names are not looked up: write 127.0.0.1:8080"
+                              : "such as 127.0.0.1:8080, [::1]:8080 or unix:/run/once/gate.sock",
+                     "%s: '%.*s' is not an address to listen on", name, SHOWN(text));
+}
+
+static enum status check_tenant(const char *name, struct slice text, struct value_fault *fault)
+{
+    return text.len > 0 && text.len <= LIMIT_TENANT_BYTES_MAX && !slice_is(text, "*")
+               ? OK
+               : value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
+                     LIMIT_TENANT_BYTES_MAX);
+}
+
+enum status form_check(
+    const struct config_option *option, struct slice value, struct value_fault *fault)
+{
+    unsigned found = 0;
+    struct slice path = SLICE_EMPTY;
+    const char *name = option->path;
+    if (option->form != CONFIG_FORM_ANY && value.len == 0) {
+        return value_refuse(fault, "", "%s: is empty", name);
+    }
+    switch (option->form) {
+    case CONFIG_FORM_ANY: return OK;
+    case CONFIG_FORM_ADDRESS: return check_address(name, value, fault);
+    case CONFIG_FORM_URL: return check_url(name, value, fault);
+    case CONFIG_FORM_MATCH: return form_match(name, value, &found, &path, fault);
+    case CONFIG_FORM_TENANT: return check_tenant(name, value, fault);
+    case CONFIG_FORM_PRINCIPAL: return check_principal(name, value, fault);
+    case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
+    case CONFIG_FORM_FIELD: return check_field(name, value, fault);
+    case CONFIG_FORM_STATUS: return check_status(name, value, fault);
+    case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
+    }
+    return OK;
+}
