@@ -721,7 +721,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
     }
 }
 
-void conn_due(struct net_deadline *deadline, uint64_t now_ms)
+static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct conn *conn = (struct conn *)(void *)((char *)deadline - offsetof(struct conn, deadline));
     if (conn->sending != NULL) {
@@ -952,6 +952,7 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
     unsigned open = atomic_fetch_add(&server->open, 1);
     bool is_over = open >= server->limits.connections_max;
     conn_link(worker, conn);
+    conn->deadline.due = conn_due;
     conn->listener = (uint16_t)listener;
     conn->since_ms = net_loop_now(&worker->loop);
     conn->peer_len = (uint8_t)peer.len;

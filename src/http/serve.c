@@ -96,7 +96,7 @@ static enum status worker_init(
     worker->end.run = worker_end;
     worker->again.run = worker_again;
     worker->random_at = SERVE_RANDOM_BYTES;
-    enum status status = net_loop_init(&worker->loop, server->mem, conn_due, err);
+    enum status status = net_loop_init(&worker->loop, server->mem, err);
     if (status == OK) {
         worker->loop.turn = worker_turn;
         worker->loop.context = worker;

@@ -323,7 +323,6 @@ bool conn_push(struct conn *conn) MUST_CHECK;
 bool conn_has_room(const struct conn *conn);
 void conn_advance(struct conn *conn);
 void conn_close(struct conn *conn);
-void conn_due(struct net_deadline *deadline, uint64_t now_ms);
 void conn_drain(struct conn *conn);
 void conn_recycle(struct conn *conn);
 struct outbox *conn_out(struct conn *conn) MUST_CHECK;

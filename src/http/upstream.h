@@ -30,6 +30,7 @@
 struct upstream;
 struct upstream_call;
 struct upstream_conn;
+struct upstream_exchange;
 
 /* How far a failed call got. */
 enum upstream_point {
@@ -46,7 +47,7 @@ enum upstream_cause {
     UPSTREAM_CAUSE_MALFORMED,   /* what came is not HTTP as we take it */
     UPSTREAM_CAUSE_TOO_LARGE,   /* the body is past body_bytes_max */
     UPSTREAM_CAUSE_MEMORY,
-    UPSTREAM_CAUSE_BUSY,        /* all connections_max are in use and the queue is full */
+    UPSTREAM_CAUSE_BUSY, /* all connections_max are in use and the queue is full */
 };
 
 struct upstream_events {
@@ -57,8 +58,8 @@ struct upstream_events {
     /* The answer is whole. Last event. */
     void (*end)(struct upstream_call *call);
     /* Last event; err says why, naming the address. */
-    void (*failed)(struct upstream_call *call, enum upstream_point point,
-        enum upstream_cause cause, const struct err *err);
+    void (*failed)(struct upstream_call *call, enum upstream_point point, enum upstream_cause cause,
+        const struct err *err);
     /* A streamed request body: what was put has left, put more. */
     void (*drained)(struct upstream_call *call);
 };
@@ -84,6 +85,7 @@ struct upstream_call {
 
     /* The upstream's own. */
     struct upstream *upstream;
+    struct upstream_exchange *exchange;
     struct upstream_conn *conn;
     struct upstream_call *prev;
     struct upstream_call *next;
@@ -91,19 +93,20 @@ struct upstream_call {
     unsigned tries;
     uint64_t started_ms;
     unsigned state;
+    bool is_queued;
 };
 
 struct upstream_options {
-    const struct mem *mem;           /* NULL: the C library's */
-    const char *const *urls;         /* "http://127.0.0.1:3000", "https://api.example.com"; all of
+    const struct mem *mem;    /* NULL: the C library's */
+    const char *const *urls;  /* "http://127.0.0.1:3000", "https://api.example.com"; all of
                                         one scheme; a path behind is E_INVALID */
-    size_t url_count;                /* several are used in turn; each name may have several
+    size_t url_count;         /* several are used in turn; each name may have several
                                         addresses, which are used in turn as well */
-    const char *ca_file;             /* PEM; NULL: the system's */
-    uint32_t connections_max;        /* a loop, in use and idle; 0: 256. Past it calls wait */
-    uint32_t waiting_max;            /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
-    int64_t idle_ms_max;             /* a connection is kept; 0: 4 s, below what servers use */
-    int64_t resolve_ms;              /* names are looked up again after this; 0: 30 s */
+    const char *ca_file;      /* PEM; NULL: the system's */
+    uint32_t connections_max; /* a loop, in use and idle; 0: 256. Past it calls wait */
+    uint32_t waiting_max;     /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
+    int64_t idle_ms_max;      /* a connection is kept; 0: 4 s, below what servers use */
+    int64_t resolve_ms;       /* names are looked up again after this; 0: 30 s */
 };
 
 /* E_INVALID: a URL is wrong; the text says which and why. */

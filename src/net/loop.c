@@ -69,7 +69,7 @@ static void on_async(uv_async_t *async)
 static void on_tick(uv_timer_t *timer)
 {
     struct net_loop *loop = timer->data;
-    net_wheel_run(&loop->wheel, net_loop_now(loop), loop->due);
+    net_wheel_run(&loop->wheel, net_loop_now(loop));
     if (loop->wheel.count == 0) {
         uv_timer_stop(timer);
     }
@@ -84,10 +84,9 @@ void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uin
     }
 }
 
-enum status net_loop_init(
-    struct net_loop *loop, const struct mem *mem, net_due due, struct err *err)
+enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct err *err)
 {
-    *loop = (struct net_loop){.mem = mem, .due = due};
+    *loop = (struct net_loop){.mem = mem};
     loop->scratch = mem_alloc(mem, NET_SCRATCH_BYTES);
     if (loop->scratch == NULL) {
         return err_set(err, E_NOMEM, "out of memory");

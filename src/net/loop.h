@@ -44,7 +44,6 @@ struct net_loop {
     atomic_bool is_asleep;            /* waits, or is about to: a post has to wake it */
 
     struct net_wheel wheel;
-    net_due due;                 /* what a deadline leads to */
     void (*turn)(void *context); /* before each wait; may be NULL */
     void *context;               /* for turn */
 
@@ -56,8 +55,7 @@ struct net_loop {
 };
 
 /* E_NOMEM, E_UNAVAILABLE. On failure there is nothing to release. */
-enum status net_loop_init(
-    struct net_loop *loop, const struct mem *mem, net_due due, struct err *err) MUST_CHECK;
+enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct err *err) MUST_CHECK;
 enum status net_loop_start(struct net_loop *loop, struct err *err) MUST_CHECK;
 /* The handles of the loop itself are closed; the thread ends once the owner's are, too. */
 void net_loop_close(struct net_loop *loop);

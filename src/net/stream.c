@@ -1,5 +1,6 @@
 #include "net/stream.h"
 
+#include <errno.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -31,6 +32,23 @@ static void pause_reading(struct net_stream *stream)
     uv_read_stop(&stream->uv.stream);
 }
 
+void net_stream_connected(struct net_stream *stream, const char *failure)
+{
+    ASSERT(stream->is_connecting);
+    stream->is_connecting = false;
+    stream->events->connected(stream, failure);
+}
+
+static void ended(struct net_stream *stream, int rc)
+{
+    if (stream->is_connecting) {
+        net_stream_connected(
+            stream, rc == UV_EOF ? "closed during the TLS handshake" : uv_strerror(rc));
+    } else {
+        stream->events->read(stream, rc == UV_EOF ? NET_GOT_END : NET_GOT_BROKEN, 0);
+    }
+}
+
 static void on_read(uv_stream_t *handle, ssize_t got, const uv_buf_t *buf)
 {
     struct net_stream *stream = stream_of((uv_handle_t *)handle);
@@ -44,7 +62,7 @@ static void on_read(uv_stream_t *handle, ssize_t got, const uv_buf_t *buf)
         stream->events->read(stream, NET_GOT_NOTHING, 0);
     } else {
         pause_reading(stream);
-        stream->events->read(stream, got == UV_EOF ? NET_GOT_END : NET_GOT_BROKEN, 0);
+        ended(stream, (int)got);
     }
 }
 
@@ -57,7 +75,7 @@ void net_stream_read(struct net_stream *stream)
     int rc = uv_read_start(&stream->uv.stream, on_room, on_read);
     if (rc != 0) {
         stream->is_reading = false;
-        stream->events->read(stream, NET_GOT_BROKEN, 0);
+        ended(stream, rc);
     } else if (stream->tls != NULL) {
         net_tls_pump(stream); /* what was decrypted already makes no new event */
     }
@@ -85,6 +103,43 @@ enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, in
         (void)close(fd); /* nothing was written to it */
     }
     return rc != 0 ? E_UNAVAILABLE : status;
+}
+
+static void on_connect(uv_connect_t *request, int rc)
+{
+    struct net_stream *stream = request->data;
+    if (stream->is_closing) {
+        return;
+    }
+    if (rc == 0 && stream->tls != NULL) {
+        net_stream_read(stream); /* begins the handshake, which ends in connected */
+    } else {
+        net_stream_connected(stream, rc == 0 ? NULL : uv_strerror(rc));
+    }
+}
+
+enum status net_stream_connect(struct net_stream *stream, struct net_loop *loop,
+    struct net_connect *connect, const struct net_events *events, const char **ret_failure)
+{
+    *stream = (struct net_stream){.loop = loop, .events = events, .is_connecting = true};
+    int rc = uv_tcp_init(&loop->uv, &stream->uv.tcp);
+    ASSERT(rc == 0); /* it does not make a descriptor */
+    stream->uv.handle.data = stream;
+    connect->request.data = stream;
+    enum status status = connect->tls == NULL ? OK
+                                              : net_tls_new_client(connect->tls, loop,
+                                                    connect->server_name, &stream->tls);
+    if (status != OK) {
+        *ret_failure = "out of memory";
+        return status;
+    }
+    rc = uv_tcp_connect(&connect->request, &stream->uv.tcp, connect->address, on_connect);
+    if (rc != 0) {
+        *ret_failure = uv_strerror(rc);
+        return E_UNAVAILABLE;
+    }
+    (void)uv_tcp_nodelay(&stream->uv.tcp, 1); /* without it pieces of a body only come later */
+    return OK;
 }
 
 void net_stream_close(struct net_stream *stream)
@@ -151,6 +206,7 @@ static enum net_sent send_plain(
         stream->is_broken = true;
         return NET_BROKEN;
     }
+    stream->given += taken > 0 ? (size_t)taken : 0;
     size_t left = drop_front(write->pieces, count, taken > 0 ? (size_t)taken : 0);
     if (left == 0) {
         return NET_SENT;
@@ -161,6 +217,7 @@ static enum net_sent send_plain(
         stream->is_broken = true;
         return NET_BROKEN;
     }
+    stream->given += write->pieces[0].len + (left > 1 ? write->pieces[1].len : 0);
     stream->write = write;
     return NET_SENDING;
 }
@@ -206,5 +263,21 @@ void net_stream_finish(struct net_stream *stream)
 
 bool net_stream_is_ready(const struct net_stream *stream)
 {
-    return stream->tls == NULL || net_tls_is_ready(stream->tls);
+    return !stream->is_connecting && (stream->tls == NULL || net_tls_is_ready(stream->tls));
+}
+
+bool net_stream_is_quiet(const struct net_stream *stream)
+{
+    char byte;
+    uv_os_fd_t fd;
+    if (stream->is_closing || stream->is_broken || uv_fileno(&stream->uv.handle, &fd) != 0) {
+        return false;
+    }
+    ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+bool net_stream_ended_well(const struct net_stream *stream)
+{
+    return !stream->is_broken && (stream->tls == NULL || net_tls_has_ended(stream->tls));
 }

@@ -1,9 +1,10 @@
 /*
- * stream: one connection's bytes, plain or through TLS, on a loop.
+ * stream: one connection's bytes, plain or through TLS, on a loop; accepted, or made here.
  *
  * Promises:  what is sent goes out in order or the stream is broken. Nothing is buffered here on
  *            the way in: the owner says where bytes go, each time. After close no event comes but
- *            closed, exactly once.
+ *            closed, exactly once. Of one that is being connected no event comes before connected,
+ *            and given is 0 until a byte of a send may have left.
  * Does not:  know HTTP, deadlines or limits; the owner closes.
  * Ownership: embedded in the owner's object, which lives until closed. What is being sent stays the
  *            owner's and must not move until wrote.
@@ -38,10 +39,21 @@ enum net_got {
 };
 
 struct net_events {
+    /* Bytes can be sent: TLS has shaken hands and verified. Or never will be: failure says why, and
+     * the owner closes. NULL for those that were accepted. */
+    void (*connected)(struct net_stream *stream, const char *failure);
     struct net_room (*room)(struct net_stream *stream);
     void (*read)(struct net_stream *stream, enum net_got got, size_t bytes);
     void (*wrote)(struct net_stream *stream, bool is_whole);
     void (*closed)(struct net_stream *stream);
+};
+
+/* What connecting needs; from the owner, who keeps it with the stream. */
+struct net_connect {
+    uv_connect_t request;
+    const struct sockaddr *address;
+    struct net_tls_context *tls; /* of a client; NULL: plain */
+    const char *server_name;     /* TLS: whom the certificate has to name, a name or an address */
 };
 
 /* What a send that did not fit into the kernel at once needs; from the owner, until wrote. */
@@ -61,7 +73,9 @@ struct net_stream {
     const struct net_events *events;
     struct net_tls *tls;     /* NULL: plain */
     struct net_write *write; /* being sent; NULL: nothing is */
+    uint64_t given;          /* bytes of all sends that the kernel or TLS has, or may have */
     bool is_reading;         /* events may come */
+    bool is_connecting;      /* connected has not come yet */
     bool is_closing;         /* only closed may come */
     bool is_broken;          /* a send failed; nothing more is sent */
 };
@@ -78,6 +92,13 @@ enum net_sent {
  */
 enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
     struct net_tls_context *tls, const struct net_events *events) MUST_CHECK;
+/*
+ * Make a connection; connected comes later, never from within. On failure closed comes after
+ * net_stream_close, as ever, and *ret_failure says why.
+ */
+enum status net_stream_connect(struct net_stream *stream, struct net_loop *loop,
+    struct net_connect *connect, const struct net_events *events,
+    const char **ret_failure) MUST_CHECK;
 /* Read, or go on reading after there was no room. */
 void net_stream_read(struct net_stream *stream);
 /* One at a time: not while one is being sent. */
@@ -89,6 +110,13 @@ size_t net_stream_unsent(const struct net_stream *stream);
 void net_stream_finish(struct net_stream *stream);
 /* True once requests may come: always for a plain one, after the handshake with TLS. */
 bool net_stream_is_ready(const struct net_stream *stream);
+/* Neither bytes nor the end wait in the kernel; a peer that has closed is seen before it is used. */
+bool net_stream_is_quiet(const struct net_stream *stream);
+/* After NET_GOT_END: the peer meant it. With TLS an end that it did not announce may be anybody's. */
+bool net_stream_ended_well(const struct net_stream *stream);
 void net_stream_close(struct net_stream *stream);
+
+/* For tls.c: connected, once. */
+void net_stream_connected(struct net_stream *stream, const char *failure);
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -56,14 +57,14 @@ static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned 
     return SSL_TLSEXT_ERR_ALERT_FATAL; /* RFC 7301 section 3.2: no protocol in common */
 }
 
-static SSL_CTX *context_make(void)
+static SSL_CTX *context_make(const SSL_METHOD *method)
 {
-    SSL_CTX *made = SSL_CTX_new(TLS_server_method());
+    SSL_CTX *made = SSL_CTX_new(method);
     if (made == NULL) {
         return NULL;
     }
     SSL_CTX_set_default_passwd_cb(made, no_passphrase);
-    SSL_CTX_set_alpn_select_cb(made, choose_protocol, NULL);
+    SSL_CTX_set_alpn_select_cb(made, choose_protocol, NULL); /* of a client never asked */
     /* An idle connection holds no record buffers; a resent one may come from another place. */
     SSL_CTX_set_mode(made, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -89,7 +90,7 @@ static enum status cannot_load(struct err *err, const char *what, const char *fi
 enum status net_tls_context_load(struct net_tls_context *context, struct err *err)
 {
     ERR_clear_error();
-    SSL_CTX *made = context_make();
+    SSL_CTX *made = context_make(TLS_server_method());
     if (made == NULL) {
         return err_set(err, E_NOMEM, "cannot make a TLS context");
     }
@@ -153,6 +154,43 @@ enum status net_tls_context_new(const struct mem *mem, const char *cert_file, co
     return OK;
 }
 
+static enum status client_load(SSL_CTX *made, const char *ca_file, struct err *err)
+{
+    static const unsigned char offered[] = "\x08http/1.1";
+    int rc = ca_file == NULL ? SSL_CTX_set_default_verify_paths(made)
+                             : SSL_CTX_load_verify_locations(made, ca_file, NULL);
+    if (rc != 1) {
+        return cannot_load(err, "CA certificates", ca_file == NULL ? "of the system" : ca_file);
+    }
+    SSL_CTX_set_verify(made, SSL_VERIFY_PEER, NULL);
+    if (SSL_CTX_set_alpn_protos(made, offered, sizeof offered - 1) != 0) { /* 0 is success here */
+        return err_set(err, E_NOMEM, "cannot make a TLS context");
+    }
+    return OK;
+}
+
+enum status net_tls_client_context_new(const struct mem *mem, const char *ca_file,
+    struct net_tls_context **ret_context, struct err *err)
+{
+    struct net_tls_context *context = mem_zalloc(mem, 1, sizeof *context);
+    if (context == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    context->mem = mem;
+    pthread_mutex_init(&context->lock, NULL);
+    ERR_clear_error();
+    context->in_use = context_make(TLS_client_method());
+    enum status status = context->in_use == NULL
+                             ? err_set(err, E_NOMEM, "cannot make a TLS context")
+                             : client_load(context->in_use, ca_file, err);
+    if (status != OK) {
+        net_tls_context_free(context);
+        return status;
+    }
+    *ret_context = context;
+    return OK;
+}
+
 void net_tls_context_free(struct net_tls_context *context)
 {
     if (context == NULL) {
@@ -168,7 +206,7 @@ void net_tls_context_free(struct net_tls_context *context)
 
 /* ------------------------------------------------------------------------------ a connection -- */
 
-enum status net_tls_new(
+static enum status tls_make(
     struct net_tls_context *context, struct net_loop *loop, struct net_tls **ret_tls)
 {
     struct net_tls *tls = mem_zalloc(loop->mem, 1, sizeof *tls);
@@ -190,7 +228,46 @@ enum status net_tls_new(
         return E_NOMEM;
     }
     SSL_set_bio(tls->ssl, tls->in, tls->out);
-    SSL_set_accept_state(tls->ssl);
+    *ret_tls = tls;
+    return OK;
+}
+
+enum status net_tls_new(
+    struct net_tls_context *context, struct net_loop *loop, struct net_tls **ret_tls)
+{
+    enum status status = tls_make(context, loop, ret_tls);
+    if (status == OK) {
+        SSL_set_accept_state((*ret_tls)->ssl);
+    }
+    return status;
+}
+
+/* Whom the certificate has to name. An address is not told to the server: RFC 6066 section 3. */
+static bool expect_name(SSL *ssl, const char *name)
+{
+    X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1) {
+        return true;
+    }
+    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return X509_VERIFY_PARAM_set1_host(param, name, 0) == 1 &&
+           SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+enum status net_tls_new_client(struct net_tls_context *context, struct net_loop *loop,
+    const char *server_name, struct net_tls **ret_tls)
+{
+    struct net_tls *tls = NULL;
+    enum status status = tls_make(context, loop, &tls);
+    if (status != OK) {
+        return status;
+    }
+    ERR_clear_error();
+    if (!expect_name(tls->ssl, server_name)) {
+        net_tls_free(tls);
+        return E_NOMEM;
+    }
+    SSL_set_connect_state(tls->ssl);
     *ret_tls = tls;
     return OK;
 }
@@ -207,6 +284,11 @@ void net_tls_free(struct net_tls *tls)
 bool net_tls_is_ready(const struct net_tls *tls)
 {
     return tls->is_ready;
+}
+
+bool net_tls_has_ended(const struct net_tls *tls)
+{
+    return (SSL_get_shutdown(tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0;
 }
 
 static enum net_sent push(struct net_stream *stream);
@@ -273,6 +355,7 @@ static bool push_record(struct net_stream *stream, struct slice *piece)
 {
     int want = piece->len > RECORD_BYTES ? RECORD_BYTES : (int)piece->len;
     ERR_clear_error();
+    stream->given += (size_t)want; /* before, for who cannot know how far a failure got */
     int taken = SSL_write(stream->tls->ssl, piece->data, want);
     if (taken <= 0) {
         return false; /* memory is always writable, so this is no wait */
@@ -330,12 +413,29 @@ void net_tls_finish(struct net_stream *stream)
     }
 }
 
+/* Why there was no handshake, in OpenSSL's words; the text is static. */
+static const char *why_broken(const struct net_tls *tls)
+{
+    long verified = SSL_get_verify_result(tls->ssl);
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    if (verified != X509_V_OK) {
+        return X509_verify_cert_error_string(verified);
+    }
+    return reason == NULL ? "the TLS handshake failed" : reason;
+}
+
 static void broken(struct net_stream *stream)
 {
+    const char *why = why_broken(stream->tls);
     (void)flush_cipher(stream); /* the alert, if it can be sent */
     ERR_clear_error();
     stream->is_broken = true;
-    if (!stream->is_closing) {
+    if (stream->is_closing) {
+        return;
+    }
+    if (stream->is_connecting) {
+        net_stream_connected(stream, why);
+    } else {
         stream->events->read(stream, NET_GOT_BROKEN, 0);
     }
 }
@@ -355,6 +455,9 @@ static bool shake_hands(struct net_stream *stream)
     if (!flush_cipher(stream)) {
         broken(stream);
         return false;
+    }
+    if (tls->is_ready && stream->is_connecting) {
+        net_stream_connected(stream, NULL);
     }
     return tls->is_ready;
 }

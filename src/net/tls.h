@@ -1,11 +1,12 @@
 /*
- * tls: TLS 1.2 and 1.3 for the server's side of a stream, by OpenSSL over memory.
+ * tls: TLS 1.2 and 1.3 for both sides of a stream, by OpenSSL over memory.
  *
  * Promises:  nothing older than TLS 1.2 is spoken; ALPN offers http/1.1 alone. A reload swaps the
  *            certificate for connections to come, all or nothing; those that are open keep theirs.
- *            At most one record waits here for a client that does not read.
- * Does not:  ask for client certificates, resume with tickets across a restart, or read files after
- *            the load.
+ *            At most one record waits here for a peer that does not read. A client says connected
+ *            only after the certificate was verified, and that it names the server.
+ * Does not:  ask for client certificates or show one, resume with tickets across a restart, or read
+ *            files after the load.
  * Threads:   a context may be loaded again on any thread, while the loops take from it; the rest on
  *            the stream's loop.
  */
@@ -18,6 +19,9 @@
 /* A certificate and its key, and the files they came from; the paths are copied. */
 enum status net_tls_context_new(const struct mem *mem, const char *cert_file, const char *key_file,
     struct net_tls_context **ret_context, struct err *err) MUST_CHECK;
+/* A client's: whom to trust, from a PEM file, or NULL for the system's. E_INVALID, E_NOMEM. */
+enum status net_tls_client_context_new(const struct mem *mem, const char *ca_file,
+    struct net_tls_context **ret_context, struct err *err) MUST_CHECK;
 void net_tls_context_free(struct net_tls_context *context);
 /* Read the files again, into the context but not into use; then all contexts are switched, or
  * none is. E_INVALID: they do not load or do not belong together. */
@@ -28,6 +32,8 @@ void net_tls_context_switch(struct net_tls_context *context, bool is_good);
 /* One connection's; NULL is fine for free. */
 enum status net_tls_new(
     struct net_tls_context *context, struct net_loop *loop, struct net_tls **ret_tls) MUST_CHECK;
+enum status net_tls_new_client(struct net_tls_context *context, struct net_loop *loop,
+    const char *server_name, struct net_tls **ret_tls) MUST_CHECK;
 void net_tls_free(struct net_tls *tls);
 /* Bytes from the wire; leads to events of the stream. */
 void net_tls_take(struct net_stream *stream, struct slice bytes);
@@ -39,5 +45,7 @@ size_t net_tls_unsent(const struct net_stream *stream);
 /* Send close_notify, if it can be sent now. */
 void net_tls_finish(struct net_stream *stream);
 bool net_tls_is_ready(const struct net_tls *tls);
+/* The peer's close_notify has come. */
+bool net_tls_has_ended(const struct net_tls *tls);
 
 #endif

@@ -54,6 +54,7 @@ void net_wheel_set(
     struct net_wheel *wheel, struct net_deadline *deadline, uint64_t now_ms, uint64_t at_ms)
 {
     ASSERT(at_ms > 0);
+    ASSERT(deadline->due != NULL);
     if (wheel->count == 0) {
         wheel->done_tick = now_ms / NET_TICK_MS; /* nobody ran an empty wheel */
     }
@@ -66,7 +67,7 @@ void net_wheel_set(
     link_in(wheel, deadline);
 }
 
-static void run_slot(struct net_wheel *wheel, uint64_t tick, uint64_t now_ms, net_due due)
+static void run_slot(struct net_wheel *wheel, uint64_t tick, uint64_t now_ms)
 {
     struct net_deadline *head = &wheel->slots[tick % NET_WHEEL_SLOTS];
     struct net_deadline taken;
@@ -86,12 +87,12 @@ static void run_slot(struct net_wheel *wheel, uint64_t tick, uint64_t now_ms, ne
             deadline->at_ms = at_ms;
             link_in(wheel, deadline);
         } else if (at_ms > 0) {
-            due(deadline, now_ms);
+            deadline->due(deadline, now_ms);
         }
     }
 }
 
-void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms, net_due due)
+void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms)
 {
     uint64_t now_tick = now_ms / NET_TICK_MS;
     uint64_t from = wheel->done_tick + 1;
@@ -100,7 +101,7 @@ void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms, net_due due)
     }
     for (uint64_t tick = from; tick <= now_tick; tick++) {
         wheel->done_tick = tick;
-        run_slot(wheel, tick, now_ms, due);
+        run_slot(wheel, tick, now_ms);
     }
 }
 

@@ -21,14 +21,16 @@ enum {
     NET_WHEEL_SLOTS = 512, /* 51 s a turn; what is further off is sorted again once a turn */
 };
 
+struct net_deadline;
+typedef void (*net_due)(struct net_deadline *deadline, uint64_t now_ms);
+
 struct net_deadline {
     struct net_deadline *prev; /* in its slot; NULL: not linked */
     struct net_deadline *next;
+    net_due due;        /* what it leads to; set once, by its owner */
     uint64_t at_ms;     /* when it is due; 0: off */
     uint64_t slot_tick; /* the tick of the slot it is in */
 };
-
-typedef void (*net_due)(struct net_deadline *deadline, uint64_t now_ms);
 
 struct net_wheel {
     struct net_deadline slots[NET_WHEEL_SLOTS]; /* heads of circular lists */
@@ -41,8 +43,8 @@ void net_wheel_set(
     struct net_wheel *wheel, struct net_deadline *deadline, uint64_t now_ms, uint64_t at_ms);
 /* Unlink, before its memory goes. One that is not linked is fine. */
 void net_wheel_remove(struct net_wheel *wheel, struct net_deadline *deadline);
-/* Call due for each that is due; it is off and unlinked then, and may be set again. */
-void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms, net_due due);
+/* Call each one's due when it is; it is off and unlinked then, and may be set again. */
+void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms);
 void net_wheel_check(const struct net_wheel *wheel);
 
 static inline void net_deadline_off(struct net_deadline *deadline)

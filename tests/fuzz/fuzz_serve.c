@@ -159,7 +159,7 @@ static void step(struct worker *worker, struct conn *conn, uint8_t what, struct 
     case 2: answer_kept(); break;
     case 3:
         worker->loop.uv.time += (uint64_t)what * 50;
-        net_wheel_run(&worker->loop.wheel, worker->loop.uv.time, worker->loop.due);
+        net_wheel_run(&worker->loop.wheel, worker->loop.uv.time);
         break;
     case 4:
         if (what > 200 && !conn->has_ended && !stream->is_closing) {
@@ -230,7 +230,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     worker.random_at = SERVE_RANDOM_BYTES;
     worker.loop.uv.time = 1000000;
     worker.loop.mem = &mem_libc;
-    worker.loop.due = conn_due;
     static char scratch[NET_SCRATCH_BYTES];
     worker.loop.scratch = scratch;
     net_wheel_init(&worker.loop.wheel, 1000000);

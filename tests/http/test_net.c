@@ -31,11 +31,11 @@ static void a_deadline_is_seen_once_and_never_early(void **state)
     uint64_t now = 1234567;
     net_wheel_init(&wheel, now);
     for (unsigned i = 0; i < DEADLINES; i++) {
-        timed[i] = (struct timed){.wanted_ms = now + 1 + i * i * 7};
+        timed[i] = (struct timed){.deadline.due = on_due, .wanted_ms = now + 1 + i * i * 7};
         net_wheel_set(&wheel, &timed[i].deadline, now, timed[i].wanted_ms);
     }
     for (; wheel.count > 0; now += 37) {
-        net_wheel_run(&wheel, now, on_due);
+        net_wheel_run(&wheel, now);
         net_wheel_check(&wheel);
     }
     for (unsigned i = 0; i < DEADLINES; i++) {
@@ -49,7 +49,7 @@ static void setting_a_deadline_again_does_not_put_it_off(void **state)
 {
     (void)state;
     struct net_wheel wheel;
-    struct timed timed = {.seen = 0};
+    struct timed timed = {.deadline.due = on_due};
     net_wheel_init(&wheel, 1000);
     /* The wheel runs late in each tick, and each time somebody sets it again before. */
     for (uint64_t now = 1000; now <= 2000; now += 10) {
@@ -57,7 +57,7 @@ static void setting_a_deadline_again_does_not_put_it_off(void **state)
             net_wheel_set(&wheel, &timed.deadline, now, 1550);
         }
         if (now % 100 == 90) {
-            net_wheel_run(&wheel, now, on_due);
+            net_wheel_run(&wheel, now);
         }
         net_wheel_check(&wheel);
     }
@@ -69,17 +69,17 @@ static void moving_later_costs_nothing_and_holds(void **state)
 {
     (void)state;
     struct net_wheel wheel;
-    struct timed timed = {.seen = 0};
+    struct timed timed = {.deadline.due = on_due};
     net_wheel_init(&wheel, 0);
     for (uint64_t now = 0; now < 200000; now += 50) {
         net_wheel_set(&wheel, &timed.deadline, now, now + 75000);
         assert_int_equal(wheel.count, 1);
-        net_wheel_run(&wheel, now, on_due);
+        net_wheel_run(&wheel, now);
         net_wheel_check(&wheel);
     }
     assert_int_equal(timed.seen, 0);
     net_deadline_off(&timed.deadline);
-    net_wheel_run(&wheel, 10000000, on_due);
+    net_wheel_run(&wheel, 10000000);
     assert_int_equal(timed.seen, 0);
     assert_int_equal(wheel.count, 0);
 }
@@ -88,11 +88,11 @@ static void moving_earlier_holds(void **state)
 {
     (void)state;
     struct net_wheel wheel;
-    struct timed timed = {.seen = 0};
+    struct timed timed = {.deadline.due = on_due};
     net_wheel_init(&wheel, 0);
     net_wheel_set(&wheel, &timed.deadline, 0, 75000);
     net_wheel_set(&wheel, &timed.deadline, 0, 300);
-    net_wheel_run(&wheel, 500, on_due);
+    net_wheel_run(&wheel, 500);
     assert_int_equal(timed.seen, 1);
 }
 
@@ -115,9 +115,11 @@ static void one_that_is_due_may_remove_another(void **state)
 {
     (void)state;
     net_wheel_init(&pair.wheel, 0);
+    pair.both[0].due = remove_other;
+    pair.both[1].due = remove_other;
     net_wheel_set(&pair.wheel, &pair.both[0], 0, 100);
     net_wheel_set(&pair.wheel, &pair.both[1], 0, 100);
-    net_wheel_run(&pair.wheel, 1000, remove_other);
+    net_wheel_run(&pair.wheel, 1000);
     assert_int_equal(pair.seen, 1);
     assert_int_equal(pair.wheel.count, 0);
 }
@@ -190,7 +192,7 @@ static void every_posted_task_runs_in_order(void **state)
     struct err err = {0};
     pthread_t threads[POSTERS];
     unsigned numbers[POSTERS];
-    assert_int_equal(net_loop_init(&posts.loop, &mem_libc, on_due, &err), OK);
+    assert_int_equal(net_loop_init(&posts.loop, &mem_libc, &err), OK);
     assert_int_equal(net_loop_start(&posts.loop, &err), OK);
     for (unsigned i = 0; i < POSTERS; i++) {
         numbers[i] = i;
