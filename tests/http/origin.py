@@ -139,6 +139,7 @@ class Origin:
     async def _connection(self, reader, writer):
         self.connections += 1
         number = self.connections
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             while await self._exchange(reader, writer, number):
                 pass

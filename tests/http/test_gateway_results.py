@@ -12,13 +12,13 @@ QUICK = {"connect": "500ms", "first_byte": "500ms", "total": "1500ms"}
 
 # fault: (effect's count, the client's status)
 UNKNOWN = {
-    "fault=reset_before": (0, {504, 502}),
-    "fault=reset_after": (1, {504, 502}),
-    "fault=close_before": (0, {504, 502}),
-    "fault=close_after": (1, {504, 502}),
+    "fault=reset_before": (0, {504}),
+    "fault=reset_after": (1, {504}),
+    "fault=close_before": (0, {504}),
+    "fault=close_after": (1, {504}),
     "fault=hang": (1, {504}),
-    "fault=half_line": (1, {502}),
-    "fault=half_head": (1, {502}),
+    "fault=half_line": (1, {502, 504}),
+    "fault=half_head": (1, {502, 504}),
     "fault=half_body&size=1000": (1, {502}),
     "fault=half_body_reset&size=100000": (1, {502}),
     "fault=half_chunk&size=5000": (1, {502}),
@@ -27,11 +27,11 @@ UNKNOWN = {
     "fault=two_lengths": (1, {502}),
     "fault=switch": (1, {502}),
     "fault=half_body&status=404&size=1000": (1, {502}),
-    "fault=half_head&status=500": (1, {502}),
+    "fault=half_head&status=500": (1, {502, 504}),
     "before_ms=800": (1, {504}),
     "after_ms=800": (1, {504}),
     "interim=2&fault=hang": (1, {504}),
-    "interim=2&fault=reset_after": (1, {504, 502}),
+    "interim=2&fault=reset_after": (1, {504}),
     "size=100000&pieces=50&piece_ms=100": (1, {502, 504}),  # past total, though never standing still
 }
 
