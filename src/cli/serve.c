@@ -13,7 +13,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -264,16 +263,6 @@ static int serve_run(struct serve *serve)
     return code == CLI_OK ? closed : code;
 }
 
-/* The API of a gateway is on the data directory's socket, and elsewhere only if somebody says so:
- * whoever put a gateway in front of an API did not ask for another port. */
-static void leave_api(struct config *config)
-{
-    if (config->listen_count > 0 && config->listen_at[0].line == 0 &&
-        getenv("ONCE_LISTEN") == NULL) {
-        config->listen_count = 0;
-    }
-}
-
 int cmd_gateway(struct cli *cli)
 {
     return cmd_serve(cli);
@@ -288,10 +277,6 @@ int cmd_serve(struct cli *cli)
         return cli_usage(cli, "--config has to be a file: SIGHUP reads it again");
     }
     int code = serve_config(cli, &config, &faults);
-    bool is_gateway = cli->command->run == cmd_gateway;
-    if (code == CLI_OK && is_gateway) {
-        leave_api(config);
-    }
     bool is_test = cli_flag(cli, "test");
     if (code != CLI_OK && !(is_test && cli->json)) {
         serve_faults_say(path, &faults);

@@ -164,6 +164,16 @@ static int set_all(struct cli *cli, const struct config_option *options, struct 
     return code;
 }
 
+/* The API of a gateway is on the data directory's socket, and elsewhere only if somebody says so:
+ * whoever put a gateway in front of an API did not ask for another port. */
+static void leave_api(struct config *config)
+{
+    if (config->listen_count > 0 && config->listen_at[0].line == 0 &&
+        getenv("ONCE_LISTEN") == NULL) {
+        config->listen_count = 0;
+    }
+}
+
 int serve_config(struct cli *cli, struct config **ret_config, struct config_faults *faults)
 {
     struct config *config = NULL;
@@ -178,6 +188,9 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     code = code == CLI_OK ? set : code;
     set = set_all(cli, config_gateway_options, config, faults);
     code = code == CLI_OK ? set : code;
+    if (is_gateway(cli)) {
+        leave_api(config);
+    }
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 

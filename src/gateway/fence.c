@@ -106,6 +106,22 @@ static bool take_key(struct pass *pass)
     return status == OK;
 }
 
+/* Those that the policy asks for beside the key. */
+static bool has_required(struct pass *pass)
+{
+    const struct config_gateway *config = pass->gate->gateway;
+    const struct http_head *head = pass->exchange->head;
+    for (size_t i = 0; i < config->require_header_count; i++) {
+        if (http_find(head, slice_str(config->require_headers[i]), 0) == head->field_count) {
+            (void)err_set(&pass->fault, E_INVALID, "the field '%s' is required",
+                config->require_headers[i]);
+            refuse_early(pass, REFUSAL_REQUEST);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool take_principal(struct pass *pass)
 {
     enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
@@ -160,7 +176,7 @@ static void take_body(struct pass *pass)
 
 void fence_begin(struct pass *pass)
 {
-    if (take_key(pass) && take_principal(pass)) {
+    if (take_key(pass) && has_required(pass) && take_principal(pass)) {
         take_body(pass);
     }
 }
