@@ -43,7 +43,7 @@ format: ## clang-format every C file in place
 	@tools/deps build test
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
 
-install: build ## binary, libraries, header, once.pc, man page, completions (PREFIX, DESTDIR)
+install: build ## binary, libraries, headers, pkg-config, man page, completions (PREFIX, DESTDIR)
 	@meson configure build --prefix='$(abspath $(PREFIX))'
 	@ninja -C build
 	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild

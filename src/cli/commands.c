@@ -221,6 +221,95 @@ static const struct example_def run_examples[] = {
     {NULL, NULL},
 };
 
+/* ---- send -------------------------------------------------------------------------------- */
+
+static const char *const send_text[] = {
+    "Sends one HTTP request so that it takes effect once: the SDK (once/client.h) from the shell. "
+    "The key is the same over all attempts; without --idempotency-key one is made, and told on "
+    "standard error before anything is sent, so that the same operation can be sent again whatever "
+    "happens. GET, HEAD, OPTIONS and TRACE change nothing and carry no key. Behind the URL has to "
+    "be something that honours Idempotency-Key: the gateway of Once, or an API of that kind.",
+    "Tried again, with growing random pauses: when there is no connection, no answer or half an "
+    "answer; after 408, 429 and 5xx; while the operation is in progress, or of unknown outcome, "
+    "which may be settled meanwhile. Retry-After is waited for. Not tried again: a conflict, every "
+    "other answer, a replayed failure, and a certificate that does not check out. Redirects are "
+    "not followed. Each attempt has a Request-Id of its own; with --request-id R the first has R, "
+    "the next R.2, and so on.",
+    "The body of the answer goes to standard output. On a terminal, or with --verbose, each "
+    "attempt is told on standard error. With --json one document has the status, the headers, the "
+    "body, the key, what is known of the effect, and whether it was replayed.",
+    NULL,
+};
+
+static const struct option_def send_options[] = {
+    {.name = "data",
+        .letter = 'd',
+        .kind = OPTION_TEXT,
+        .argument = "WHAT",
+        .help = "the body: @FILE, - for standard input, or the text itself; it is sent as "
+                "application/json unless --header 'Content-Type: ...' says otherwise"},
+    {.name = "header",
+        .letter = 'H',
+        .kind = OPTION_TEXT,
+        .argument = "LINE",
+        .repeated = true,
+        .help = "a header, as 'Name: value', or @FILE with one a line, for what others on this "
+                "machine must not see; may be repeated"},
+    {.name = "idempotency-key",
+        .letter = 'k',
+        .kind = OPTION_TEXT,
+        .argument = "KEY",
+        .help = "what names this operation, at most 255 bytes; made when not given"},
+    {.name = "request-id",
+        .kind = OPTION_TEXT,
+        .argument = "ID",
+        .env = "ONCE_REQUEST_ID",
+        .help = "a name for the first attempt; made for each when not given"},
+    {.name = "retries",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "5",
+        .help = "how many more attempts there may be after the first"},
+    {.name = "deadline",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "60s",
+        .help = "over all attempts and pauses"},
+    {.name = "timeout",
+        .kind = OPTION_DURATION,
+        .argument = "TIME",
+        .fallback = "30s",
+        .help = "over one attempt"},
+    {.name = "cacert",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_CACERT",
+        .help = "authorities, in PEM, that may have signed the certificate of the server; the "
+                "system's when not given"},
+    {.name = "verbose", .letter = 'v', .help = "tell each attempt, and whether it was replayed"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def send_exits[] = {
+    {0, "the answer is 2xx, the first one or a replay"},
+    {64, "the command line is wrong; nothing was sent"},
+    {65, "conflict, or another refusal (4xx), or a redirect (3xx)"},
+    {69, "not available: nothing happened, though it was tried"},
+    {74, "the body could not be written here, or is too large; the operation took effect"},
+    {75, "in progress, or nobody knows: send it again with the same key"},
+    EXIT_BAD_VARIABLE,
+    EXIT_END,
+};
+
+static const struct example_def send_examples[] = {
+    {"once send POST http://127.0.0.1:8080/charges -k order-7 -d '{\"cents\":1200}'",
+        "charge once, however often this line is executed"},
+    {"once send PUT https://api.example/things/7 --data @thing.json --retries 10 --deadline 5m",
+        "be patient"},
+    {NULL, NULL},
+};
+
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
@@ -966,6 +1055,17 @@ const struct command_def commands[] = {
         .exits = run_exits,
         .examples = run_examples,
         .run = cmd_run},
+    {.name = "send",
+        .summary = "send an HTTP request so that it takes effect once",
+        .operands = "METHOD URL",
+        .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"},
+        .operands_min = 2,
+        .operands_max = 2,
+        .text = send_text,
+        .options = send_options,
+        .exits = send_exits,
+        .examples = send_examples,
+        .run = cmd_send},
     {.name = "ls",
         .summary = "list operations",
         .operands = "",

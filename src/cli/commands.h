@@ -84,6 +84,7 @@ int cmd_ls(struct cli *cli);
 int cmd_resolve(struct cli *cli);
 int cmd_run(struct cli *cli);
 int cmd_gateway(struct cli *cli);
+int cmd_send(struct cli *cli);
 int cmd_serve(struct cli *cli);
 int cmd_show(struct cli *cli);
 int cmd_tail(struct cli *cli);

@@ -22,7 +22,7 @@ static enum status set_defaults(struct config *config)
             }
         }
     }
-    return gateway_new(config);
+    return config_gateway_new(config);
 }
 
 enum status config_new(const struct mem *mem, struct config **ret_config, struct err *err)

@@ -9,7 +9,7 @@ enum { PATH_BYTES_MAX = 96, NAMES_MAX = SETTINGS + 1 };
 
 #define SECTION_PREFIX "gateway."
 
-enum status gateway_new(struct config *config)
+enum status config_gateway_new(struct config *config)
 {
     struct value_fault fault;
     struct gateway_said *said = arena_zalloc(&config->arena, sizeof *said);

@@ -214,7 +214,7 @@ struct gateway_said {
 };
 
 /* Every setting at its default. E_NOMEM. */
-enum status gateway_new(struct config *config) MUST_CHECK;
+enum status config_gateway_new(struct config *config) MUST_CHECK;
 /* Take what the section says over what is set. E_NOMEM. */
 enum status gateway_read(
     struct reader *reader, const struct yaml_node *key, const struct yaml_node *value) MUST_CHECK;

@@ -6,11 +6,11 @@
 #include "canon/jsonw.h"
 
 enum {
-    /* A usual body makes a tree of three to four times its size. What would need more than five, and
-     * more than 4 MiB, is as long as a file and as dense as a list of digits: it is taken raw, so
-     * that a flood of large bodies is not multiplied. */
+    /* A usual body makes a tree of three to four times its size. What would need more than five,
+     * and more than 8 MiB, is as long as a file and as dense as a list of digits: it is taken raw,
+     * so that a flood of large bodies is not multiplied. */
     TREE_BYTES_PER_BYTE = 5,
-    TREE_BYTES_SMALL = 4 << 20,
+    TREE_BYTES_SMALL = 8 << 20,
     MARKS_BYTES_MAX = 4 << 20, /* of as many pointers as a configuration may have */
     PART_LENGTH_BYTES = 8,     /* in front of each part of a fingerprint */
     PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */

@@ -90,9 +90,9 @@ enum status asked_read(
  * Members that explain a conflict, without braces: "differs":["body","query"], and, where both
  * bodies are kept JSON and with_diff, "diff":[…RFC 6902…],"diff_truncated":false; else "diff":null.
  * "differs" names of method, path, query, content_type, body; what differs only under ignored or
- * redacted pointers is "redacted", and then the diff is empty. first is what the record kept; it may
- * be empty or of another door: then both are null. *ret_diff_bytes is the diff's length, for the
- * figures. E_NOMEM, or E_LIMIT when out has no room; then nothing was appended. */
+ * redacted pointers is "redacted", and then the diff is empty. first is what the record kept; it
+ * may be empty or of another door: then both are null. *ret_diff_bytes is the diff's length, for
+ * the figures. E_NOMEM, or E_LIMIT when out has no room; then nothing was appended. */
 enum status asked_explain(struct slice first, const struct asked *now, bool with_diff,
     const char *const *redact, size_t redact_count, struct buf *out,
     size_t *ret_diff_bytes) MUST_CHECK;

@@ -356,6 +356,7 @@ static void submit(struct pass *pass, http_handle resume)
     pass->call.engine.arena = exchange->arena;
     pass->call.engine.err = (struct err){.status = OK};
     door_submit(pass->gateway->door, exchange->loop, &pass->call);
+    http_turn(exchange);
 }
 
 static void forward(struct pass *pass);

@@ -58,8 +58,9 @@ enum status heads_keep(
     const struct http_head *head, const struct config_route *route, struct buf *out) MUST_CHECK;
 /* Whether it looks like one of ours, and not like what another door kept. */
 bool heads_is_ours(struct slice meta);
-/* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is no
- * meta of ours, as when the outcome came through another door. E_NOMEM. Then nothing was put. */
+/* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is
+ * no meta of ours, as when the outcome came through another door. E_NOMEM: it cannot be told, and
+ * the answer must wait, since it would lack its fields. On failure nothing was put. */
 enum status heads_replay(struct slice meta, const struct mem *mem, struct http_exchange *exchange,
     struct err *err) MUST_CHECK;
 

@@ -273,8 +273,8 @@ static enum status decode(
 static enum status decode_object(
     struct token *token, size_t part, const struct json_value **ret_object, struct err *err)
 {
-    struct slice text;
-    const struct json_value *object;
+    struct slice text = SLICE_EMPTY;
+    const struct json_value *object = NULL;
     enum status status = decode(token, part, &text, err);
     if (status != OK) {
         return status;
@@ -374,7 +374,7 @@ static bool is_rs256(const struct jwt_key *key, struct slice signature, struct s
 
 static enum status check_signature(const struct jwt_key *key, struct token *token, struct err *err)
 {
-    struct slice signature;
+    struct slice signature = SLICE_EMPTY;
     bool good = false;
     enum status status = decode(token, 2, &signature, err);
     if (status != OK) {

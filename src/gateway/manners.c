@@ -221,6 +221,9 @@ struct refused manners_refuse(const struct config_route *route, const struct ref
     struct refused refused = {.status = problem.status,
         .content_type = "application/json",
         .effect = effect_texts[problem.effect]};
+    if (refusal->kind == REFUSAL_PRINCIPAL && route->principal == CONFIG_PRINCIPAL_JWT) {
+        refused.authenticate = "Bearer"; /* RFC 9110 section 11.6.1; a plain field has no scheme */
+    }
     switch (route->profile) {
     case CONFIG_PROFILE_IETF:
     case CONFIG_PROFILE_OPS:

@@ -57,15 +57,16 @@ struct refusal {
 struct refused {
     unsigned status;
     const char *content_type;
-    const char *effect; /* "no", "yes", "unknown": the field Once-Effect */
+    const char *effect;       /* "no", "yes", "unknown": the field Once-Effect */
+    const char *authenticate; /* the field WWW-Authenticate of a 401; NULL: none */
 };
 
 /* Append the body. The route has the profile and conflict_status. Sticky as all of buf. */
 struct refused manners_refuse(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
-/* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …; the
- * API's own where the API has one. */
+/* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …;
+ * the API's own where the API has one. */
 const char *refusal_code(enum refusal_kind kind);
 
 #endif

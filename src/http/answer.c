@@ -387,6 +387,11 @@ static void on_woken(struct net_task *task)
     exchange->shown.resume(exchange->worker->server->context, &exchange->shown);
 }
 
+void http_turn(struct http_exchange *shown)
+{
+    exchange_of(shown)->worker->has_handled = true;
+}
+
 void http_wake(struct http_exchange *shown)
 {
     struct exchange *exchange = exchange_of(shown);

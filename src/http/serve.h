@@ -104,6 +104,9 @@ void http_answer_finish(struct http_exchange *exchange, bool is_whole);
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);
 
+/* On the exchange's loop, for handlers that are called by something else than the server, such as an
+ * upstream's answer: the turn hook is to run before the loop waits again. */
+void http_turn(struct http_exchange *exchange);
 /* From any thread, once for each time it is awaited: run exchange->resume on its loop, soon. */
 void http_wake(struct http_exchange *exchange);
 

@@ -177,7 +177,7 @@ static struct upstream_exchange *call_done(struct upstream_call *call)
     call_move(call, CALL_DONE);
     if (conn != NULL) {
         conn->call = NULL;
-        conn_close(conn);
+        upstream_conn_close(conn);
     }
     call_check(call);
     return exchange;
@@ -234,7 +234,7 @@ void call_untried(struct upstream_call *call, enum upstream_cause cause, const c
     exchange->is_fresh_only = true;
     call->conn = NULL;
     conn->call = NULL;
-    conn_close(conn);
+    upstream_conn_close(conn);
     call_move(call, CALL_WAITING);
     call_check(call);
 }
@@ -268,7 +268,7 @@ static bool make_room(struct upstream_worker *worker)
 {
     if (worker->open >= worker->upstream->connections_max &&
         worker->idle.idle_prev != &worker->idle) {
-        conn_close(worker->idle.idle_prev);
+        upstream_conn_close(worker->idle.idle_prev);
     }
     return worker->open < worker->upstream->connections_max;
 }
@@ -554,7 +554,7 @@ void upstream_detach(struct upstream *upstream, unsigned loop)
         if (at->call != NULL) {
             call_fail(at->call, UPSTREAM_CAUSE_BROKEN, "the upstream is being closed");
         } else {
-            conn_close(at);
+            upstream_conn_close(at);
         }
     }
 }

@@ -205,7 +205,7 @@ static void close_unknown(struct upstream_worker *worker)
          at = next) {
         next = at->idle_next;
         if (!at->address->is_known) {
-            conn_close(at);
+            upstream_conn_close(at);
         }
     }
 }

@@ -52,7 +52,7 @@ static void conn_move(struct upstream_conn *conn, enum upstream_conn_state state
     conn->state = state;
 }
 
-void conn_close(struct upstream_conn *conn)
+void upstream_conn_close(struct upstream_conn *conn)
 {
     struct upstream_worker *worker = conn->worker;
     if (conn->state == UPSTREAM_CONN_CLOSING) {
@@ -78,7 +78,7 @@ static void on_closed(struct net_stream *stream)
 static void idle_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     (void)now_ms;
-    conn_close((struct upstream_conn *)(void *)((char *)deadline -
+    upstream_conn_close((struct upstream_conn *)(void *)((char *)deadline -
                                                 offsetof(struct upstream_conn, deadline)));
 }
 
@@ -108,7 +108,7 @@ struct upstream_conn *conn_find_idle(
         if (net_stream_is_quiet(&at->stream)) { /* U7 */
             return at;
         }
-        conn_close(at);
+        upstream_conn_close(at);
     }
     return NULL;
 }
@@ -521,7 +521,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
         return;
     }
     if (conn->state != UPSTREAM_CONN_BUSY) {
-        conn_close(conn); /* nobody asked for anything: U5 */
+        upstream_conn_close(conn); /* nobody asked for anything: U5 */
     } else if (got == NET_GOT_BYTES) {
         conn->in->len += (uint32_t)bytes;
         conn_advance(conn);

@@ -118,7 +118,7 @@ enum upstream_send {
  *   CONNECTING ──▶ BUSY ⇄ IDLE      any state ──▶ CLOSING ──▶ (freed)
  *
  *   CONNECTING → BUSY   conn_begin    BUSY → IDLE   conn_park    IDLE → BUSY   conn_begin
- *   any → CLOSING       conn_close    CLOSING → freed            on_closed
+ *   any → CLOSING       upstream_conn_close    CLOSING → freed            on_closed
  *
  * What holds (conn_check):
  *   N1  CONNECTING and BUSY have a call whose connection this is; IDLE and CLOSING have none.
@@ -281,7 +281,7 @@ bool conn_begin(struct upstream_conn *conn, struct upstream_call *call) MUST_CHE
 struct upstream_conn *conn_find_idle(
     struct upstream_worker *worker, const struct upstream_address *address) MUST_CHECK;
 /* The call, if it has one, is left to the caller. */
-void conn_close(struct upstream_conn *conn);
+void upstream_conn_close(struct upstream_conn *conn);
 /* The time that a state may take is over. */
 void call_due(struct net_deadline *deadline, uint64_t now_ms);
 

@@ -1,0 +1,276 @@
+/* once send: one request through the SDK (once/client.h), and nothing that the SDK does not do. */
+#include <once/client.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/out.h"
+
+enum {
+    DATA_BYTES_MAX = 16 << 20, /* of a request; a gateway takes 10 MiB unless told otherwise */
+    JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of what --json prints: a byte may become six */
+    HEADERS_MAX = 128,                   /* as the SDK has it */
+    HEADER_FILE_BYTES_MAX = 64 << 10,    /* the same */
+};
+
+/* ---- what to send ------------------------------------------------------------------------ */
+
+/* @FILE, - or the text itself. */
+static int read_data(struct cli *cli, struct once_bytes *ret_body)
+{
+    const char *data = cli_text(cli, "data");
+    struct slice bytes = slice_str(data);
+    int code = CLI_OK;
+    if (data != NULL && data[0] == '@') {
+        code = cli_read_file(cli, data + 1, DATA_BYTES_MAX, &bytes);
+    } else if (data != NULL && strcmp(data, "-") == 0) {
+        code = cli_read_stdin(cli, DATA_BYTES_MAX, &bytes);
+    }
+    if (code == CLI_OK) {
+        *ret_body = (struct once_bytes){bytes.data, bytes.len};
+    }
+    return code;
+}
+
+/* The headers to send, ended by NULL. */
+struct headers {
+    const char *lines[HEADERS_MAX + 1];
+    size_t count;
+};
+
+static int add_header(struct cli *cli, struct headers *headers, struct slice line)
+{
+    char *copy = headers->count < HEADERS_MAX ? arena_zalloc(&cli->arena, line.len + 1) : NULL;
+    if (copy == NULL) {
+        return cli_usage(cli, "send: more than %d headers", HEADERS_MAX);
+    }
+    if (line.len > 0) {
+        memcpy(copy, line.data, line.len);
+    }
+    headers->lines[headers->count++] = copy;
+    return CLI_OK;
+}
+
+/* One header a line: everybody on a machine can see command lines, and some are secret. */
+static int add_header_file(struct cli *cli, struct headers *headers, const char *path)
+{
+    struct slice text = SLICE_EMPTY;
+    int code = cli_read_file(cli, path, HEADER_FILE_BYTES_MAX, &text);
+    while (code == CLI_OK && text.len > 0) {
+        const char *end = memchr(text.data, '\n', text.len);
+        struct slice line = slice_of(text.data, end == NULL ? text.len : (size_t)(end - text.data));
+        size_t used = line.len + (end != NULL);
+        text = slice_of(text.data + used, text.len - used);
+        line.len -= line.len > 0 && line.data[line.len - 1] == '\r';
+        code = line.len == 0 ? CLI_OK : add_header(cli, headers, line);
+    }
+    return code;
+}
+
+static int read_headers(struct cli *cli, struct headers *ret_headers)
+{
+    int code = CLI_OK;
+    const char *given = cli_nth(cli, "header", 0);
+    for (size_t i = 0; code == CLI_OK && given != NULL; given = cli_nth(cli, "header", ++i)) {
+        code = given[0] == '@' ? add_header_file(cli, ret_headers, given + 1)
+                               : add_header(cli, ret_headers, slice_str(given));
+    }
+    return code;
+}
+
+static bool is_read(const char *method)
+{
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0 ||
+           strcmp(method, "OPTIONS") == 0 || strcmp(method, "TRACE") == 0;
+}
+
+/* The key is known, and told, before anything is sent: whatever happens, it can be continued. */
+static int choose_key(struct cli *cli, struct once_client *client, const char *method,
+    char made[ONCE_CLIENT_KEY_SIZE], const char **ret_key)
+{
+    struct once_error error;
+    const char *given = cli_text(cli, "idempotency-key");
+    *ret_key = given;
+    if (is_read(method)) {
+        if (given != NULL) {
+            cli_say("%s changes nothing: the key is not sent", method);
+        }
+        return CLI_OK;
+    }
+    if (given != NULL) {
+        return CLI_OK;
+    }
+    if (once_client_key(client, made, &error) != ONCE_OK) {
+        return cli_fail(&error);
+    }
+    cli_say("the key of this operation is %s", made);
+    *ret_key = made;
+    return CLI_OK;
+}
+
+/* ---- what came of it --------------------------------------------------------------------- */
+
+/* A word of a stranger, fit for a terminal. */
+static const char *tame(const char *word)
+{
+    return strspn(word, "abcdefghijklmnopqrstuvwxyz_") == strlen(word) ? word : "?";
+}
+
+static void show_attempt(void *context, const struct once_attempt *attempt)
+{
+    (void)context;
+    if (attempt->status == 0) {
+        cli_say("attempt %d: %s", attempt->number, attempt->why);
+    } else {
+        cli_say("attempt %d: %d%s%s", attempt->number, attempt->status,
+            attempt->decision[0] == '\0' ? "" : " ", tame(attempt->decision));
+    }
+    if (attempt->sleep_ms >= 0) {
+        cli_say("again in %lld ms", (long long)attempt->sleep_ms);
+    }
+}
+
+static void put_headers(struct jsonw *json, const struct once_response *response)
+{
+    jsonw_open(json, "headers", '[');
+    for (size_t i = 0; i < response->header_count; i++) {
+        jsonw_open(json, NULL, '{');
+        jsonw_bytes(json, "name", slice_str(response->headers[i].name));
+        jsonw_bytes(json, "value", slice_str(response->headers[i].value));
+        jsonw_close(json, '}');
+    }
+    jsonw_close(json, ']');
+}
+
+static int print_json(const struct once_response *response)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, JSON_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_i64(&json, "status", response->status);
+    jsonw_str(&json, "effect", once_effect_name(response->effect));
+    jsonw_bool(&json, "replayed", response->is_replayed != 0);
+    if (response->decision[0] != '\0') {
+        jsonw_bytes(&json, "decision", slice_str(response->decision));
+    }
+    jsonw_str_some(&json, "idempotency_key", response->idempotency_key);
+    jsonw_str(&json, "request_id", response->request_id);
+    jsonw_i64(&json, "attempts", response->attempts);
+    if (response->operation_id[0] != '\0') {
+        jsonw_bytes(&json, "operation_id", slice_str(response->operation_id));
+    }
+    put_headers(&json, response);
+    if (response->status != 0 && !response->body_is_lost) {
+        jsonw_bytes(&json, "body", slice_of(response->body.data, response->body.size));
+    }
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+static int print(const struct cli *cli, const struct once_response *response)
+{
+    if (response == NULL) {
+        return CLI_OK;
+    }
+    if (cli->json) {
+        return print_json(response);
+    }
+    out_bytes(slice_of(response->body.data, response->body.size));
+    return out_finish();
+}
+
+/* What an answer that is not 2xx means to a script. */
+static int exit_of_answer(const struct once_response *response)
+{
+    if (response->effect == ONCE_EFFECT_UNKNOWN) {
+        return CLI_AGAIN;
+    }
+    return response->status == 429 || response->status >= 500 ? CLI_UNAVAILABLE : CLI_DATA;
+}
+
+static int say_answer(const struct once_response *response, bool is_verbose)
+{
+    static const char *const known[] = {
+        [ONCE_EFFECT_UNKNOWN] = "it may have happened, or be under way",
+        [ONCE_EFFECT_NO] = "nothing happened",
+        [ONCE_EFFECT_YES] = "it happened",
+    };
+    if (response->body_is_lost) {
+        cli_say("the body of the answer is too large and left out");
+    }
+    if (response->status >= 200 && response->status < 300) {
+        if (is_verbose) {
+            cli_say("%s", response->is_replayed ? "replayed: it was done before" : "first answer");
+        }
+        return response->body_is_lost ? CLI_IO : CLI_OK;
+    }
+    cli_say("the server answered %d; %s", response->status, known[response->effect]);
+    if (response->effect == ONCE_EFFECT_UNKNOWN && response->idempotency_key[0] != '\0') {
+        cli_hint("--idempotency-key '%s' continues it", response->idempotency_key);
+    }
+    if (response->status >= 300 && response->status < 400) {
+        cli_hint("redirects are not followed; send it where Location says");
+    }
+    return exit_of_answer(response);
+}
+
+/* ---- all together ------------------------------------------------------------------------ */
+
+static int send_and_show(
+    struct cli *cli, struct once_client *client, const struct once_send *send, bool is_verbose)
+{
+    struct once_response *response = NULL;
+    struct once_error error;
+    int result = once_client_send(client, send, &response, &error);
+    int printed = print(cli, response);
+    int code = result == ONCE_OK ? say_answer(response, is_verbose) : cli_fail(&error);
+    once_response_free(client, response);
+    return code == CLI_OK ? printed : code;
+}
+
+static int send_with(struct cli *cli, struct once_client *client, bool is_verbose)
+{
+    struct headers headers = {0};
+    char made[ONCE_CLIENT_KEY_SIZE];
+    struct once_send send = {
+        .method = cli->operands[0],
+        .url = cli->operands[1],
+        .headers = headers.lines,
+        .request_id = cli_text(cli, "request-id"),
+        .deadline_ms = cli_ms(cli, "deadline"),
+        .attempt_timeout_ms = cli_ms(cli, "timeout"),
+    };
+    uint64_t retries = cli_count(cli, "retries");
+    send.retries =
+        retries == 0 ? ONCE_NO_RETRIES : (int)(retries < INT32_MAX ? retries : INT32_MAX);
+    int code = read_headers(cli, &headers);
+    code = code == CLI_OK ? read_data(cli, &send.body) : code;
+    if (code == CLI_OK) {
+        code = choose_key(cli, client, send.method, made, &send.idempotency_key);
+    }
+    return code == CLI_OK ? send_and_show(cli, client, &send, is_verbose) : code;
+}
+
+int cmd_send(struct cli *cli)
+{
+    bool is_verbose = cli_flag(cli, "verbose") || isatty(STDERR_FILENO) == 1;
+    struct once_client_options options = {
+        .ca_file = cli_text(cli, "cacert"),
+        .user_agent = "once/" ONCE_VERSION,
+        .attempted = is_verbose ? show_attempt : NULL,
+    };
+    struct once_client *client = NULL;
+    struct once_error error;
+    if (cli_ms(cli, "deadline") == 0 || cli_ms(cli, "timeout") == 0) {
+        return cli_usage(cli, "send: --deadline and --timeout are longer than nothing");
+    }
+    if (once_client_new(&options, &client, &error) != ONCE_OK) {
+        return cli_fail(&error);
+    }
+    int code = send_with(cli, client, is_verbose);
+    once_client_free(client);
+    return code;
+}

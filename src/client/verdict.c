@@ -1,0 +1,150 @@
+#include "client/verdict.h"
+
+#include "canon/json.h"
+
+/* ---- the body of a refusal --------------------------------------------------------------- */
+
+static struct slice member(const struct json_value *object, const char *name)
+{
+    const struct json_value *found = json_find(object, slice_str(name));
+    return json_is(found, JSON_STRING) ? json_text(found) : SLICE_EMPTY;
+}
+
+static void read_effect(const struct json_value *root, struct client_marks *marks)
+{
+    struct slice effect = member(root, "effect");
+    marks->has_effect = true;
+    if (slice_is(effect, "yes")) {
+        marks->effect = ONCE_EFFECT_YES;
+    } else if (slice_is(effect, "no")) {
+        marks->effect = ONCE_EFFECT_NO;
+    } else {
+        marks->effect = ONCE_EFFECT_UNKNOWN;
+        marks->has_effect = slice_is(effect, "unknown");
+    }
+}
+
+/* guardia: {"errors":[{"code","reason","message"}]} */
+static struct slice first_reason(const struct json_value *root)
+{
+    const struct json_value *errors = json_find(root, SLICE_LIT("errors"));
+    return json_is(errors, JSON_ARRAY) && errors->count > 0 ? member(&errors->items[0], "reason")
+                                                            : SLICE_EMPTY;
+}
+
+enum status client_marks_read(
+    struct slice body, struct arena *arena, struct client_marks *ret_marks)
+{
+    struct client_marks marks = {0};
+    const struct json_value *root = NULL;
+    struct err err = {0};
+    enum status status = json_read(body, arena, &root, &err);
+    if (status == E_NOMEM) {
+        return status;
+    }
+    if (status == OK && json_is(root, JSON_OBJECT)) {
+        struct slice code = member(root, "code");
+        struct slice operation = member(root, "operation_id");
+        marks.in_progress = slice_is(code, "in_progress") ||
+                            slice_is(member(root, "error"), "idempotency_in_progress") ||
+                            slice_is(first_reason(root), "IDEMPOTENT_REQUEST_IN_PROGRESS");
+        marks.outcome_unknown = slice_is(code, "outcome_unknown");
+        marks.no_retry = code.len > 0 && slice_is(member(root, "retry"), "no");
+        if (code.len > 0) { /* without one it is no document of Once */
+            read_effect(root, &marks);
+        }
+        if (operation.len < sizeof marks.operation_id && operation.len > 0) {
+            memcpy(marks.operation_id, operation.data, operation.len);
+        }
+    }
+    *ret_marks = marks;
+    return OK;
+}
+
+/* ---- the verdict ------------------------------------------------------------------------- */
+
+static bool said(const struct attempt_facts *facts, const char *decision)
+{
+    return strcmp(facts->decision, decision) == 0;
+}
+
+/* The answer is what became of the operation, and not of this attempt to ask for it. */
+static bool is_outcome(const struct attempt_facts *facts)
+{
+    return facts->is_replayed || said(facts, "duplicate_replayed") || said(facts, "first_seen");
+}
+
+static bool is_in_progress(const struct attempt_facts *facts)
+{
+    return facts->status == 409 && (facts->marks.in_progress || said(facts, "in_progress"));
+}
+
+/* Somebody may settle it while we wait: a reconciliation, or a person. */
+static bool is_held(const struct attempt_facts *facts)
+{
+    return facts->status >= 400 && (facts->marks.outcome_unknown || said(facts, "held_unknown"));
+}
+
+static enum once_effect effect_of_answer(const struct attempt_facts *facts)
+{
+    if (facts->is_read) {
+        return ONCE_EFFECT_NO;
+    }
+    if (facts->status >= 200 && facts->status < 300) {
+        return ONCE_EFFECT_YES;
+    }
+    if (is_in_progress(facts) || is_held(facts) || facts->marks_unread) {
+        return ONCE_EFFECT_UNKNOWN; /* whatever the document says of this very attempt */
+    }
+    if (facts->marks.has_effect) {
+        return facts->marks.effect;
+    }
+    if (facts->status == 303) {
+        return ONCE_EFFECT_YES; /* RFC 9110 section 15.4.4: done, and the result is elsewhere */
+    }
+    /* A refusal, or "ask elsewhere". All others may have stopped half way. */
+    bool is_refusal = (facts->status >= 400 && facts->status < 500 && facts->status != 408) ||
+                      facts->status == 307 || facts->status == 308;
+    return is_refusal ? ONCE_EFFECT_NO : ONCE_EFFECT_UNKNOWN;
+}
+
+static struct verdict judge_answer(const struct attempt_facts *facts)
+{
+    struct verdict verdict = {.effect = effect_of_answer(facts), .settles = is_outcome(facts)};
+    if (said(facts, "conflict_rejected")) {
+        return verdict; /* the key belongs to another request: it always will */
+    }
+    if (is_in_progress(facts) || is_held(facts)) {
+        verdict.retry = true;
+        verdict.settles = false;
+        return verdict;
+    }
+    /* A replayed failure is final. One that Once calls final is, too, unless nobody knows what
+     * came of it: the same key then asks, and does nothing twice. */
+    bool is_final = facts->is_replayed || said(facts, "duplicate_replayed") ||
+                    facts->marks_unread ||
+                    (facts->marks.no_retry && facts->marks.effect != ONCE_EFFECT_UNKNOWN);
+    bool may_pass = facts->status >= 500 || facts->status == 429 || facts->status == 408;
+    verdict.retry = may_pass && !is_final;
+    if (may_pass && !facts->is_replayed && !said(facts, "duplicate_replayed")) {
+        verdict.settles = false; /* "not now" is no outcome */
+    }
+    return verdict;
+}
+
+struct verdict client_judge(const struct attempt_facts *facts)
+{
+    switch (facts->end) {
+    case ATTEMPT_ANSWERED: return judge_answer(facts);
+    case ATTEMPT_NOT_SENT: return (struct verdict){.retry = true, .effect = ONCE_EFFECT_NO};
+    case ATTEMPT_HOPELESS: return (struct verdict){.effect = ONCE_EFFECT_NO};
+    case ATTEMPT_LOST:
+    case ATTEMPT_UNREADABLE:
+    case ATTEMPT_NO_MEMORY: break;
+    }
+    bool may_have_happened = facts->was_sent && !facts->is_read;
+    return (struct verdict){
+        .retry = facts->end == ATTEMPT_LOST,
+        .effect = may_have_happened ? ONCE_EFFECT_UNKNOWN : ONCE_EFFECT_NO,
+    };
+}
