@@ -236,8 +236,8 @@ static enum status listen_gateway(struct serve *serve, struct err *err)
         bool is_unix = config_address(gateway->listen[i]) == CONFIG_ADDRESS_UNIX;
         unsigned number = 0;
         status = http_server_listen(serve->server, gateway->listen[i], SOCKET_MODE,
-            gateway->tls_cert == NULL || is_unix ? NULL : &tls, &number,
-            &serve->gateway_bound[i], err);
+            gateway->tls_cert == NULL || is_unix ? NULL : &tls, &number, &serve->gateway_bound[i],
+            err);
         serve->gateway_first = i == 0 ? number : serve->gateway_first;
     }
     return status;

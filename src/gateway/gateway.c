@@ -144,8 +144,8 @@ static enum status gate_origins(struct gateway *gateway, struct gate *gate, stru
         status = origin_of(gateway, config, &config->routes[i], &gate->origins[i], err);
     }
     if (status == OK && config->otherwise != NULL) {
-        status = origin_of(
-            gateway, config, config->otherwise, &gate->origins[config->route_count], err);
+        status =
+            origin_of(gateway, config, config->otherwise, &gate->origins[config->route_count], err);
     }
     (void)pthread_mutex_unlock(&gateway->lock);
     return status;
@@ -197,8 +197,7 @@ static enum status gate_new(
     gate->config = config_hold(config);
     gate->gateway = &config->gateway;
     gate->holders = 1;
-    enum status status =
-        principals_new(gateway->mem, gate->gateway, &gate->principals, err);
+    enum status status = principals_new(gateway->mem, gate->gateway, &gate->principals, err);
     status = status == OK ? gate_credentials(gateway, gate, err) : status;
     status = status == OK ? gate_origins(gateway, gate, err) : status;
     if (status != OK) {
@@ -318,8 +317,7 @@ enum status gateway_new(
     for (unsigned i = 0; gateway->cutters != NULL && i < options->loops; i++) {
         gateway->cutters[i] = (struct gateway_cutter){{.run = cut_here}, gateway, i};
     }
-    enum status status =
-        gateway->cutters == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    enum status status = gateway->cutters == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     status = status == OK ? rounds_new(gateway, &gateway->rounds, err) : status;
     status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
     if (status != OK) {
@@ -361,8 +359,8 @@ static void pass_check(const struct pass *pass)
 {
     bool has_up = pass->state == PASS_FORWARDED || pass->state == PASS_STREAMING;
     bool may_up = has_up || pass->state == PASS_SEALING || pass->state == PASS_RELAYED;
-    ASSERT(!pass->is_up || may_up);                                          /* G2 */
-    ASSERT(!pass->is_up || pass->state == PASS_RELAYED || pass->fence > 0);  /* G2, P6 */
+    ASSERT(!pass->is_up || may_up);                                         /* G2 */
+    ASSERT(!pass->is_up || pass->state == PASS_RELAYED || pass->fence > 0); /* G2, P6 */
 }
 
 void pass_move(struct pass *pass, enum pass_state state)
@@ -448,7 +446,7 @@ static bool route_find(struct pass *pass)
 static const struct config_route *route_for_refusals(const struct config_gateway *config)
 {
     static const struct config_route plain = {.profile = CONFIG_PROFILE_IETF};
-    return config->route_count > 0 ? &config->routes[0]
+    return config->route_count > 0     ? &config->routes[0]
            : config->otherwise != NULL ? config->otherwise
                                        : &plain;
 }
@@ -458,8 +456,7 @@ static void pass_refuse(struct pass *pass, enum refusal_kind kind, const char *d
     if (pass->route == NULL) {
         pass->route = route_for_refusals(pass->gate->gateway);
     }
-    answer_refusal_now(
-        pass, &(struct refusal){.kind = kind, .detail = slice_str(detail)}, NULL);
+    answer_refusal_now(pass, &(struct refusal){.kind = kind, .detail = slice_str(detail)}, NULL);
 }
 
 static struct pass *pass_new(struct gateway *gateway, struct http_exchange *exchange)
@@ -486,10 +483,9 @@ void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
     }
     const struct http_head *head = exchange->head;
     pass->path = http_path(head);
-    enum status status =
-        head->form == HTTP_FORM_ASTERISK
-            ? OK
-            : asked_path(pass->path, exchange->arena, &pass->path, &pass->fault);
+    enum status status = head->form == HTTP_FORM_ASTERISK
+                             ? OK
+                             : asked_path(pass->path, exchange->arena, &pass->path, &pass->fault);
     if (status != OK) {
         pass_refuse(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_REQUEST,
             status == E_NOMEM ? NULL : pass->fault.text);

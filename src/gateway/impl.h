@@ -1,6 +1,6 @@
 /*
  * impl: what the files of the gateway share: gateway.c (configurations, upstreams, the way in),
- * fence.c, relay.c, answer.c, reconcile.c, rounds.c.
+ * fence.c with arrive.c and long.c, relay.c, answer.c, reconcile.c with rounds.c.
  */
 #ifndef ONCE_GATEWAY_IMPL_H
 #define ONCE_GATEWAY_IMPL_H
@@ -19,8 +19,8 @@
 #include "http/upstream.h"
 
 enum {
-    GATEWAY_GIVE_BYTES = 64 << 10,         /* of an answer handed to the server at a time */
-    GATEWAY_LEASE_MARGIN_MS = 5000,        /* a lease lasts at least as long as the call, and this */
+    GATEWAY_GIVE_BYTES = 64 << 10,  /* of an answer handed to the server at a time */
+    GATEWAY_LEASE_MARGIN_MS = 5000, /* a lease lasts at least as long as the call, and this */
     GATEWAY_SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are
                                               bounded */
     GATEWAY_DISCARD_BYTES_MAX = 64 << 10,  /* a refused request's body is read to keep its
@@ -134,13 +134,13 @@ struct pass {
     bool was_reconciled;
 
     /* The answer of the upstream. */
-    bool is_up;            /* the call with it has had no last event */
-    bool has_head;         /* answer_head is set */
-    bool is_again;         /* relay: tried a second time */
-    bool is_begun;         /* relay, streaming: the answer to the client has begun */
-    bool has_failed;       /* sealing: the upstream failed meanwhile */
-    bool has_ended;        /* sealing: it ended meanwhile */
-    unsigned kept_status;  /* its status */
+    bool is_up;           /* the call with it has had no last event */
+    bool has_head;        /* answer_head is set */
+    bool is_again;        /* relay: tried a second time */
+    bool is_begun;        /* relay, streaming: the answer to the client has begun */
+    bool has_failed;      /* sealing: the upstream failed meanwhile */
+    bool has_ended;       /* sealing: it ended meanwhile */
+    unsigned kept_status; /* its status */
     struct http_head *answer_head;
     struct buf request_head; /* for the upstream */
     struct buf meta;         /* its fields that are kept */
@@ -148,11 +148,11 @@ struct pass {
     struct slice view;       /* all of that */
     struct slice rest;       /* a piece behind it that the spool had no room for */
     size_t given;            /* of view, to the client */
-    struct slice effect_id;  /* the upstream's name for what it did (Once-Effect-Id); may be empty */
-    enum refusal_kind failure; /* what the client is told when there is no answer */
+    struct slice effect_id; /* the upstream's name for what it did (Once-Effect-Id); may be empty */
+    enum refusal_kind failure;               /* what the client is told when there is no answer */
     char reason[LIMIT_REASON_BYTES_MAX + 1]; /* of a release or an unknown, for the record */
-    const char *effect;      /* Once-Effect, where the upstream's own answer is passed on; NULL */
-    size_t diff_bytes;       /* of a conflict */
+    const char *effect; /* Once-Effect, where the upstream's own answer is passed on; NULL */
+    size_t diff_bytes;  /* of a conflict */
 };
 
 /* gateway.c */
@@ -175,6 +175,25 @@ void pass_move(struct pass *pass, enum pass_state state);
 /* fence.c: after route and gate are set. */
 void fence_begin(struct pass *pass);
 void fence_handle(struct pass *pass);
+/* Give the call to the engine; resume is called when it is durable, or refused. */
+void pass_submit(struct pass *pass, http_handle resume);
+/* Make the call by the rule for the upstream's answer, with the body as it is to be kept. */
+void fence_settle(struct pass *pass, const struct body_ref *body, enum pass_state state);
+/* What pass_submit leads to behind it. */
+void fence_settled(void *context, struct http_exchange *exchange);
+
+/* arrive.c: key, principal and where the body goes; refused, or passed by, or to go on with. */
+void arrive_head(struct pass *pass);
+/* The whole body. E_UNAVAILABLE, E_NOMEM: with fault. */
+enum status arrive_body(struct pass *pass, struct slice *ret_body) MUST_CHECK;
+/* Make the begin. E_INVALID, E_NOMEM: with fault. */
+enum status arrive_begin(struct pass *pass, struct slice body) MUST_CHECK;
+
+/* long.c: after the head, when the body is longer than is kept; then each event of the upstream. */
+void long_settle(struct pass *pass);
+void long_piece(struct pass *pass, struct slice piece);
+void long_ended(struct pass *pass, bool is_whole);
+
 /* relay.c */
 void relay_begin(struct pass *pass);
 void relay_handle(struct pass *pass);

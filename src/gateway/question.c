@@ -63,7 +63,7 @@ static struct slice without_query(struct slice target)
     return query == NULL ? target : slice_of(target.data, (size_t)(query - target.data));
 }
 
-/* As a server might see it that decodes first and splits then, at whatever some server splits at. */
+/* As it looks to a server that decodes first and splits then, at whatever some server splits at. */
 static bool has_dot_segment(struct slice path)
 {
     size_t start = 0;

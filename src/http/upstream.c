@@ -7,7 +7,7 @@
 
 /* The diagrams, the transitions and what holds are at enum call_state (upstream_impl.h). */
 
-/* -------------------------------------------------------------------------------------- pools -- */
+/* ------------------------------------------------------------------------------------- pools -- */
 
 static struct upstream_exchange *exchange_new(const struct mem *mem)
 {
@@ -106,7 +106,7 @@ static void pools_release(struct upstream_worker *worker)
     }
 }
 
-/* ------------------------------------------------------------------------------------- a call -- */
+/* ------------------------------------------------------------------------------------ a call -- */
 
 void call_check(const struct upstream_call *call)
 {
@@ -239,7 +239,7 @@ void call_untried(struct upstream_call *call, enum upstream_cause cause, const c
     call_check(call);
 }
 
-/* ------------------------------------------------------------------------ finding a connection -- */
+/* ---------------------------------------------------------------------- finding a connection -- */
 
 static void no_address(struct upstream_call *call, const char *failure)
 {
@@ -335,7 +335,7 @@ void worker_news(struct upstream_worker *worker)
     }
 }
 
-/* ------------------------------------------------------------------------------ start and end -- */
+/* ----------------------------------------------------------------------------- start and end -- */
 
 /* "Connection: close" among the fields of our own request: then nobody may use it again. */
 static bool asks_close(struct slice head)

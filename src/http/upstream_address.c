@@ -108,7 +108,7 @@ void upstream_url_release(const struct mem *mem, struct upstream_url *url)
     *url = (struct upstream_url){.port = 0};
 }
 
-/* ------------------------------------------------------------------------------------- health -- */
+/* ------------------------------------------------------------------------------------ health -- */
 
 static void set_backoff(
     struct upstream_worker *worker, struct upstream_address *address, uint32_t backoff_ms)
@@ -140,7 +140,7 @@ void address_failed(struct upstream_worker *worker, struct upstream_address *add
         backoff_ms > UPSTREAM_BACKOFF_MS_MAX ? UPSTREAM_BACKOFF_MS_MAX : backoff_ms);
 }
 
-/* ------------------------------------------------------------------------------------- lookup -- */
+/* ------------------------------------------------------------------------------------ lookup -- */
 
 static bool same_socket(const union upstream_socket *a, const union upstream_socket *b)
 {
@@ -294,7 +294,7 @@ void addresses_detach(struct upstream_worker *worker)
     }
 }
 
-/* ------------------------------------------------------------------------------------- choice -- */
+/* ------------------------------------------------------------------------------------ choice -- */
 
 /* What an address has to be, strictest first. */
 enum wanted { UP_AND_UNTRIED, UNTRIED, UP, ANY, WANTED_COUNT };

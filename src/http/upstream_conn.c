@@ -26,7 +26,7 @@ static void conn_check(const struct upstream_conn *conn)
     ASSERT(conn->worker->open <= conn->worker->upstream->connections_max);    /* N3 */
 }
 
-/* ------------------------------------------------------------------------------ beginning, end -- */
+/* ---------------------------------------------------------------------------- beginning, end -- */
 
 static void idle_remove(struct upstream_conn *conn)
 {
@@ -79,7 +79,7 @@ static void idle_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     (void)now_ms;
     upstream_conn_close((struct upstream_conn *)(void *)((char *)deadline -
-                                                offsetof(struct upstream_conn, deadline)));
+                                                         offsetof(struct upstream_conn, deadline)));
 }
 
 /* Keep it for the next call. Its reading goes on, so that an end is seen when it comes. */
@@ -167,7 +167,7 @@ bool conn_connect(struct upstream_call *call, struct upstream_address *address)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------ sending -- */
+/* ----------------------------------------------------------------------------------- sending -- */
 
 /* Nothing more is sent; how long the answer takes counts from now. */
 static void send_over(struct upstream_call *call, enum upstream_send send)
@@ -278,7 +278,7 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
     give_drained(conn);
 }
 
-/* --------------------------------------------------------------------------------- the answer -- */
+/* -------------------------------------------------------------------------------- the answer -- */
 
 static void conn_fail(struct upstream_conn *conn, enum upstream_cause cause, const char *why)
 {
@@ -459,7 +459,7 @@ static void conn_advance(struct upstream_conn *conn)
     }
 }
 
-/* ---------------------------------------------------------------------------- the stream's events -- */
+/* ----------------------------------------------------------------------- the stream's events -- */
 
 static void on_connected(struct net_stream *stream, const char *failure)
 {
@@ -536,7 +536,7 @@ static const struct net_events conn_events = {.connected = on_connected,
     .wrote = on_wrote,
     .closed = on_closed};
 
-/* ---------------------------------------------------------------------------- the caller's words -- */
+/* ------------------------------------------------------------------------ the caller's words -- */
 
 bool upstream_put(struct upstream_call *call, struct slice piece)
 {
@@ -606,7 +606,7 @@ void upstream_go_on(struct upstream_call *call)
     }
 }
 
-/* ---------------------------------------------------------------------------------- the limits -- */
+/* -------------------------------------------------------------------------------- the limits -- */
 
 /* When the present wait of this state is over; 0: it has no limit of its own. */
 static uint64_t wait_ends(const struct upstream_call *call)

@@ -1,6 +1,6 @@
 /*
- * upstream_impl: what the files of the upstream share: upstream.c (the whole, and calls that have no
- * connection), upstream_conn.c (a connection's life), upstream_address.c (URLs, names, health).
+ * upstream_impl: what the files of the upstream share: upstream.c (the whole, and calls that have
+ * no connection), upstream_conn.c (a connection's life), upstream_address.c (URLs, names, health).
  *
  * Threads:   a worker and everything it points to belong to its loop, but for the statistics. URLs,
  *            limits and the TLS context are shared and do not change.

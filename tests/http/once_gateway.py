@@ -10,9 +10,6 @@
 Settings are given as Python values: JSON is YAML.
 """
 import json
-import re
-import select
-import os
 import socket
 import struct
 import time
@@ -153,18 +150,6 @@ class Gateway(Server):
     def command(self):
         return [BINARY, "gateway", "--listen", "127.0.0.1:0", "--store",
             f"journal:{self.data_dir}{self.store_options}", *self.options]
-
-    def _start_lines(self, until):
-        """Until it has said where it listens; the rest of what it says is read later."""
-        text, stream = b"", self.process.stdout
-        while not re.search(rb"listening on http\S+:\d+[^\n]*\n", text):
-            assert select.select([stream], [], [], max(0, until - time.monotonic()))[0], \
-                f"it said only {text!r}"
-            data = os.read(stream.fileno(), 1 << 16)
-            assert data, f"it ended with {self.process.wait()} after {text!r}\n{self.stderr()}"
-            text += data
-        lines = text.decode().splitlines()
-        return [line for line in lines if "listening on" in line] + lines
 
     def _is_ready(self):
         try:

@@ -334,7 +334,7 @@ class Origin:
         lines += [f"X-Field-{number}: {number}" for number in range(int(do.get("fields", 0)))]
         if "cookie" in do:
             lines += ["Set-Cookie: session=secret; HttpOnly", "Set-Cookie: other=1"]
-        if "close" in do:
+        if "close" in do or fault == "early":
             lines.append("Connection: close, X-Hop")
             lines.append("X-Hop: one hop only")
         framed = body

@@ -5,6 +5,7 @@ The cases are those of tests/vectors/http/requests.txt that are refused, each as
 its beginning is sound, as a request that would be fenced: POST, with a key. The connections of all
 cuts of one case are open together, so that the first part is really read before the second is sent.
 """
+import re
 import select
 import socket
 import time
@@ -17,6 +18,7 @@ SPLIT_BYTES_MAX = 300  # of a longer case only the first and last of its cuts
 AT_ONCE = 400  # connections
 PAUSE_S = 0.004  # for the first parts to be read
 REFUSALS = {"400", "501", "505", "414", "431", "417"}
+STATUS_LINE = re.compile(rb"HTTP/1\.1 \d{3} ")
 KEY = b"Idempotency-Key: framing\r\n"
 GROUPS = 6
 
@@ -123,11 +125,13 @@ def test_what_has_two_readings_is_refused_wherever_it_is_cut(gateway, origin, gr
             part = places[at:at + AT_ONCE]
             for place, reply in zip(part, answers_of(gateway.port, text, part)):
                 assert reply is not None, f"{name}, cut at {place}: not closed"
-                status = reply[9:12].decode()
-                assert status == str(verdict), f"{name}, cut at {place}: {reply!r}"
+                status = int(reply[9:12])
+                # What has no key is refused for that as soon as its head is here.
+                early = b"idempotency_key_missing" in reply and KEY not in text
+                assert status == (400 if early else verdict), f"{name}, cut at {place}: {reply!r}"
                 head = reply.split(b"\r\n\r\n", 1)[0].lower()
                 assert b"connection: close" in head and b"request-id: " in head, reply
-                assert reply.count(b"HTTP/1.1 ") == 1, f"{name}, cut at {place}: {reply!r}"
+                assert len(STATUS_LINE.findall(reply)) == 1, f"{name}, cut at {place}: {reply!r}"
         whole = [request for request in origin.requests if request.is_whole]
         assert not whole, f"{name}: the upstream got {bytes(whole[0].raw)!r}"
         if text.startswith((b"POST", b"PUT", b"PATCH", b"DELETE")):
@@ -155,7 +159,7 @@ def test_a_request_inside_a_refused_ones_body_is_never_read(gateway, origin, ins
         text = b"POST /out HTTP/1.1\r\nHost: a\r\n" + KEY + head + b"\r\n0\r\n\r\n" + inside
         for reply in answers_of(gateway.port, text, [0, 30, len(text) - len(inside), len(text) - 1]):
             assert reply is not None and reply[9:12] in (b"400", b"501"), (head, reply)
-            assert reply.count(b"HTTP/1.1 ") == 1, (head, reply)
+            assert len(STATUS_LINE.findall(reply)) == 1, (head, reply)
     assert origin.bytes_seen == 0 and gateway.operations() == []
 
 

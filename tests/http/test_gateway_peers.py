@@ -121,7 +121,7 @@ def test_with_nginx_in_front(gateway, origin, make_nginx, do):
 
 
 @needs_nginx
-@pytest.mark.parametrize("do", DOES)
+@pytest.mark.parametrize("do", [do for do in DOES if do != "interim=1"])  # which nginx cannot read
 def test_with_nginx_behind(make_gateway, origin, make_nginx, do):
     nginx = make_nginx(origin.port)
     gateway = make_gateway(upstream=nginx.url)
@@ -206,7 +206,7 @@ def test_with_curl_and_its_own_retries(gateway, origin):
     origin.does["k"] = lambda request: "status=503" if len(origin.seen("k")) < 3 else None
     out = curl("--retry", "5", "--retry-delay", "1", "-H", "Idempotency-Key: k", "-d", "a=1",
         f"{gateway.url}/pay")
-    assert json.loads(out)["key"] == "k" and len(origin.seen("k")) == 3
+    assert json.loads(out.splitlines()[-1])["key"] == "k" and len(origin.seen("k")) == 3
 
 
 def test_with_pythons_http_client(gateway, origin):

@@ -6,7 +6,6 @@ second effect unless it said that there had been none.
 import json
 import threading
 import time
-import urllib.parse
 
 import pytest
 from once_gateway import DUPLICATES_FREE
@@ -423,8 +422,7 @@ def test_a_client_that_goes_away_stops_no_question(origin, reconciling):
 
 
 def test_a_server_ends_cleanly_with_questions_under_way(origin, reconciling):
-    gateway = reconciling(on_unknown="reconcile", more_timeout=None) if False else reconciling(
-        timeout={"connect": "2s", "first_byte": "60s", "total": "120s"})
+    gateway = reconciling(timeout={"connect": "2s", "first_byte": "60s", "total": "120s"})
     for number in range(20):
         origin.does[f"k{number}"] = lambda one: "hold=1" if one.method == "GET" else LOST
         assert gateway.post(f"k{number}").status == 504

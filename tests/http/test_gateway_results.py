@@ -44,7 +44,6 @@ SEALED = {
     "status=404&body=empty": 404,
     "status=409": 409,
     "status=422&until_close=1": 422,
-    "status=429&field=Retry-After:7": 429,
     "status=499": 499,
     "interim=5": 200,
     "close=1": 200,
@@ -100,6 +99,25 @@ def test_an_answer_is_sealed(gateway, origin, do):
     assert origin.effects["k"] == 1 and len(origin.seen("k")) == 1
     assert gateway.post("other").status == 200
     assert origin.requests[-1].key == "other" and b"past its length" not in gateway.post("o2").body
+
+
+@pytest.mark.parametrize("status", [408, 425, 429])
+def test_what_says_that_it_was_not_looked_at_is_released(gateway, origin, status):
+    """To replay these for a day would hold a key for a passing reason."""
+    first = gateway.post("k", do=f"status={status}&effect=0&field=Retry-After:7&text=later")
+    assert (first.status, first.body, first.fields["Retry-After"]) == (status, b"later", "7")
+    assert gateway.status_of("k") == "released"
+    assert gateway.post("k").decision == "first_seen" and origin.effects["k"] == 1
+
+
+def test_an_answer_before_the_whole_body_was_sent_is_sealed(gateway, origin):
+    body = '{"text":"' + "x" * 8_000_000 + '"}'
+    first = gateway.post("k", body, do="fault=early&status=403&text=no")
+    assert (first.status, first.body) == (403, b"no")
+    again = gateway.post("k", body)
+    assert again.is_replay and again.body == b"no" and origin.effects["k"] == 1
+    for number in range(5):  # its connection is not used again
+        assert gateway.post(f"k{number}").status == 200
 
 
 @pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 599])
