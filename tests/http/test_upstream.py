@@ -406,7 +406,7 @@ def test_an_idle_one_goes_a_second_before_the_peer_said():
         began = time.monotonic()
         assert driver.stats()["idle"] == 1
         driver.wait_stats(open=0)
-        assert 0.8 < time.monotonic() - began < 1.6
+        assert 0.8 < time.monotonic() - began < 10  # far below idle_ms
 
 
 def test_the_most_recently_used_is_used_first():
@@ -465,7 +465,7 @@ def test_each_wait_has_a_limit(settings, data, told):
     with Origin(waits(data)) as origin, Driver(origin) as driver:
         began = time.monotonic()
         assert driver.ask(method="POST", body=BODY, **settings).startswith(told)
-        assert 0.29 <= time.monotonic() - began < 2
+        assert 0.29 <= time.monotonic() - began < 10  # below the other limits
         assert origin.count == 1
 
 
