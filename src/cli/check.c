@@ -17,6 +17,22 @@ static int print_example(void)
     return out_finish();
 }
 
+static int check_file(struct cli *cli, const char *path)
+{
+    struct serve_file file;
+    int code = serve_config_file(path, &file);
+    if (code != CLI_OK && !cli->json) {
+        serve_faults_say(path, &file.faults);
+    }
+    if (code == CLI_OK || (cli->json && file.faults.count > 0)) {
+        int printed = file.is_policy ? serve_policy_show(cli, path, &file)
+                                     : serve_config_show(cli, path, file.config, &file.faults);
+        code = code == CLI_OK ? printed : code;
+    }
+    config_free(file.config);
+    return code;
+}
+
 int cmd_check(struct cli *cli)
 {
     if (cli_flag(cli, "example") && cli->operand_count > 0) {
@@ -28,17 +44,5 @@ int cmd_check(struct cli *cli)
     if (cli->operand_count == 0) {
         return cli_usage(cli, "check: FILE is missing");
     }
-    struct config *config = NULL;
-    struct config_faults faults = {.count = 0};
-    const char *path = cli->operands[0];
-    int code = serve_config_file(path, &config, &faults);
-    if (code != CLI_OK && !cli->json) {
-        serve_faults_say(path, &faults);
-    }
-    if (code == CLI_OK || (cli->json && faults.count > 0)) {
-        int printed = serve_config_show(cli, path, config, &faults);
-        code = code == CLI_OK ? printed : code;
-    }
-    config_free(config);
-    return code;
+    return check_file(cli, cli->operands[0]);
 }

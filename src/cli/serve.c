@@ -59,7 +59,8 @@ static void log_faults(struct serve *serve, const struct config_faults *faults)
     struct slice file = slice_str(cli_text(serve->cli, "config"));
     for (size_t i = 0; i < faults->count; i++) {
         const struct config_fault *fault = &faults->items[i];
-        struct log_field fields[] = {LOG_TEXT("file", file), LOG_NUMBER("line", fault->line),
+        struct slice own = fault->file == NULL ? file : slice_str(fault->file);
+        struct log_field fields[] = {LOG_TEXT("file", own), LOG_NUMBER("line", fault->line),
             LOG_NUMBER("column", fault->column), LOG_TEXT("message", slice_str(fault->text)),
             LOG_TEXT("hint", slice_str(fault->hint))};
         log_event(serve->log, LOG_ERROR, "config_fault", fields, 5);

@@ -82,18 +82,42 @@ static int check_whole(struct config *config, struct config_faults *faults)
     return CLI_CONFIG;
 }
 
-int serve_config_file(const char *path, struct config **ret_config, struct config_faults *faults)
+static void name_faults(struct config_faults *faults, size_t first, const char *path)
 {
-    struct config *config = NULL;
-    if (config_new(&mem_libc, &config, NULL) != OK) {
+    for (size_t i = first; i < faults->count; i++) {
+        faults->items[i].file = faults->items[i].line > 0 ? path : NULL;
+    }
+}
+
+int serve_config_policy(const char *path, struct config *config, struct config_policy *ret_policy,
+    struct config_faults *faults)
+{
+    struct slice text = SLICE_EMPTY;
+    size_t first = faults->count;
+    int code = file_text(config, faults, path, &text);
+    if (code == CLI_OK) {
+        code = code_of(config_policy_read(config, text, ret_policy, faults));
+    }
+    name_faults(faults, first, path);
+    return code;
+}
+
+int serve_config_file(const char *path, struct serve_file *ret_file)
+{
+    struct slice text = SLICE_EMPTY;
+    *ret_file = (struct serve_file){.config = NULL};
+    if (config_new(&mem_libc, &ret_file->config, NULL) != OK) {
         return out_of_memory();
     }
-    int code = read_file(path, config, faults);
-    if (code == CLI_OK) {
-        code = check_whole(config, faults);
+    struct config *config = ret_file->config;
+    struct config_faults *faults = &ret_file->faults;
+    int code = file_text(config, faults, path, &text);
+    ret_file->is_policy = code == CLI_OK && config_is_policy(&mem_libc, text);
+    if (ret_file->is_policy) {
+        return code_of(config_policy_read(config, text, &ret_file->policy, faults));
     }
-    *ret_config = config;
-    return code;
+    code = code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
+    return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
 /* An option that may be given more than once. */
@@ -191,6 +215,11 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     if (is_gateway(cli)) {
         leave_api(config);
     }
+    if (code == CLI_OK && option_find(cli->command, "policy") != NULL &&
+        cli_text(cli, "policy") != NULL) {
+        struct config_policy policy = {.count = 0};
+        code = serve_config_policy(cli_text(cli, "policy"), config, &policy, faults);
+    }
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
@@ -216,12 +245,13 @@ void serve_faults_say(const char *path, const struct config_faults *faults)
     buf_release(&out);
 }
 
-static void json_faults(struct jsonw *json, const struct config_faults *faults)
+void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
 {
     jsonw_open(json, "faults", '[');
     for (size_t i = 0; i < faults->count; i++) {
         const struct config_fault *fault = &faults->items[i];
         jsonw_open(json, NULL, '{');
+        jsonw_str_some(json, "file", fault->file);
         if (fault->line > 0) {
             jsonw_u64(json, "line", fault->line);
             jsonw_u64(json, "column", fault->column);
@@ -271,7 +301,7 @@ static int show_json(
     jsonw_open(&json, NULL, '{');
     jsonw_str_some(&json, "file", path);
     jsonw_bool(&json, "ok", faults->count == 0);
-    json_faults(&json, faults);
+    serve_faults_json(&json, faults);
     if (faults->count == 0) {
         jsonw_open(&json, "settings", '{');
         for (const struct config_option *o = config_options; o->path != NULL; o++) {

@@ -9,11 +9,21 @@
 #include "cli/cli.h"
 #include "config/config.h"
 
-/* Read one file alone, for once check. *ret_config is NULL when there was no memory or no file.
- * 0, or an exit code; faults say more, or the message was written when there are none. */
-int serve_config_file(
-    const char *path, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
-/* All of them together, for once serve and once gateway. The same. */
+/* One file alone, for once check. */
+struct serve_file {
+    struct config *config;       /* NULL when there was no memory; the caller frees it */
+    struct config_faults faults; /* in its memory */
+    bool is_policy;              /* it is a policy file and no configuration */
+    struct config_policy policy; /* what it says then */
+};
+/* 0, or an exit code; faults say more, or the message was written when there are none. */
+int serve_config_file(const char *path, struct serve_file *ret_file) MUST_CHECK;
+/* Read a policy file over a configuration, which is not checked yet. Its faults have its name. The
+ * same. */
+int serve_config_policy(const char *path, struct config *config, struct config_policy *ret_policy,
+    struct config_faults *faults) MUST_CHECK;
+/* All of them together, for once serve and once gateway, the policy file of --policy too where the
+ * command has that option. The same. */
 int serve_config(
     struct cli *cli, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
 
@@ -25,7 +35,12 @@ void serve_faults_say(const char *path, const struct config_faults *faults);
 int serve_config_show(struct cli *cli, const char *path, const struct config *config,
     const struct config_faults *faults);
 
+/* What each line of a policy file means here, or its faults with --json. */
+int serve_policy_show(struct cli *cli, const char *path, const struct serve_file *file);
+
 struct jsonw;
+/* The member "faults". */
+void serve_faults_json(struct jsonw *json, const struct config_faults *faults);
 /* What it comes to for the gateway: lines on standard output, or a member "gateway". Nothing when
  * there is none. */
 void serve_gateway_text(const struct config_gateway *gateway);

@@ -1,4 +1,4 @@
-/* What a configuration comes to for the gateway: each route, as once check shows it. */
+/* What a configuration comes to for the gateway, and what a policy file means: on paper. */
 #include <stdio.h>
 
 #include "base/text.h"
@@ -208,4 +208,50 @@ void serve_gateway_json(struct jsonw *json, const struct config_gateway *gateway
             json, "otherwise", gateway->otherwise->upstreams, gateway->otherwise->upstream_count);
     }
     jsonw_close(json, '}');
+}
+
+/* ---- a policy file ----------------------------------------------------------------------- */
+
+enum { POLICY_BYTES_MAX = 1 << 20 };
+
+static int policy_json(const char *path, const struct serve_file *file)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, POLICY_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "file", path);
+    jsonw_bool(&json, "ok", file->faults.count == 0);
+    jsonw_str(&json, "kind", "policy");
+    serve_faults_json(&json, &file->faults);
+    jsonw_open(&json, "lines", '[');
+    for (size_t i = 0; file->faults.count == 0 && i < file->policy.count; i++) {
+        const struct config_policy_line *line = &file->policy.lines[i];
+        jsonw_open(&json, NULL, '{');
+        jsonw_u64(&json, "line", line->line);
+        jsonw_str(&json, "setting", line->setting);
+        jsonw_str(&json, "value", line->value);
+        jsonw_str(&json, "meaning", line->meaning);
+        jsonw_bool(&json, "note", line->is_note);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+    int code = jsonw_print(&json);
+    buf_release(&bytes);
+    return code;
+}
+
+int serve_policy_show(struct cli *cli, const char *path, const struct serve_file *file)
+{
+    if (cli->json) {
+        return policy_json(path, file);
+    }
+    out_text("%s: ok, a policy for once gateway --policy\n", path);
+    for (size_t i = 0; i < file->policy.count; i++) {
+        const struct config_policy_line *line = &file->policy.lines[i];
+        out_text("%s:%u: %s: %s\n    %s%s\n", path, line->line, line->setting, line->value,
+            line->is_note ? "note: " : "", line->meaning);
+    }
+    return out_finish();
 }

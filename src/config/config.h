@@ -129,6 +129,21 @@ struct config {
     struct gateway_said *said;     /* what was said of it, and where; this module's own */
 };
 
+/* A line of a policy file, and what it comes to here. */
+struct config_policy_line {
+    unsigned line;
+    const char *setting; /* "ttl.api_hours" */
+    const char *value;   /* as written */
+    const char *meaning; /* lower case, no full stop */
+    bool is_note;        /* it is not quite as the file says */
+};
+
+/* What a policy file says, line by line. */
+struct config_policy {
+    const struct config_policy_line *lines;
+    size_t count;
+};
+
 /* One setting. The table ends with a zeroed one. */
 struct config_option {
     const char *path; /* as the file has it, a dot between section and name */
@@ -164,6 +179,7 @@ struct config_fault {
     const char *text;    /* lower case, no full stop, the fault first */
     const char *hint;    /* what to do about it; NULL: nothing */
     struct slice source; /* the line, without its end */
+    const char *file;    /* which one; NULL: the configuration itself */
     bool is_secret;      /* a secret may be in that line: it is not shown, by no fault */
 };
 
@@ -196,6 +212,17 @@ enum status config_set(struct config *config, const struct config_option *option
  * Makes the gateway's routes when it is on. Statuses as config_read's. */
 enum status config_check(struct config *config, struct config_faults *faults) MUST_CHECK;
 
+/*
+ * Take a policy file (docs/gateway-policy.md) over what is set: it holds for every route that does
+ * not say otherwise itself. After flags and variables, before config_check. *ret_policy is in the
+ * config's memory. Statuses and faults as config_read's; their places are in text.
+ */
+enum status config_policy_read(struct config *config, struct slice text,
+    struct config_policy *ret_policy, struct config_faults *faults) MUST_CHECK;
+/* Whether a text is a policy file and no configuration, by its keys. No: it is not YAML, or there is
+ * no memory to see. */
+bool config_is_policy(const struct mem *mem, struct slice text);
+
 /* Where an address leads. */
 enum config_address {
     CONFIG_ADDRESS_WRONG,
@@ -224,7 +251,8 @@ void config_fault_add(struct config *config, struct config_faults *faults,
 /* The same about the value of a setting that was read from that place. */
 void config_fault_at(struct config *config, struct config_faults *faults,
     const struct config_place *place, const char *hint, const char *text);
-/* "file:3:1: text", the line and a caret, and the hint. name NULL: of no file. */
+/* "file:3:1: text", the line and a caret, and the hint. name is the configuration's; NULL: there is
+ * none. */
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);
 /* A file with every setting at its default, commented out, and words about it: the manual. */
 void config_example_put(struct buf *out);

@@ -105,6 +105,7 @@ static void put_source(struct buf *out, struct slice source, unsigned column)
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault)
 {
     if (fault->line > 0) {
+        name = fault->file != NULL ? fault->file : name;
         buf_printf(out, "%s:%u:%u: %s\n", name == NULL ? "-" : name, fault->line, fault->column,
             fault->text);
         if (fault->source.len > 0) {

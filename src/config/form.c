@@ -82,6 +82,17 @@ static enum status refuse_method(const char *name, struct slice method, struct v
         fault, hint, "%s: '%.*s' is not a method that can be fenced", name, SHOWN(method));
 }
 
+static struct slice trimmed(struct slice text)
+{
+    while (text.len > 0 && text.data[text.len - 1] == ' ') {
+        text.len--;
+    }
+    while (text.len > 0 && text.data[0] == ' ') {
+        text = slice_of(text.data + 1, text.len - 1);
+    }
+    return text;
+}
+
 static enum status read_methods(
     const char *name, struct slice text, unsigned *ret_methods, struct value_fault *fault)
 {
@@ -90,7 +101,7 @@ static enum status read_methods(
     while (at <= text.len) {
         const char *comma = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
         size_t end = comma == NULL ? text.len : (size_t)(comma - text.data);
-        struct slice one = slice_of(text.data + at, end - at);
+        struct slice one = trimmed(slice_of(text.data + at, end - at));
         unsigned method = form_method(one);
         if (method == 0) {
             return refuse_method(name, one, fault);
@@ -143,19 +154,29 @@ static enum status check_glob(const char *name, struct slice path, struct value_
                                "%s: the path '%.*s' %s", name, SHOWN(path), wrong);
 }
 
+/* Where the path of a match begins: behind the methods and a space. */
+static size_t path_at(struct slice text)
+{
+    if (text.data == NULL || text.len == 0 || text.data[0] == '/') {
+        return 0;
+    }
+    const char *path = memmem(text.data, text.len, " /", 2);
+    const char *space = memrchr(text.data, ' ', text.len);
+    return path != NULL ? (size_t)(path - text.data) + 1
+                        : (space == NULL ? 0 : (size_t)(space - text.data) + 1);
+}
+
 enum status form_match(const char *name, struct slice text, unsigned *ret_methods,
     struct slice *ret_path, struct value_fault *fault)
 {
-    const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
-    bool has_methods = space != NULL && text.data[0] != '/';
-    size_t at = has_methods ? (size_t)(space - text.data) + 1 : 0;
+    size_t at = path_at(text);
     unsigned found = 0;
     enum status status = OK;
-    if (has_methods) {
-        status = read_methods(name, slice_of(text.data, at - 1), &found, fault);
-    } else if (text.len > 0 && text.data[0] != '/' && form_method(text) != 0) {
+    if (at > 0) {
+        status = read_methods(name, trimmed(slice_of(text.data, at)), &found, fault);
+    } else if (form_method(text) != 0) {
         status = value_refuse(fault, "such as \"POST /v1/payments/**\"",
-            "%s: '%.*s' has a method and no path", name, SHOWN(text));
+            "%s: '%.*s' is a method without a path", name, SLICE_ARGS(text));
     }
     struct slice path = slice_of(text.data + at, text.len - at);
     if (status == OK) {

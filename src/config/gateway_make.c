@@ -482,6 +482,11 @@ enum status gateway_make(struct config *config, struct config_faults *faults)
     size_t first = faults->count;
     struct maker maker = {.config = config, .faults = faults, .said = config->said};
     make_doors(&maker);
+    if (config->said->policy.needs_log && !config->log_decisions) {
+        struct config_fault fault = {.hint = "leave log.decisions at true"};
+        config_fault_add(config, faults, &fault,
+            "the policy file wants decisions in the log, and log.decisions is false");
+    }
     enum status status = make_routes(&maker);
     if (status == OK) {
         status = make_otherwise(&maker);

@@ -196,6 +196,7 @@ struct policy_said {
     unsigned conflict_status; /* 0: not said */
     bool has_diff;            /* include_diff was said */
     bool diff;
+    bool needs_log; /* logging.include_fields has at least one */
 };
 
 struct gateway_said {

@@ -229,6 +229,23 @@ static enum status take_event(struct builder *builder, const yaml_event_t *event
     return OK;
 }
 
+/* The end of a file that does not end its last line is, to libyaml, in a line after it. */
+static void keep_inside(struct slice text, struct yaml_node *place)
+{
+    unsigned lines = 1;
+    unsigned column = 1;
+    for (size_t i = 0; i < text.len; i++) {
+        bool is_end = text.data[i] == '\n';
+        bool is_start = ((unsigned char)text.data[i] & 0xC0U) != 0x80U; /* of a character */
+        lines += is_end;
+        column = is_end ? 1 : column + is_start;
+    }
+    if (place->line > lines) {
+        place->line = lines;
+        place->column = column;
+    }
+}
+
 static enum status syntax_fault(struct reader *reader, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_MEMORY_ERROR) {
@@ -236,6 +253,7 @@ static enum status syntax_fault(struct reader *reader, const yaml_parser_t *pars
     }
     struct yaml_node place = {.line = (unsigned)parser->problem_mark.line + 1,
         .column = (unsigned)parser->problem_mark.column + 1};
+    keep_inside(reader->text, &place);
     reader_fault(reader, &place, NULL, "not YAML: %s%s%s",
         parser->problem == NULL ? "cannot be read" : parser->problem,
         parser->context == NULL ? "" : " ", parser->context == NULL ? "" : parser->context);

@@ -1,6 +1,7 @@
 /*
  * Whatever bytes a configuration has: it is taken whole or refused with a fault at a place inside
- * it, and faults can be shown. What was taken is taken again the same.
+ * it, and faults can be shown. The routes of a gateway that was taken are whole. The same bytes are
+ * also read as a policy file.
  */
 #include <stdlib.h>
 
@@ -44,6 +45,51 @@ static void check_faults(const struct config_faults *faults, struct slice text)
     buf_release(&shown);
 }
 
+/* What config/gateway.h promises of a route. */
+static void check_route(const struct config_route *route)
+{
+    must(route->match != NULL && route->path != NULL && route->path[0] == '/');
+    must(route->upstream_count > 0 && route->upstream_count <= CONFIG_UPSTREAMS_MAX);
+    must(route->tenant != NULL && (unsigned)route->profile < CONFIG_PROFILES);
+    must((route->fenced & ~15U) == 0 && (route->methods & ~15U) == 0);
+    must(route->lease_ms >= 1000 && route->window_ms > 0);
+    must(route->profile != CONFIG_PROFILE_GUARDIA ||
+         (route->window_ms >= 7200000 && route->window_ms <= 86400000) || route->fenced == 0);
+    must(route->principal != CONFIG_PRINCIPAL_JWT || route->jwt.key_file != NULL ||
+         route->fenced == 0);
+    must(route->on_unknown != CONFIG_UNKNOWN_RECONCILE || route->reconcile.get != NULL ||
+         route->fenced == 0);
+}
+
+static void check_gateway(const struct config_gateway *gateway)
+{
+    must(gateway->listen_count > 0 && gateway->route_count > 0);
+    for (size_t i = 0; i < gateway->route_count; i++) {
+        check_route(&gateway->routes[i]);
+        must(gateway->routes[i].fenced != 0);
+    }
+    must(gateway->otherwise != NULL && gateway->otherwise->fenced == 0);
+    check_route(gateway->otherwise);
+}
+
+static void read_policy(struct slice text)
+{
+    struct config *config = NULL;
+    struct config_faults faults = {.count = 0};
+    struct config_policy policy = {.count = 0};
+    must(config_new(&mem_libc, &config, NULL) == OK);
+    (void)config_is_policy(&mem_libc, text);
+    enum status status = config_policy_read(config, text, &policy, &faults);
+    must(status == OK || status == E_INVALID);
+    must((status == OK) == (faults.count == 0));
+    for (size_t i = 0; status == OK && i < policy.count; i++) {
+        must(policy.lines[i].line > 0 && policy.lines[i].line <= lines_of(text));
+        must(policy.lines[i].meaning[0] != '\0');
+    }
+    check_faults(&faults, text);
+    config_free(config);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct slice text = slice_of(data, size);
@@ -56,9 +102,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == OK) {
         must(text_utf8(text));
         must(config->listen_count > 0 && config->store != NULL);
-        (void)!config_check(config, &faults);
+        status = config_check(config, &faults);
+        must(status == OK || status == E_INVALID);
+        if (status == OK && config->gateway.is_on) {
+            check_gateway(&config->gateway);
+        }
     }
     check_faults(&faults, text);
     config_free(config);
+    read_policy(text);
     return 0;
 }

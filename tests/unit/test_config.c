@@ -161,6 +161,13 @@ static void yaml_with_two_readings_is_refused_at_its_place(void **state)
     refuse("? {a: b}\n: c\n", 1, 3, "a key has to be a name", NULL);
 }
 
+static void a_file_that_breaks_off_is_refused_at_its_end(void **state)
+{
+    (void)state;
+    refuse("drain: 3s\nlimits", 2, 7, "not YAML: could not find expected ':'", NULL);
+    refuse("drain: 3s\nlimits\n", 3, 1, "not YAML: could not find expected ':'", NULL);
+}
+
 static void size_depth_and_width_are_bounded(void **state)
 {
     (void)state;
@@ -535,6 +542,7 @@ int main(void)
         TEST(an_unknown_key_is_refused_with_the_nearest_name),
         TEST(what_later_versions_know_is_told_apart),
         TEST(yaml_with_two_readings_is_refused_at_its_place),
+        TEST(a_file_that_breaks_off_is_refused_at_its_end),
         TEST(size_depth_and_width_are_bounded),
         TEST(a_wrong_value_says_what_is_expected),
         TEST(only_addresses_are_listened_on),
