@@ -335,23 +335,28 @@ static unsigned method_bit(enum http_method method)
     return 0;
 }
 
-/* The first that matches; true: the request is fenced. */
+size_t gateway_route(const struct config_gateway *config, unsigned method, struct slice path)
+{
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct config_route *route = &config->routes[i];
+        if ((route->methods == 0 || (route->methods & method) != 0) &&
+            asked_glob(route->path, path)) {
+            return i;
+        }
+    }
+    return config->route_count;
+}
+
+/* True: the request is fenced. */
 static bool route_find(struct pass *pass)
 {
     const struct config_gateway *config = pass->gate->gateway;
     unsigned bit = method_bit(pass->exchange->head->method);
-    for (size_t i = 0; i < config->route_count; i++) {
-        const struct config_route *route = &config->routes[i];
-        if ((route->methods == 0 || (route->methods & bit) != 0) &&
-            asked_glob(route->path, pass->path)) {
-            pass->route = route;
-            pass->origin = pass->gate->origins[i];
-            return (route->fenced & bit) != 0;
-        }
-    }
-    pass->route = config->otherwise;
-    pass->origin = pass->gate->origins[config->route_count];
-    return false;
+    size_t which = gateway_route(config, bit, pass->path);
+    bool is_one = which < config->route_count;
+    pass->route = is_one ? &config->routes[which] : config->otherwise;
+    pass->origin = pass->gate->origins[which];
+    return is_one && (pass->route->fenced & bit) != 0;
 }
 
 /* Whose manners a refusal has that comes before any route is known. */
