@@ -369,8 +369,9 @@ static enum status run_steps(struct run *run, struct err *err)
             step_wait(run, at);
         }
         /* One difference of a step is enough: the same a hundred times tells no more. */
-        for (uint64_t k = 0; status == OK && !at.step->upstream.waits && k < at.step->repeat &&
-                             (k == 0 || run->result->first == NULL);
+        struct policy_difference **before = run->last;
+        for (uint64_t k = 0;
+             status == OK && !at.step->upstream.waits && k < at.step->repeat && run->last == before;
              k++) {
             step_once(run, at);
         }

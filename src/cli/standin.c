@@ -31,6 +31,7 @@ enum {
 struct held {
     int fd;
     bool is_head;
+    bool is_question; /* of the gateway itself: no effect */
     uint64_t call;
     const struct case_upstream *script;
 };
@@ -173,9 +174,18 @@ static bool read_body(int fd, const struct http_head *head, struct buf *in)
     return verdict == HTTP_DONE;
 }
 
-static bool read_request(int fd, bool *ret_is_head)
+/* A gateway asks what became of an operation with a GET that has its fence; of what it passes
+ * through, no request has one. */
+static bool is_question(const struct http_head *head)
+{
+    return head->method == HTTP_METHOD_GET &&
+           http_find(head, SLICE_LIT("Once-Fence"), 0) < head->field_count;
+}
+
+static bool read_request(int fd, struct held *held)
 {
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    limits.head_bytes_max = HEAD_BYTES_MAX; /* the gateway adds to what it was sent */
     struct http_refusal refusal;
     struct http_head head;
     struct buf in;
@@ -185,8 +195,9 @@ static bool read_request(int fd, bool *ret_is_head)
     while (verdict == HTTP_MORE && read_more(fd, &in)) {
         verdict = http_request_head(buf_view(&in), &limits, &head, &refusal);
     }
-    *ret_is_head = head.method == HTTP_METHOD_HEAD;
     bool is_whole = verdict == HTTP_DONE && read_body(fd, &head, &in);
+    held->is_head = is_whole && head.method == HTTP_METHOD_HEAD;
+    held->is_question = is_whole && is_question(&head);
     buf_release(&in);
     return is_whole;
 }
@@ -263,19 +274,23 @@ static void let_go(struct standin *standin)
 
 static void serve_one(struct standin *standin, int fd)
 {
+    static const struct case_upstream no_word = {.status = 503};
     struct timeval patience = {.tv_sec = READ_SECONDS};
     struct held held = {.fd = fd};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (!read_request(fd, &held.is_head)) {
+    if (!read_request(fd, &held)) {
         (void)close(fd);
         return;
     }
     (void)pthread_mutex_lock(&standin->lock);
-    held.call = ++standin->calls;
+    standin->calls += !held.is_question;
+    held.call = standin->calls;
     held.script = standin->script;
-    (void)pthread_cond_broadcast(&standin->changed);
     (void)pthread_mutex_unlock(&standin->lock);
     ASSERT(held.script != NULL); /* the owner gives one before anybody is sent here */
+    if (held.is_question) {
+        held.script = held.script->reconcile != NULL ? held.script->reconcile : &no_word;
+    }
     if (held.script->waits || held.script->fail == CASE_FAIL_TIMEOUT) {
         hold(standin, &held);
     } else if (held.script->fail == CASE_FAIL_RESET) {

@@ -25,7 +25,7 @@ const char *standin_url(const struct standin *standin);
  * cannot listen any more. */
 enum status standin_script(
     struct standin *standin, const struct case_upstream *script, struct err *err) MUST_CHECK;
-/* Requests it has read. */
+/* Requests it has read; the gateway's own questions (reconcile) are none. */
 uint64_t standin_calls(struct standin *standin);
 /* Answer whoever waits. */
 void standin_release(struct standin *standin);

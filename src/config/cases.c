@@ -96,9 +96,12 @@ static bool take_text(
 static void take_bool(
     struct reader *reader, const struct yaml_node *node, const char *what, bool *ret_value)
 {
-    static const char *const words[] = {"false", "true", NULL};
-    size_t which = pick(reader, node, what, words);
-    *ret_value = which == 1;
+    bool is_true = node->kind == YAML_SCALAR && slice_is(node->text, "true");
+    bool is_false = node->kind == YAML_SCALAR && slice_is(node->text, "false");
+    if (!is_true && !is_false && node->kind != YAML_BAD) {
+        reader_fault(reader, node, NULL, "%s has to be true or false", what);
+    }
+    *ret_value = is_true;
 }
 
 static void take_count(struct reader *reader, const struct yaml_node *node, const char *what,
@@ -157,7 +160,8 @@ static enum status put_scalar(const struct yaml_node *node, struct arena *scratc
 }
 
 /* As deep as the file, which is bounded (CONFIG_DEPTH_MAX). */
-static enum status put_json(const struct yaml_node *node, struct arena *scratch, struct buf *out)
+static enum status put_json(
+    struct reader *reader, const struct yaml_node *node, struct arena *scratch, struct buf *out)
 {
     enum status status = OK;
     if (node->kind == YAML_SCALAR) {
@@ -169,11 +173,14 @@ static enum status put_json(const struct yaml_node *node, struct arena *scratch,
     buf_char(out, node->kind == YAML_MAP ? '{' : '[');
     for (const struct yaml_node *at = node->first; status == OK && at != NULL; at = at->next) {
         buf_str(out, at == node->first ? "" : ",");
+        if (node->kind == YAML_MAP && at->kind != YAML_SCALAR && at->kind != YAML_BAD) {
+            reader_fault(reader, at, NULL, "the name of a member has to be a text");
+        }
         if (node->kind == YAML_MAP) {
             put_text(out, at->text);
             buf_char(out, ':');
         }
-        status = put_json(node->kind == YAML_MAP ? at->value : at, scratch, out);
+        status = put_json(reader, node->kind == YAML_MAP ? at->value : at, scratch, out);
     }
     buf_char(out, node->kind == YAML_MAP ? '}' : ']');
     return status;
@@ -186,7 +193,7 @@ static enum status take_json(
     struct buf out;
     arena_init(&scratch, &mem_libc, SCRATCH_BYTES_MAX);
     buf_init(&out, &mem_libc, BODY_BYTES_MAX);
-    enum status status = put_json(node, &scratch, &out);
+    enum status status = put_json(reader, node, &scratch, &out);
     status = status == OK ? buf_status(&out) : status;
     if (status == OK) {
         status = arena_copy(&reader->config->arena, buf_view(&out), ret_body);
@@ -341,9 +348,30 @@ enum {
     UPSTREAM_JSON,
     UPSTREAM_FAIL,
     UPSTREAM_WAITS,
+    UPSTREAM_RECONCILE,
 };
 static const char *const upstream_names[] = {
-    "status", "headers", "body", "json", "fail", "waits", NULL};
+    "status", "headers", "body", "json", "fail", "waits", "reconcile", NULL};
+
+static enum status take_upstream(
+    struct reader *reader, const struct yaml_node *node, struct case_upstream *upstream);
+
+/* An answer like any other, but that it can neither fail nor wait. */
+static enum status take_reconcile(
+    struct reader *reader, const struct yaml_node *node, struct case_upstream *upstream)
+{
+    struct case_upstream *reconcile = arena_zalloc(&reader->config->arena, sizeof *reconcile);
+    if (reconcile == NULL) {
+        return E_NOMEM;
+    }
+    reconcile->status = 200;
+    upstream->reconcile = reconcile;
+    enum status status = take_upstream(reader, node, reconcile);
+    if (reconcile->waits || reconcile->fail != CASE_FAIL_NONE || reconcile->reconcile != NULL) {
+        reader_fault(reader, node, NULL, "reconcile has a status, headers, and a body or json");
+    }
+    return status;
+}
 
 static enum status take_upstream_member(
     struct reader *reader, const struct yaml_node *key, struct case_upstream *upstream)
@@ -361,6 +389,7 @@ static enum status take_upstream_member(
         upstream->fail = fails[fail] == NULL ? CASE_FAIL_NONE : (enum case_fail)fail;
         break;
     case UPSTREAM_WAITS: take_bool(reader, value, "waits", &upstream->waits); break;
+    case UPSTREAM_RECONCILE: return take_reconcile(reader, value, upstream);
     default: break; /* told */
     }
     return OK;

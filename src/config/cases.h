@@ -60,6 +60,8 @@ struct case_upstream {
     bool is_json;
     bool waits; /* answers when the case is over: what follows finds it in progress */
     enum case_fail fail;
+    const struct case_upstream *reconcile; /* to the gateway's own question what became of an
+                                              operation; NULL: 503, which says nothing */
 };
 
 /* What is not set is not looked at. */
