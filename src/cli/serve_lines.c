@@ -53,9 +53,9 @@ static void put_gateway_url(struct buf *out, const struct serve *serve, size_t w
 {
     const char *bound = serve->gateway_bound[which];
     buf_printf(out, "%s%s",
-        strncmp(bound, "unix:", 5) == 0            ? ""
+        strncmp(bound, "unix:", 5) == 0           ? ""
         : serve->config->gateway.tls_cert != NULL ? "https://"
-                                                   : "http://",
+                                                  : "http://",
         bound);
 }
 
@@ -73,7 +73,8 @@ static void put_gateway(struct buf *out, const struct serve *serve)
         buf_printf(out, "%s%s", i == 0 ? " -> " : ", ", route->upstreams[i]);
     }
     if (gateway->route_count > 1) {
-        buf_printf(out, " and %zu more routes", gateway->route_count - 1);
+        buf_printf(out, " and %zu more route%s", gateway->route_count - 1,
+            gateway->route_count == 2 ? "" : "s");
     }
 }
 

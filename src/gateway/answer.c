@@ -73,8 +73,7 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
     struct http_exchange *exchange = pass->exchange;
     struct buf body;
     buf_init(&body, &pass->mem, 128 << 10);
-    struct refused refused =
-        manners_refuse(pass->route, refusal, exchange->request_id, &body);
+    struct refused refused = manners_refuse(pass->route, refusal, exchange->request_id, &body);
     pass->effect = refused.effect;
     if (is_decided(pass)) {
         answer_tell(pass, refused.status);
@@ -82,6 +81,7 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
     http_answer_begin(exchange, refused.status);
     answer_fields(pass, decision);
     put_retry_after(pass, refusal->retry_after_ms);
+    field(pass, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
     pass_end(pass, refused.status);
     http_answer_end(exchange, slice_str(refused.content_type),
         buf_status(&body) == OK ? buf_view(&body) : SLICE_EMPTY, true);
@@ -132,8 +132,7 @@ static void replay_foreign(struct pass *pass, const struct record *record)
     struct http_exchange *exchange = pass->exchange;
     int32_t code = record->outcome.code;
     unsigned status = code >= 200 && code <= 599 ? (unsigned)code
-                      : record->status == RECORD_EXECUTED ||
-                              record->status == RECORD_COMPENSATED
+                      : record->status == RECORD_EXECUTED || record->status == RECORD_COMPENSATED
                           ? 200
                           : 422;
     struct slice body = record->outcome.body.retained ? pass->call.engine.outcome : SLICE_EMPTY;
@@ -152,8 +151,8 @@ void answer_replay(struct pass *pass)
     const struct outcome *outcome = &record->outcome;
     if (!outcome->body.retained && outcome->body.bytes > 0) {
         answer_refusal_now(pass,
-            &(struct refusal){.kind = REFUSAL_NOT_RETAINED,
-                .operation_id = slice_str(pass->operation_text)},
+            &(struct refusal){
+                .kind = REFUSAL_NOT_RETAINED, .operation_id = slice_str(pass->operation_text)},
             "duplicate_replayed");
         return;
     }

@@ -1,13 +1,13 @@
 /*
  * fence: the life of a request that may take effect once, in the order of DESIGN section 9:
  *
- *   fence_begin    key and principal, from the head alone; where the body goes
- *   fence_handle   the body is whole: fingerprint, flood, begin
+ *   fence_begin    key and principal, from the head alone; where the body goes (arrive.c)
+ *   fence_handle   the body is whole: fingerprint (arrive.c), flood, begin
  *   decided        granted: forward. Else a replay, or a refusal
  *   forward        the first byte to the upstream, behind a durable grant (P6)
  *   on_head, on_piece, on_end, on_failed   its answer, captured; or how far it got
- *   settle         seal, release or unknown, by the route's rules
- *   settled        durable: the answer goes to the client (P2)
+ *   fence_settle   seal, release or unknown, by the route's rules (long.c: without all of it)
+ *   fence_settled  durable: the answer goes to the client (P2)
  *
  * A crash:
  *   before the grant is durable                   nothing happened; the key is fresh
@@ -20,168 +20,23 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/rand.h"
 #include "base/text.h"
-#include "canon/trace.h"
 #include "gateway/impl.h"
 #include "gateway/reconcile.h"
 
 static void ask(struct pass *pass);
-static void settle_done(void *context, struct http_exchange *exchange);
 
 static struct pass *pass_of(struct upstream_call *up)
 {
     return up->context;
 }
 
-/* ---- key and principal --------------------------------------------------------------------- */
-
-/* A refusal that is told once the body is out of the way, so that the connection stays usable; at
- * once where the body is long or the client waits to be asked for it. */
-static void refuse_early(struct pass *pass, enum refusal_kind kind)
-{
-    const struct http_head *head = pass->exchange->head;
-    bool is_short = head->framing == HTTP_BODY_NONE ||
-                    (head->framing == HTTP_BODY_LENGTH && !head->expect_continue &&
-                        head->length <= GATEWAY_DISCARD_BYTES_MAX);
-    pass->refusal = (struct refusal){.kind = kind, .detail = slice_str(pass->fault.text)};
-    pass->has_refusal = true;
-    if (!is_short) {
-        answer_refusal_now(pass, &pass->refusal, NULL);
-    }
-}
-
-/* RFC 9562 section 5.4. */
-static enum status key_make(struct pass *pass)
-{
-    unsigned char bytes[16];
-    char *text = arena_alloc(pass->exchange->arena, TEXT_UUID_BYTES);
-    if (text == NULL) {
-        return E_NOMEM;
-    }
-    enum status status = rand_bytes(bytes, sizeof bytes, &pass->fault);
-    if (status != OK) {
-        return status;
-    }
-    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-    text_put_uuid(text, bytes);
-    pass->key = slice_str(text);
-    pass->key_field = pass->key;
-    return OK;
-}
-
-static enum status key_read(struct pass *pass)
-{
-    struct arena *arena = pass->exchange->arena;
-    enum status status = asked_key(pass->key_field, arena, &pass->key, &pass->fault);
-    if (status == OK && pass->route->key_is_uuid && !asked_key_is_uuid(pass->key)) {
-        return err_set(&pass->fault, E_INVALID, "Idempotency-Key has to be a UUID");
-    }
-    return status;
-}
-
-/* True: go on. False: the request was refused, or passes by. */
-static bool take_key(struct pass *pass)
-{
-    const struct http_head *head = pass->exchange->head;
-    struct slice name = SLICE_LIT("Idempotency-Key");
-    enum status status = OK;
-    if (http_find(head, name, 0) == head->field_count) {
-        switch (pass->route->key) {
-        case CONFIG_KEY_REQUIRED: refuse_early(pass, REFUSAL_KEY_MISSING); return false;
-        case CONFIG_KEY_OPTIONAL: relay_begin(pass); return false;
-        case CONFIG_KEY_GENERATED: status = key_make(pass); break;
-        }
-    } else if (!http_find_single(head, name, &pass->key_field)) {
-        status = err_set(&pass->fault, E_INVALID, "Idempotency-Key came more than once");
-    } else {
-        status = key_read(pass);
-    }
-    if (status != OK) {
-        refuse_early(pass, status == E_NOMEM         ? REFUSAL_MEMORY
-                           : status == E_UNAVAILABLE ? REFUSAL_STORE
-                                                     : REFUSAL_KEY_INVALID);
-    }
-    return status == OK;
-}
-
-/* Those that the policy asks for beside the key. */
-static bool has_required(struct pass *pass)
-{
-    const struct config_gateway *config = pass->gate->gateway;
-    const struct http_head *head = pass->exchange->head;
-    for (size_t i = 0; i < config->require_header_count; i++) {
-        if (http_find(head, slice_str(config->require_headers[i]), 0) == head->field_count) {
-            (void)err_set(&pass->fault, E_INVALID, "the field '%s' is required",
-                config->require_headers[i]);
-            refuse_early(pass, REFUSAL_REQUEST);
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool take_principal(struct pass *pass)
-{
-    enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
-        pass->exchange->head, clock_read(&pass->gateway->clock).wall_ms, pass->exchange->arena,
-        &pass->principal, &pass->fault);
-    if (status != OK) {
-        refuse_early(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_PRINCIPAL);
-    }
-    return status == OK;
-}
-
-/* ---- the body ------------------------------------------------------------------------------ */
-
-static void on_body_piece(void *context, struct http_exchange *exchange, struct slice piece)
-{
-    (void)context;
-    struct pass *pass = exchange->state;
-    enum status status = spool_put(&pass->body, piece, &pass->fault);
-    if (status != OK) {
-        answer_refusal_now(pass,
-            &(struct refusal){.kind = status == E_NOMEM   ? REFUSAL_MEMORY
-                                      : status == E_LIMIT ? REFUSAL_BODY_TOO_LARGE
-                                                          : REFUSAL_SPOOL},
-            NULL);
-    }
-}
-
-/* The body will never be whole: nothing was asked, nothing happened. */
-static void on_body_cut(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    pass_end(exchange->state, 400);
-}
-
-static void take_body(struct pass *pass)
-{
-    struct http_exchange *exchange = pass->exchange;
-    const struct config_gateway *config = pass->gate->gateway;
-    const struct http_head *head = exchange->head;
-    exchange->body_bytes_max = pass->route->body_bytes_max;
-    bool is_short = head->framing == HTTP_BODY_NONE || (head->framing == HTTP_BODY_LENGTH &&
-                                                           head->length <=
-                                                               config->spool_memory_bytes);
-    if (!is_short) {
-        spool_init(&pass->body, pass->gateway->mem, pass->gateway->spool_dir,
-            config->spool_memory_bytes, pass->route->body_bytes_max);
-        pass->is_spooled = true;
-        exchange->piece = on_body_piece;
-        exchange->cut = on_body_cut;
-    }
-}
+/* ---- asking -------------------------------------------------------------------------------- */
 
 void fence_begin(struct pass *pass)
 {
-    if (take_key(pass) && has_required(pass) && take_principal(pass)) {
-        take_body(pass);
-    }
+    arrive_head(pass);
 }
-
-/* ---- asking -------------------------------------------------------------------------------- */
 
 static void refuse_fault(struct pass *pass, enum status status, enum refusal_kind kind)
 {
@@ -189,107 +44,6 @@ static void refuse_fault(struct pass *pass, enum status status, enum refusal_kin
         &(struct refusal){.kind = status == E_NOMEM ? REFUSAL_MEMORY : kind,
             .detail = status == E_NOMEM ? SLICE_EMPTY : slice_str(pass->fault.text)},
         NULL);
-}
-
-static void keyed(const void *context, const struct digest *plain, struct digest *ret_keyed)
-{
-    engine_fingerprint(context, plain, ret_keyed);
-}
-
-/* The tree of a long body is gone before the call is made: only the digest and what is kept stay. */
-static enum status read_asked(struct pass *pass, struct slice body)
-{
-    const struct http_head *head = pass->exchange->head;
-    const struct config_route *route = pass->route;
-    struct slice type = SLICE_EMPTY;
-    struct arena scratch;
-    arena_init(&scratch, pass->gateway->mem, GATEWAY_SCRATCH_BYTES_MAX);
-    struct asked_from from = {.method = http_text(head, head->method_text),
-        .path = pass->path,
-        .query = pass->query,
-        .has_query = head->has_query,
-        .body = body,
-        .ignore = route->ignore,
-        .ignore_count = route->ignore_count,
-        .redact = route->redact,
-        .redact_count = route->redact_count,
-        .keyed = keyed,
-        .context = door_engine(pass->gateway->door)};
-    enum status status = OK;
-    if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
-        status = asked_content_type(type, pass->exchange->arena, &from.content_type);
-    }
-    status = status == OK ? asked_read(&from, &scratch, &pass->asked) : status;
-    if (status == OK) {
-        status = arena_copy(pass->exchange->arena, pass->asked.kept, &pass->asked.kept);
-    }
-    arena_release(&scratch);
-    return status;
-}
-
-static enum status body_of(struct pass *pass, struct slice *ret_body)
-{
-    if (!pass->is_spooled) {
-        *ret_body = pass->exchange->body;
-        return OK;
-    }
-    return spool_view(&pass->body, ret_body, &pass->fault);
-}
-
-static enum status put_trace(struct pass *pass, struct request *request)
-{
-    struct trace_member own[] = {
-        {SLICE_LIT("request_id"), pass->exchange->request_id},
-        {SLICE_LIT("traceparent"), pass->traceparent},
-    };
-    struct buf out;
-    buf_init(&out, &pass->mem, LIMIT_TRACE_BYTES_MAX);
-    enum status status = trace_write(NULL, own, 2, &out, &pass->fault);
-    request->trace = buf_view(&out);
-    return status;
-}
-
-static enum status put_key(struct pass *pass, struct request *request)
-{
-    const struct http_head *head = pass->exchange->head;
-    request->key = (struct record_key){.tenant = slice_str(pass->route->tenant),
-        .principal = pass->principal,
-        .key = pass->key};
-    enum status status = asked_scope(http_text(head, head->method_text), pass->path,
-        pass->exchange->arena, &request->key.scope);
-    return status == OK ? record_key_seal(&request->key, &pass->fault) : status;
-}
-
-/* A lease that ends before the call does would call an operation unknown that is only slow. */
-static int64_t lease_of(const struct config_route *route)
-{
-    int64_t least = route->total_ms + GATEWAY_LEASE_MARGIN_MS;
-    return route->lease_ms > least ? route->lease_ms : least;
-}
-
-static enum status put_begin(struct pass *pass)
-{
-    const struct config_route *route = pass->route;
-    struct engine_call *engine = &pass->call.engine;
-    struct request *request = &engine->request;
-    struct slice prefer = SLICE_EMPTY;
-    request->kind = REQUEST_BEGIN;
-    request->policy = policy_default;
-    request->policy.window_ms = route->window_ms;
-    request->policy.lease_ms = lease_of(route);
-    request->policy.on_unknown = (enum on_unknown)route->on_unknown;
-    engine_fingerprint(
-        door_engine(pass->gateway->door), &pass->asked.fingerprint, &request->fingerprint);
-    request->fingerprint_version = (uint8_t)pass->asked.version;
-    engine->request_body = pass->asked.kept;
-    request->request = (struct body_ref){.bytes = pass->asked.kept.len, .retained = true};
-    digest_sha256(pass->asked.kept.data, pass->asked.kept.len, &request->request.digest);
-    if (http_find_single(pass->exchange->head, SLICE_LIT("Prefer"), &prefer)) {
-        int64_t wait_ms = asked_wait_ms(prefer);
-        engine->wait_ms = wait_ms < route->wait_ms_max ? wait_ms : route->wait_ms_max;
-    }
-    enum status status = put_key(pass, request);
-    return status == OK ? put_trace(pass, request) : status;
 }
 
 static struct flood_rate rate_of(const struct config_route *route)
@@ -311,14 +65,12 @@ void fence_handle(struct pass *pass)
         refuse_fault(pass, status, REFUSAL_REQUEST);
         return;
     }
-    status = body_of(pass, &body);
+    status = arrive_body(pass, &body);
     if (status != OK) {
         refuse_fault(pass, status, REFUSAL_SPOOL);
         return;
     }
-    status = read_asked(pass, body);
-    status = status == OK ? pass_trace(pass) : status;
-    status = status == OK ? put_begin(pass) : status;
+    status = arrive_begin(pass, body);
     if (status != OK) {
         refuse_fault(pass, status, REFUSAL_REQUEST);
         return;
@@ -346,7 +98,7 @@ static void call_refused(struct door_call *call)
     exchange->resume(NULL, exchange);
 }
 
-static void submit(struct pass *pass, http_handle resume)
+void pass_submit(struct pass *pass, http_handle resume)
 {
     struct http_exchange *exchange = pass->exchange;
     exchange->resume = resume;
@@ -367,9 +119,9 @@ static void refuse_conflict(struct pass *pass)
     struct buf extra;
     buf_init(&extra, &pass->mem, 2 * LIMIT_DIFF_BYTES_MAX);
     /* What cannot be explained is a conflict all the same. */
-    bool is_told = asked_explain(engine->first_body, &pass->asked, pass->route->conflict_diff,
-                       pass->route->redact, pass->route->redact_count, &extra,
-                       &pass->diff_bytes) == OK;
+    bool is_told =
+        asked_explain(engine->first_body, &pass->asked, pass->route->conflict_diff,
+            pass->route->redact, pass->route->redact_count, &extra, &pass->diff_bytes) == OK;
     answer_refusal_now(pass,
         &(struct refusal){.kind = REFUSAL_CONFLICT,
             .operation_id = slice_str(pass->operation_text),
@@ -406,9 +158,9 @@ static void held_unknown(struct pass *pass)
     answer_refusal_now(pass,
         &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
             .operation_id = slice_str(pass->operation_text),
-            .retry_after_ms =
-                pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE ? pass->route->reconcile.every_ms
-                                                                    : 0},
+            .retry_after_ms = pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE
+                                  ? pass->route->reconcile.every_ms
+                                  : 0},
         "held_unknown");
 }
 
@@ -460,11 +212,10 @@ static void decided(void *context, struct http_exchange *exchange)
 static void ask(struct pass *pass)
 {
     const struct engine_call *asked = &pass->call.engine;
-    pass->call.engine = (struct engine_call){.request = asked->request,
-        .request_body = asked->request_body,
-        .wait_ms = asked->wait_ms};
+    pass->call.engine = (struct engine_call){
+        .request = asked->request, .request_body = asked->request_body, .wait_ms = asked->wait_ms};
     pass_move(pass, PASS_ASKED);
-    submit(pass, decided);
+    pass_submit(pass, decided);
 }
 
 /* ---- settling ------------------------------------------------------------------------------ */
@@ -486,8 +237,7 @@ static void settle(struct pass *pass, enum request_kind kind, enum pass_state st
 
 static void because(struct pass *pass, const char *text)
 {
-    (void)snprintf(
-        pass->reason, sizeof pass->reason, "%.*s", (int)sizeof pass->reason - 1, text);
+    (void)snprintf(pass->reason, sizeof pass->reason, "%.*s", (int)sizeof pass->reason - 1, text);
     if (!text_utf8(slice_str(pass->reason))) { /* cut inside a character, or not ours */
         (void)snprintf(pass->reason, sizeof pass->reason, "the upstream failed");
     }
@@ -497,14 +247,14 @@ static void release(struct pass *pass, const char *reason)
 {
     because(pass, reason);
     settle(pass, REQUEST_RELEASE, PASS_SETTLING);
-    submit(pass, settle_done);
+    pass_submit(pass, fence_settled);
 }
 
 static void doubt(struct pass *pass, const char *reason)
 {
     because(pass, reason);
     settle(pass, REQUEST_UNKNOWN, PASS_SETTLING);
-    submit(pass, settle_done);
+    pass_submit(pass, fence_settled);
 }
 
 /* RFC 9110 section 15.5: what these say is that the request was not looked at. To replay them for a
@@ -542,7 +292,7 @@ static enum request_kind rule_of(const struct pass *pass)
 }
 
 /* By its rule, with the body as it is to be kept. */
-static void settle_answer(struct pass *pass, const struct body_ref *body, enum pass_state state)
+void fence_settle(struct pass *pass, const struct body_ref *body, enum pass_state state)
 {
     enum request_kind kind = rule_of(pass);
     char reason[64];
@@ -563,12 +313,12 @@ static void settle_whole(struct pass *pass)
 {
     struct body_ref body = {.bytes = pass->view.len, .retained = true};
     digest_sha256(pass->view.data, pass->view.len, &body.digest);
-    settle_answer(pass, &body, PASS_SETTLING);
-    submit(pass, settle_done);
+    fence_settle(pass, &body, PASS_SETTLING);
+    pass_submit(pass, fence_settled);
 }
 
 /* Settled, durably, or it can never be. */
-static void settle_done(void *context, struct http_exchange *exchange)
+void fence_settled(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct pass *pass = exchange->state;
@@ -591,106 +341,6 @@ static void settle_done(void *context, struct http_exchange *exchange)
                 .operation_id = slice_str(pass->operation_text)},
             "first_seen");
     }
-}
-
-/* ---- more than is kept --------------------------------------------------------------------- */
-
-/* The rest of a long answer to the client, as it comes. */
-static void stream_end(struct pass *pass, bool is_whole)
-{
-    struct http_exchange *exchange = pass->exchange;
-    pass_move(pass, PASS_ANSWERED);
-    pass_end(pass, pass->kept_status);
-    http_answer_finish(exchange, is_whole);
-}
-
-static void stream_drained(void *context, struct http_exchange *exchange);
-
-/* What was captured first, then what follows. */
-static void stream_on(struct pass *pass)
-{
-    while (pass->given < pass->view.len) {
-        size_t left = pass->view.len - pass->given;
-        size_t now = left < GATEWAY_GIVE_BYTES ? left : GATEWAY_GIVE_BYTES;
-        struct slice piece = slice_of(pass->view.data + pass->given, now);
-        pass->given += now;
-        if (!http_answer_piece(pass->exchange, piece)) {
-            return;
-        }
-    }
-    if (pass->rest.len > 0) {
-        struct slice rest = pass->rest;
-        pass->rest = SLICE_EMPTY;
-        if (!http_answer_piece(pass->exchange, rest)) {
-            return;
-        }
-    }
-    if (pass->has_failed || pass->has_ended) {
-        stream_end(pass, pass->has_ended);
-    } else {
-        upstream_go_on(&pass->up);
-    }
-}
-
-static void stream_drained(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    stream_on(exchange->state);
-}
-
-static void stream_gone(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    struct pass *pass = exchange->state;
-    if (pass->is_up) {
-        pass->is_up = false;
-        (void)upstream_cancel(&pass->up); /* sealed: what it still says is for nobody */
-    }
-    stream_end(pass, false);
-}
-
-static void sealed_long(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    struct pass *pass = exchange->state;
-    answer_tell(pass, pass->kept_status);
-    if (pass->call.engine.err.status != OK) {
-        if (pass->is_up) {
-            pass->is_up = false;
-            (void)upstream_cancel(&pass->up); /* the store failed; the client is told so */
-        }
-        settle_done(NULL, exchange);
-        return;
-    }
-    if (exchange->is_gone) {
-        http_answer_begin(exchange, pass->kept_status);
-        http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);
-        stream_gone(NULL, exchange);
-        return;
-    }
-    pass_move(pass, PASS_STREAMING);
-    exchange->drained = stream_drained;
-    exchange->gone = stream_gone;
-    const struct http_head *head = pass->answer_head;
-    http_answer_begin(exchange, pass->kept_status);
-    heads_answer(head, exchange);
-    answer_fields(pass, "first_seen");
-    http_answer_stream(exchange,
-        head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);
-    stream_on(pass);
-}
-
-/* The answer is longer than is kept, or there is no room for it: it is settled from its head, a seal
- * without the body, and the client gets all of it behind that. */
-static void settle_long(struct pass *pass)
-{
-    const struct http_head *head = pass->answer_head;
-    bool is_known = head->framing == HTTP_BODY_LENGTH;
-    struct body_ref body = {
-        .bytes = is_known ? head->length : pass->route->outcome_bytes_max + 1, .retained = false};
-    upstream_pause(&pass->up);
-    settle_answer(pass, &body, PASS_SEALING);
-    submit(pass, sealed_long);
 }
 
 /* ---- the upstream's answer ----------------------------------------------------------------- */
@@ -749,7 +399,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     spool_init(&pass->answer, pass->gateway->mem, pass->gateway->spool_dir,
         pass->gate->gateway->spool_memory_bytes, pass->route->outcome_bytes_max);
     if (head->framing == HTTP_BODY_LENGTH && head->length > pass->route->outcome_bytes_max) {
-        settle_long(pass);
+        long_settle(pass);
     }
 }
 
@@ -757,9 +407,7 @@ static void on_piece(struct upstream_call *up, struct slice piece)
 {
     struct pass *pass = pass_of(up);
     if (pass->state == PASS_STREAMING) {
-        if (!http_answer_piece(pass->exchange, piece)) {
-            upstream_pause(up);
-        }
+        long_piece(pass, piece);
         return;
     }
     ASSERT(pass->state == PASS_FORWARDED); /* paused while sealing */
@@ -772,19 +420,15 @@ static void on_piece(struct upstream_call *up, struct slice piece)
         fail_up(pass, "out of memory for the upstream's answer");
         return;
     }
-    settle_long(pass);
+    long_settle(pass);
 }
 
 static void on_end(struct upstream_call *up)
 {
     struct pass *pass = pass_of(up);
     pass->is_up = false;
-    if (pass->state == PASS_SEALING) {
-        pass->has_ended = true;
-        return;
-    }
-    if (pass->state == PASS_STREAMING) {
-        stream_end(pass, true);
+    if (pass->state != PASS_FORWARDED) {
+        long_ended(pass, true);
         return;
     }
     enum status status = spool_view(&pass->answer, &pass->view, &pass->fault);
@@ -802,19 +446,14 @@ static void on_failed(struct upstream_call *up, enum upstream_point point,
 {
     struct pass *pass = pass_of(up);
     pass->is_up = false;
-    if (pass->state == PASS_SEALING) {
-        pass->has_failed = true;
-        return;
-    }
-    if (pass->state == PASS_STREAMING) {
-        stream_end(pass, false);
+    if (pass->state != PASS_FORWARDED) {
+        long_ended(pass, false);
         return;
     }
     pass->has_head = false;
     pass->fault = *err;
     if (point == UPSTREAM_NOT_SENT) {
-        pass->failure =
-            cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY : REFUSAL_UNREACHABLE;
+        pass->failure = cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY : REFUSAL_UNREACHABLE;
         release(pass, err->text);
     } else {
         pass->failure = point == UPSTREAM_HEAD || cause == UPSTREAM_CAUSE_MALFORMED
@@ -851,7 +490,7 @@ static void forward(struct pass *pass)
     ASSERT(pass->fence > 0); /* P6: the grant is durable, the engine said so */
     struct slice body;
     struct http_exchange *exchange = pass->exchange;
-    enum status status = body_of(pass, &body);
+    enum status status = arrive_body(pass, &body);
     status = status == OK ? forward_head(pass, body) : status;
     if (status != OK || atomic_load(&pass->gateway->is_cut)) {
         pass->failure = status == OK ? REFUSAL_OVERLOADED : REFUSAL_MEMORY;

@@ -10,8 +10,10 @@
  *
  * Promises:  no byte of a fenced request reaches the upstream before its grant is durable (P6), and
  *            no answer of one the client before its seal is (P2). A client that goes away stops
- *            nothing. What was sent and not answered is unknown (P5); what was not sent is released.
- * Threads:   gateway_begin, gateway_handle and gateway_end on the server's loops; the others on any.
+ *            nothing. What was sent and not answered is unknown (P5); what was not sent is free
+ *            again.
+ * Threads:   gateway_begin, gateway_handle and gateway_end on the server's loops, the others on any
+ *            thread.
  */
 #ifndef ONCE_GATEWAY_GATEWAY_H
 #define ONCE_GATEWAY_GATEWAY_H
@@ -53,5 +55,8 @@ enum status gateway_reload(
 /* Wait for no upstream any more: what was sent becomes unknown, what was not is released. For a
  * server that has to end now. */
 void gateway_cut(struct gateway *gateway);
+/* After gateway_cut, and when no exchange is left: whether nothing else of the gateway may still
+ * need the server's loops. Not before that may they end. Any thread. */
+bool gateway_is_idle(const struct gateway *gateway);
 
 #endif

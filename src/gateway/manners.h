@@ -33,8 +33,9 @@ enum refusal_kind {
     REFUSAL_FLOODED,         /* 429, Retry-After */
     REFUSAL_NO_ROUTE,        /* 404 */
     REFUSAL_UNREACHABLE,     /* 502: not connected, nothing was sent, released */
-    REFUSAL_NO_ANSWER,       /* 504: sent, and no answer in time: unknown */
-    REFUSAL_BROKEN_ANSWER,   /* 502: sent, and the answer broke off or is no HTTP: unknown */
+    REFUSAL_NO_ANSWER,       /* 504: sent, and no answer came: unknown */
+    REFUSAL_BROKEN_ANSWER,   /* 504: sent, and the answer broke off or is no HTTP: unknown */
+    REFUSAL_READ_FAILED,     /* 504: a read was sent and not answered: nothing happened */
     REFUSAL_UPSTREAM_BUSY,   /* 503: too many calls wait for the upstream; nothing was sent */
     REFUSAL_STORE,           /* 503: the engine or the store failed before any grant */
     REFUSAL_NOT_SEALED,      /* 503: executed, and then the store failed: effect yes or unknown */

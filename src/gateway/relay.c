@@ -21,8 +21,7 @@ static struct pass *pass_of(struct upstream_call *up)
 
 static bool is_safe(enum http_method method)
 {
-    return method == HTTP_METHOD_GET || method == HTTP_METHOD_HEAD ||
-           method == HTTP_METHOD_OPTIONS;
+    return method == HTTP_METHOD_GET || method == HTTP_METHOD_HEAD || method == HTTP_METHOD_OPTIONS;
 }
 
 /* ---- the answer ---------------------------------------------------------------------------- */
@@ -97,11 +96,10 @@ static void on_failed(struct upstream_call *up, enum upstream_point point,
         return;
     }
     pass->fault = *err;
-    enum refusal_kind kind = point != UPSTREAM_NOT_SENT ? (cause == UPSTREAM_CAUSE_MALFORMED
-                                                                  ? REFUSAL_BROKEN_ANSWER
-                                                                  : REFUSAL_NO_ANSWER)
-                             : cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY
-                                                            : REFUSAL_UNREACHABLE;
+    enum refusal_kind kind = cause == UPSTREAM_CAUSE_BUSY            ? REFUSAL_UPSTREAM_BUSY
+                             : point == UPSTREAM_NOT_SENT            ? REFUSAL_UNREACHABLE
+                             : is_safe(pass->exchange->head->method) ? REFUSAL_READ_FAILED
+                                                                     : REFUSAL_NO_ANSWER;
     answer_refusal_now(
         pass, &(struct refusal){.kind = kind, .detail = slice_str(pass->fault.text)}, NULL);
 }

@@ -292,7 +292,8 @@ void http_answer_stream(struct http_exchange *shown, int64_t length)
 static bool piece_put(struct exchange *exchange, struct slice piece)
 {
     struct conn *conn = exchange->conn;
-    bool fits = conn->out == NULL || conn->out->buf.len + piece.len <= SERVE_FLUSH_BYTES;
+    size_t need = piece.len + SERVE_CHUNK_BYTES;
+    bool fits = conn->out == NULL || conn->out->buf.len + need <= SERVE_FLUSH_BYTES;
     if (!fits && !conn_push(conn)) {
         return false;
     }
@@ -318,20 +319,18 @@ bool http_answer_piece(struct http_exchange *shown, struct slice piece)
         ASSERT(piece.len <= exchange->left); /* else the next answer would begin inside this one */
         exchange->left -= piece.len;
     }
-    if (is_dropped(exchange) || exchange->framing == STREAM_NONE || piece.len == 0) {
+    bool is_gone = conn->state == CONN_CLOSING;
+    if (is_gone || exchange->framing == STREAM_NONE || piece.len == 0) {
         return true;
     }
-    exchange->is_failed = !piece_put(exchange, piece);
+    exchange->is_failed = exchange->is_failed || !piece_put(exchange, piece);
     conn_ready(conn);
-    if (exchange->is_failed) {
-        return true; /* the connection closes at the end of the turn, and says so */
-    }
-    if (conn_has_room(conn)) {
+    if (!exchange->is_failed && conn_has_room(conn)) {
         return true;
     }
     exchange->wants_drained = true;
-    if (conn->sending == NULL) {
-        conn_later(conn); /* C6 */
+    if (!exchange->is_failed && conn->sending == NULL) {
+        conn_later(conn); /* C6; and one that failed is closed at the end of the turn */
     }
     return false;
 }
@@ -381,8 +380,15 @@ static void on_woken(struct net_task *task)
 {
     struct exchange *exchange =
         (struct exchange *)(void *)((char *)task - offsetof(struct exchange, wake));
-    ASSERT(exchange->shown.resume != NULL);
     atomic_store(&exchange->is_woken, false);
+    if (exchange->conn == NULL) {
+        exchange_give(exchange); /* it was only waiting for this */
+        return;
+    }
+    if (!exchange->is_taken) {
+        return; /* cut while this was on its way */
+    }
+    ASSERT(exchange->shown.resume != NULL);
     exchange->worker->has_handled = true;
     exchange->shown.resume(exchange->worker->server->context, &exchange->shown);
 }

@@ -1,3 +1,4 @@
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -14,11 +15,6 @@ static struct conn *conn_of(struct net_stream *stream)
 static uint64_t now_of(const struct conn *conn)
 {
     return net_loop_now(&conn->worker->loop);
-}
-
-static bool has_bytes(const struct conn *conn)
-{
-    return conn->in != NULL && conn->in->at < conn->in->len;
 }
 
 /* The states in which a handler has the exchange, but for CLOSING; C3. */
@@ -65,15 +61,6 @@ static void conn_check_rest(const struct conn *conn)
     if (is_with_handler(conn) && conn->exchange->wants_drained) {
         ASSERT(conn->sending != NULL || conn->is_later); /* C6 */
     }
-}
-
-/* Every change of state. */
-static void conn_move(struct conn *conn, enum conn_state state)
-{
-    ASSERT(conn->state != CONN_CLOSING);
-    conn->state = (uint8_t)state;
-    conn->since_ms = now_of(conn);
-    conn->progress = 0;
 }
 
 /* ------------------------------------------------------------------------------- the way out -- */
@@ -160,6 +147,15 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
     }
 }
 
+/* ------------------------------------------------------------------------------- the handler -- */
+
+static void conn_take_back(struct conn *conn)
+{
+    ASSERT(conn->exchange->is_taken);
+    conn->exchange->is_taken = false;
+    stat_add(&conn->worker->stats.ended, 1);
+}
+
 /* -------------------------------------------------------------------------------- the answer -- */
 
 static unsigned refused_class(unsigned status)
@@ -175,35 +171,7 @@ static unsigned refused_class(unsigned status)
     }
 }
 
-/* ------------------------------------------------------------------------------- the handler -- */
-
-/* C8: nobody calls this from inside a call of a handler's. */
-static void call(struct conn *conn, http_handle what)
-{
-    struct worker *worker = conn->worker;
-    if (what != NULL) {
-        worker->has_handled = true;
-        what(worker->server->context, &conn->exchange->shown);
-    }
-}
-
-/* A handler has the exchange from here on; C3. */
-static void take(struct conn *conn)
-{
-    ASSERT(!conn->exchange->is_taken);
-    conn->exchange->is_taken = true;
-    stat_add(&conn->worker->stats.begun, 1);
-}
-
-static void untake(struct conn *conn)
-{
-    ASSERT(conn->exchange->is_taken);
-    conn->exchange->is_taken = false;
-    stat_add(&conn->worker->stats.ended, 1);
-}
-
-/* Any state before HANDLED, and no handler has the exchange, or any more. */
-static void conn_refuse(struct conn *conn, unsigned status, const char *reason)
+void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
     if (conn->exchange == NULL) {
@@ -246,10 +214,10 @@ void conn_answered(struct conn *conn)
 {
     struct worker *worker = conn->worker;
     if (conn->exchange->is_beginning) {
-        take(conn); /* answered at once; a handler has seen it all the same */
+        conn_lend(conn); /* answered at once; a handler has seen it all the same */
     }
     if (conn->exchange->is_taken) {
-        untake(conn);
+        conn_take_back(conn);
     }
     if (conn->state == CONN_CLOSING) {
         conn->is_awaited = false;
@@ -273,13 +241,12 @@ void conn_streams(struct conn *conn)
     conn_ready(conn);
 }
 
-/* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
-static void conn_cut(struct conn *conn, unsigned status, const char *reason)
+void conn_cut(struct conn *conn, unsigned status, const char *reason)
 {
     struct exchange *exchange = conn->exchange;
     ASSERT(conn->state == CONN_PIECES);
-    untake(conn);
-    call(conn, exchange->shown.cut);
+    conn_take_back(conn);
+    conn_call(conn, exchange->shown.cut);
     ASSERT(conn->state == CONN_PIECES); /* the handler touches it no more */
     if (!exchange->is_begun) {
         conn_refuse(conn, status, reason);
@@ -315,7 +282,7 @@ static void conn_end(struct conn *conn)
         conn_break(conn);
         return;
     }
-    bool is_expected = exchange->is_whole && !exchange->head.keep_alive && !has_bytes(conn);
+    bool is_expected = exchange->is_whole && !exchange->head.keep_alive && !conn_has_bytes(conn);
     if (conn->has_ended || is_expected) {
         conn_close(conn);
         return;
@@ -347,286 +314,6 @@ static bool step_answered(struct conn *conn)
     return true;
 }
 
-/* ------------------------------------------------------------------------------- the request -- */
-
-static bool step_idle(struct conn *conn)
-{
-    if (!has_bytes(conn)) {
-        inbox_give(conn->worker, conn->in);
-        exchange_give(conn->exchange);
-        conn->in = NULL;
-        conn->exchange = NULL;
-        return false;
-    }
-    if (conn->exchange == NULL) {
-        conn->exchange = exchange_take(conn->worker);
-    }
-    if (conn->exchange == NULL) {
-        conn_close(conn); /* without memory not even a refusal can be written */
-        return false;
-    }
-    conn->exchange->conn = conn;
-    conn->exchange->shown.started_nanos = clock_nanos();
-    conn_move(conn, CONN_HEAD);
-    return true;
-}
-
-/* The head is done: what will be read behind it. */
-static enum http_verdict body_begin(
-    struct conn *conn, const struct http_limits *limits, struct http_refusal *ret_refusal)
-{
-    struct exchange *exchange = conn->exchange;
-    const struct http_head *head = &exchange->head;
-    exchange->is_spilled =
-        head->framing == HTTP_BODY_CHUNKED ||
-        (head->framing == HTTP_BODY_LENGTH && head->length > conn->in->cap - head->bytes);
-    return http_body_init(&exchange->body, head, limits, ret_refusal);
-}
-
-/* What a handler may look at. */
-static void conn_show(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    request_id_choose(exchange);
-    exchange->closes = !exchange->head.keep_alive;
-    exchange->shown.peer = slice_of(conn->peer, conn->peer_len);
-    exchange->shown.listener = conn->listener;
-    exchange->is_shown = true;
-}
-
-/* Bytes of a request may move until a handler has seen them; C4. */
-static void conn_compact(struct conn *conn)
-{
-    struct inbox *in = conn->in;
-    memmove(in->data, in->data + in->start, in->len - in->start);
-    in->at -= in->start;
-    in->len -= in->start;
-    in->start = 0;
-    if (conn->exchange != NULL && conn->exchange->is_head_done) {
-        conn->exchange->head.base = in->data;
-    }
-}
-
-static bool can_move(const struct conn *conn)
-{
-    return conn->state < CONN_PIECES && (conn->exchange == NULL || !conn->exchange->is_shown);
-}
-
-/* BODY, and the hook has had its say but gave no answer. */
-static void conn_begun(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    struct http_refusal refusal = {0};
-    struct http_limits limits = conn->worker->server->limits.message;
-    limits.body_bytes_max = exchange->shown.body_bytes_max;
-    exchange->spilled.max = (size_t)limits.body_bytes_max;
-    enum http_verdict verdict = body_begin(conn, &limits, &refusal);
-    bool is_piecewise = exchange->shown.piece != NULL;
-    if (is_piecewise || exchange->is_begun) {
-        take(conn);
-        conn_move(conn, is_piecewise             ? CONN_PIECES
-                        : exchange->is_streaming ? CONN_STREAMED
-                                                 : CONN_HANDLED);
-    }
-    if (verdict == HTTP_REFUSED && is_piecewise) {
-        conn_cut(conn, refusal.status, refusal.reason);
-    } else if (verdict == HTTP_REFUSED && !exchange->is_begun) {
-        conn_refuse(conn, refusal.status, refusal.reason);
-    }
-}
-
-/* Before anything of the body: the handler looks at the head. */
-static bool conn_begin(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    struct http_head *head = &exchange->head;
-    exchange->is_whole =
-        head->framing == HTTP_BODY_NONE || (head->framing == HTTP_BODY_LENGTH && head->length == 0);
-    if (!exchange->is_whole && conn->in->start > 0) {
-        conn_compact(conn); /* later the head cannot move to make room for the body */
-    }
-    conn_move(conn, CONN_BODY);
-    conn_show(conn);
-    exchange->shown.body_bytes_max = conn->worker->server->limits.message.body_bytes_max;
-    exchange->is_beginning = true;
-    call(conn, conn->worker->server->begin);
-    exchange->is_beginning = false;
-    if (conn->state == CONN_BODY) {
-        conn_begun(conn);
-    }
-    return true;
-}
-
-static bool step_head(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    struct inbox *in = conn->in;
-    const struct http_limits *limits = &conn->worker->server->limits.message;
-    struct http_refusal refusal = {0};
-    struct slice bytes = slice_of(in->data + in->start, in->len - in->start);
-    enum http_verdict verdict = http_request_head(bytes, limits, &exchange->head, &refusal);
-    if (verdict == HTTP_DONE) {
-        exchange->is_head_done = true;
-        in->at = in->start + exchange->head.bytes;
-        if (conn->worker->server->begin != NULL) {
-            return conn_begin(conn);
-        }
-        verdict = body_begin(conn, limits, &refusal);
-        if (verdict != HTTP_REFUSED) {
-            conn_move(conn, CONN_BODY);
-            return true;
-        }
-    }
-    if (verdict == HTTP_MORE && conn->has_ended) {
-        verdict = HTTP_REFUSED;
-        refusal = (struct http_refusal){400, "the connection ended inside a head"};
-    }
-    if (verdict == HTTP_REFUSED) {
-        conn_refuse(conn, refusal.status, refusal.reason);
-        return true;
-    }
-    return false;
-}
-
-/* A body that came with its head, or right after it, is used where it is. */
-static enum http_verdict body_in_place(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    struct inbox *in = conn->in;
-    uint64_t length = exchange->head.framing == HTTP_BODY_LENGTH ? exchange->head.length : 0;
-    if (in->len - in->at < length) {
-        return HTTP_MORE;
-    }
-    exchange->shown.body = slice_of(in->data + in->at, (size_t)length);
-    in->at += (uint32_t)length;
-    return HTTP_DONE;
-}
-
-static enum http_verdict body_spilled(struct conn *conn, struct http_refusal *ret_refusal)
-{
-    struct exchange *exchange = conn->exchange;
-    struct inbox *in = conn->in;
-    enum http_verdict verdict;
-    do {
-        struct slice data = SLICE_EMPTY;
-        size_t used = 0;
-        struct slice bytes = slice_of(in->data + in->at, in->len - in->at);
-        verdict = http_body_next(&exchange->body, bytes, &used, &data, ret_refusal);
-        in->at += (uint32_t)used;
-        if (verdict == HTTP_DATA) {
-            enum status status = exchange_hold(exchange, data);
-            if (status != OK) {
-                *ret_refusal = (struct http_refusal){503, "too many bytes of bodies are in flight: "
-                                                          "in_flight_bytes_max is reached"};
-                return HTTP_REFUSED;
-            }
-        }
-    } while (verdict == HTTP_DATA);
-    if (verdict == HTTP_DONE) {
-        exchange->shown.body = buf_view(&exchange->spilled);
-    } else if (verdict == HTTP_MORE) {
-        in->at = in->start + exchange->head.bytes; /* all was taken: read into the same place */
-        in->len = in->at;
-    }
-    return verdict;
-}
-
-static bool conn_handle(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    if (!exchange->is_shown) {
-        conn_show(conn);
-    }
-    if (!exchange->is_taken) {
-        take(conn);
-    }
-    exchange->is_whole = true;
-    enum conn_state state = exchange->is_streaming ? CONN_STREAMED : CONN_HANDLED;
-    conn_move(conn, state);
-    call(conn, conn->worker->server->handle);
-    return conn->state != state;
-}
-
-/* The client waits for a word before it sends the body, and the body will be read. */
-static void conn_continue(struct conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    if (!exchange->head.expect_continue || exchange->is_continued || has_bytes(conn) ||
-        exchange->body.total > 0 || exchange->is_begun) {
-        return;
-    }
-    struct outbox *out = conn_out(conn);
-    if (out != NULL) {
-        buf_str(&out->buf, "HTTP/1.1 100 Continue\r\n\r\n");
-        exchange->is_continued = true;
-    }
-}
-
-static bool step_body(struct conn *conn)
-{
-    struct http_refusal refusal = {0};
-    enum http_verdict verdict =
-        conn->exchange->is_spilled ? body_spilled(conn, &refusal) : body_in_place(conn);
-    if (verdict == HTTP_DONE) {
-        return conn_handle(conn);
-    }
-    if (verdict == HTTP_MORE && conn->has_ended) {
-        verdict = HTTP_REFUSED;
-        refusal = (struct http_refusal){400, "the connection ended inside a body"};
-    }
-    if (verdict == HTTP_REFUSED) {
-        conn_refuse(conn, refusal.status, refusal.reason);
-        return true;
-    }
-    conn_continue(conn);
-    return false;
-}
-
-/* Until it is paused, answered, or all that is here was handed on; then the place is used again. */
-static enum http_verdict hand_on(struct conn *conn, struct http_refusal *ret_refusal)
-{
-    struct exchange *exchange = conn->exchange;
-    struct inbox *in = conn->in;
-    enum http_verdict verdict = HTTP_DATA;
-    while (verdict == HTTP_DATA && conn->state == CONN_PIECES && !exchange->is_paused) {
-        struct slice data = SLICE_EMPTY;
-        size_t used = 0;
-        struct slice bytes = slice_of(in->data + in->at, in->len - in->at);
-        verdict = http_body_next(&exchange->body, bytes, &used, &data, ret_refusal);
-        in->at += (uint32_t)used;
-        if (verdict == HTTP_DATA) {
-            conn->worker->has_handled = true;
-            exchange->shown.piece(conn->worker->server->context, &exchange->shown, data);
-        }
-    }
-    if (verdict == HTTP_MORE) {
-        in->at = in->start + exchange->head.bytes;
-        in->len = in->at;
-    }
-    return verdict;
-}
-
-static bool step_pieces(struct conn *conn)
-{
-    struct http_refusal refusal = {0};
-    enum http_verdict verdict = hand_on(conn, &refusal);
-    if (conn->state != CONN_PIECES) {
-        return true;
-    }
-    switch (verdict) {
-    case HTTP_DATA: return false; /* C7: paused */
-    case HTTP_DONE: return conn_handle(conn);
-    case HTTP_REFUSED: conn_cut(conn, refusal.status, refusal.reason); return true;
-    case HTTP_MORE: break;
-    }
-    if (conn->has_ended) {
-        conn_cut(conn, 400, "the connection ended inside a body");
-        return true;
-    }
-    conn_continue(conn);
-    return false;
-}
-
 /* True: something changed, look again. */
 static bool conn_step(struct conn *conn)
 {
@@ -634,10 +321,10 @@ static bool conn_step(struct conn *conn)
         return false; /* C5 */
     }
     switch ((enum conn_state)conn->state) {
-    case CONN_IDLE: return step_idle(conn);
-    case CONN_HEAD: return step_head(conn);
-    case CONN_BODY: return step_body(conn);
-    case CONN_PIECES: return step_pieces(conn);
+    case CONN_IDLE: return request_idle(conn);
+    case CONN_HEAD: return request_head(conn);
+    case CONN_BODY: return request_body(conn);
+    case CONN_PIECES: return request_pieces(conn);
     case CONN_ANSWERED: return step_answered(conn);
     case CONN_HANDLED:
     case CONN_STREAMED:
@@ -743,6 +430,24 @@ static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
 
 /* -------------------------------------------------------------------------------- the way in -- */
 
+/* Bytes of a request may move until a handler has seen them; C4. */
+void conn_compact(struct conn *conn)
+{
+    struct inbox *in = conn->in;
+    memmove(in->data, in->data + in->start, in->len - in->start);
+    in->at -= in->start;
+    in->len -= in->start;
+    in->start = 0;
+    if (conn->exchange != NULL && conn->exchange->is_head_done) {
+        conn->exchange->head.base = in->data;
+    }
+}
+
+static bool can_move(const struct conn *conn)
+{
+    return conn->state < CONN_PIECES && (conn->exchange == NULL || !conn->exchange->is_shown);
+}
+
 static struct net_room on_room(struct net_stream *stream)
 {
     struct conn *conn = conn_of(stream);
@@ -796,7 +501,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
     switch (got) {
     case NET_GOT_BYTES: on_bytes(conn, bytes); break;
     case NET_GOT_NOTHING:
-        if (conn->state == CONN_IDLE && !conn->is_stepping && !has_bytes(conn)) {
+        if (conn->state == CONN_IDLE && !conn->is_stepping && !conn_has_bytes(conn)) {
             inbox_give(conn->worker, conn->in);
             conn->in = NULL;
         }
@@ -837,7 +542,7 @@ static void conn_stream_on(struct conn *conn)
     if (exchange->wants_drained && conn->sending == NULL && !conn->is_later) {
         exchange->wants_drained = false;
         conn->has_news = true; /* what is given now is looked at before the turn ends */
-        call(conn, exchange->shown.drained);
+        conn_call(conn, exchange->shown.drained);
     }
 }
 
@@ -886,11 +591,16 @@ void conn_close(struct conn *conn)
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
     if (is_cut) {
-        untake(conn);
-        call(conn, conn->exchange->shown.cut);
-    } else if (conn->is_awaited) {
         conn->exchange->shown.is_gone = true;
-        call(conn, conn->exchange->shown.gone);
+        conn_take_back(conn);
+        conn_call(conn, conn->exchange->shown.cut);
+    } else if (conn->is_awaited) {
+        struct http_exchange *shown = &conn->exchange->shown;
+        shown->is_gone = true;
+        /* Who waits for drained and does not care who is gone would wait for ever. */
+        bool is_owed = conn->exchange->wants_drained && shown->gone == NULL;
+        conn->exchange->wants_drained = false;
+        conn_call(conn, is_owed ? shown->drained : shown->gone);
     }
 }
 

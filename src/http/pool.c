@@ -155,6 +155,9 @@ void exchange_give(struct exchange *exchange)
     struct worker *worker = exchange->worker;
     exchange_clear(exchange);
     exchange->conn = NULL;
+    if (atomic_load(&exchange->is_woken)) {
+        return; /* its body was cut; it is in the loop's list still, and given from there */
+    }
     if (worker->exchange_count >= SERVE_POOLED_MAX) {
         exchange_free(exchange);
         return;

@@ -56,7 +56,8 @@ struct http_exchange {
     uint64_t body_bytes_max; /* of this one; as the server's limit says until it is set */
 
     /* The handler's, at any time. */
-    http_handle gone;    /* the client went away; the exchange still has to be answered */
+    http_handle gone;    /* the client went away after handle, or after an answer began without
+                            pieces; the exchange still has to be answered */
     http_handle drained; /* of a streamed answer: what was given has left, give more */
     bool has_date;       /* the fields given have a Date; the server adds none */
 
@@ -85,9 +86,10 @@ enum {
     HTTP_LENGTH_ABSENT = -2,  /* there is none and nothing is said of it: 204, 304, to HEAD */
 };
 void http_answer_stream(struct http_exchange *exchange, int64_t length);
-/* False: enough for now; give the next one after drained, which comes once for each false. What is
- * given in spite of that is queued all the same. Without a client everything is dropped. To HEAD
- * nothing is sent. More bytes than the length said are a bug of the caller's (ASSERT). */
+/* False: enough for now; give the next one after drained, which comes once, or gone instead (or
+ * cut, while the body still comes). What is given in spite of that is queued all the same. Without
+ * a client everything is dropped. To HEAD nothing is sent. More bytes than the length said are a
+ * bug of the caller's (ASSERT). */
 bool http_answer_piece(struct http_exchange *exchange, struct slice piece);
 /* Not whole: the connection is closed such that the client sees that the answer broke off. After
  * this the exchange must not be touched. */
@@ -98,14 +100,15 @@ void http_answer_finish(struct http_exchange *exchange, bool is_whole);
  * called with an empty body. Pieces stop coming between pause and go_on, and then the client is not
  * timed. When the body cannot become whole (the client is gone or too slow, its framing is bad, it
  * is past its limit) cut is called instead of handle: the handler lets go of the exchange, touches
- * it no more, and the server answers what is to be answered. An answer may end before the body is
- * whole: no piece, cut or handle comes after it, and the connection closes behind it.
+ * it no more (a wake that is on its way is dropped; none may come after), and the server answers
+ * what is to be answered; if an answer was begun, it breaks off. An answer may end before the body
+ * is whole: no piece, cut or handle comes after it, and the connection closes behind it.
  */
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);
 
-/* On the exchange's loop, for handlers that are called by something else than the server, such as an
- * upstream's answer: the turn hook is to run before the loop waits again. */
+/* On the exchange's loop, for handlers that are called by something else than the server, such as
+ * an upstream's answer: the turn hook is to run before the loop waits again. */
 void http_turn(struct http_exchange *exchange);
 /* From any thread, once for each time it is awaited: run exchange->resume on its loop, soon. */
 void http_wake(struct http_exchange *exchange);

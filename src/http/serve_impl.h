@@ -1,6 +1,6 @@
 /*
  * serve_impl: what the files of the server share: serve.c (the server), conn.c (a connection's
- * life), answer.c (answers), pool.c (memory that is used again).
+ * life), request.c (reading a request), answer.c (answers), pool.c (memory that is used again).
  *
  * Threads:   a worker and everything it points to belong to its loop, but for what is marked.
  */
@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "http/body.h"
 #include "http/serve.h"
@@ -25,6 +26,7 @@ enum {
     SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest go */
     SERVE_FLUSH_BYTES = 64 << 10,      /* answers gathered before they are sent all the same */
     SERVE_GATHER_BYTES = 16 << 10,     /* a stable body past this is sent from where it is */
+    SERVE_CHUNK_BYTES = 20,            /* the framing of a chunk: 16 digits and two line ends */
     SERVE_TURN_BYTES = 256 << 10,      /* of a streamed answer in one turn; then others go on */
     SERVE_OUT_BYTES_MAX = 256 << 20,   /* of answers not sent: one, as long as it may ever be */
     SERVE_ARENA_BYTES_MAX = 512 << 20, /* of one exchange: a backstop, handlers bound their own */
@@ -113,20 +115,20 @@ struct exchange {
  *   any state: broken, late, drained ──▶ CLOSING ──▶ (recycled)  ◀── LINGER
  *
  * Transitions, all through conn_move:
- *   IDLE → HEAD         step_idle      there are bytes
- *   HEAD → BODY         step_head, conn_begin   the reader is done; the begin hook is called in BODY
- *   BODY → PIECES       conn_begin     the hook wants the body in pieces
- *   BODY → HANDLED, STREAMED  conn_begin        it began to answer and wants nothing of the body
- *   BODY → HANDLED      step_body      the body is whole; the handler is called
- *   PIECES → HANDLED    step_pieces    the same; STREAMED when the answer is being streamed already
- *   HANDLED → STREAMED  conn_streams   the head of a streamed answer was written
- *   HEAD, BODY, IDLE → ANSWERED  conn_refuse     a problem document was written
- *   PIECES → ANSWERED   conn_cut       the body will not be whole; the handler has let go
+ *   IDLE → HEAD         request_idle    there are bytes
+ *   HEAD → BODY         request_head    the reader is done; the begin hook is called in BODY
+ *   BODY → PIECES       conn_begun      the hook wants the body in pieces
+ *   BODY → HANDLED, STREAMED  conn_begun   it began to answer and wants nothing of the body
+ *   BODY → HANDLED      request_body    the body is whole; the handler is called
+ *   PIECES → HANDLED    request_pieces  the same; STREAMED if the answer is being streamed already
+ *   HANDLED → STREAMED  conn_streams    the head of a streamed answer was written
+ *   IDLE, HEAD, BODY → ANSWERED  conn_refuse   a problem document was written
+ *   PIECES → ANSWERED   conn_cut        the body will not be whole; the handler has let go
  *   BODY, PIECES, HANDLED, STREAMED → ANSWERED  conn_answered   the handler ended its answer
- *   ANSWERED → IDLE     step_answered  the next request may be read
- *   ANSWERED → LINGER   step_answered  the answer was sent and the connection ends
- *   any → CLOSING       conn_close     the stream is closed; a handler may still have the exchange
- *   CLOSING → recycled  conn_recycle   the stream is closed and no handler has the exchange
+ *   ANSWERED → IDLE     step_answered   the next request may be read
+ *   ANSWERED → LINGER   step_answered   the answer was sent and the connection ends
+ *   any → CLOSING       conn_close      the stream is closed; a handler may have the exchange still
+ *   CLOSING → recycled  conn_recycle    the stream is closed and no handler has the exchange
  *
  * What holds (conn_check):
  *   C1  IDLE at rest has no exchange, no inbox and no outbox: an idle connection is small.
@@ -142,7 +144,8 @@ struct exchange {
  *       so, and a drained that is owed comes: at rest something is being sent, or the connection
  *       has its turn again (is_later).
  *   C7  Nothing of a body is handed on while it is paused, nor is the client timed. What arrives
- *       fills the inbox and then stays with the kernel.
+ *       fills the inbox and then stays with the kernel; so does the news that the client is gone,
+ *       so that whoever pauses goes on one day.
  *   C8  No handler is called from inside a call of a handler's own: what is found out there waits
  *       for the end of the turn (conn_ready).
  */
@@ -287,6 +290,38 @@ static inline void stat_add(_Atomic uint64_t *stat, uint64_t value)
     atomic_store_explicit(stat, was + value, memory_order_relaxed);
 }
 
+static inline bool conn_has_bytes(const struct conn *conn)
+{
+    return conn->in != NULL && conn->in->at < conn->in->len;
+}
+
+/* Every change of state. */
+static inline void conn_move(struct conn *conn, enum conn_state state)
+{
+    ASSERT(conn->state != CONN_CLOSING);
+    conn->state = (uint8_t)state;
+    conn->since_ms = net_loop_now(&conn->worker->loop);
+    conn->progress = 0;
+}
+
+/* A handler has the exchange from here on; C3. */
+static inline void conn_lend(struct conn *conn)
+{
+    ASSERT(!conn->exchange->is_taken);
+    conn->exchange->is_taken = true;
+    stat_add(&conn->worker->stats.begun, 1);
+}
+
+/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
+static inline void conn_call(struct conn *conn, http_handle what)
+{
+    struct worker *worker = conn->worker;
+    if (what != NULL) {
+        worker->has_handled = true;
+        what(worker->server->context, &conn->exchange->shown);
+    }
+}
+
 /* pool.c: all NULL when memory is out; given back at the end of use. */
 struct inbox *inbox_take(struct worker *worker) MUST_CHECK;
 void inbox_give(struct worker *worker, struct inbox *inbox);
@@ -307,7 +342,19 @@ void request_id_choose(struct exchange *exchange);
 /* Answer what no handler sees, and close after it. */
 void answer_refusal(struct exchange *exchange, unsigned status, const char *reason);
 
+/* request.c: the steps of IDLE, HEAD, BODY and PIECES. True: something changed, look again. */
+bool request_idle(struct conn *conn);
+bool request_head(struct conn *conn);
+bool request_body(struct conn *conn);
+bool request_pieces(struct conn *conn);
+
 /* conn.c */
+/* Any state before HANDLED, and no handler has the exchange, or any more: answer a problem. */
+void conn_refuse(struct conn *conn, unsigned status, const char *reason);
+/* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
+void conn_cut(struct conn *conn, unsigned status, const char *reason);
+/* Make room for the rest of a request that no handler has seen; C4. */
+void conn_compact(struct conn *conn);
 void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
 void conn_answered(struct conn *conn);
 /* The head of a streamed answer was written. */

@@ -110,9 +110,9 @@ size_t net_stream_unsent(const struct net_stream *stream);
 void net_stream_finish(struct net_stream *stream);
 /* True once requests may come: always for a plain one, after the handshake with TLS. */
 bool net_stream_is_ready(const struct net_stream *stream);
-/* Neither bytes nor the end wait in the kernel; a peer that has closed is seen before it is used. */
+/* Neither bytes nor the end wait in the kernel: a peer that has closed is seen before use. */
 bool net_stream_is_quiet(const struct net_stream *stream);
-/* After NET_GOT_END: the peer meant it. With TLS an end that it did not announce may be anybody's. */
+/* After NET_GOT_END: the peer meant it. An end that TLS did not announce may be anybody's. */
 bool net_stream_ended_well(const struct net_stream *stream);
 void net_stream_close(struct net_stream *stream);
 

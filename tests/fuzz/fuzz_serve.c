@@ -3,8 +3,10 @@
  *
  * The stream and the loop below stand in for src/net. The first byte of each step says what happens
  * next: bytes arrive, the client ends or breaks off, time passes, the client reads nothing or reads
- * again, a handler that kept its exchange answers. Nothing may crash, the states hold what they say
- * (conn_check), and in the end everything is given back.
+ * again, a send finds that it is gone, memory is out, a handler that kept its exchange answers,
+ * goes on with its body or gives a piece of its answer. Inputs of even length have a begin hook,
+ * and the second byte of a path says then what the handler does. Nothing may crash, the states hold
+ * what they say (conn_check), each exchange is ended once, and in the end everything is given back.
  */
 #include <stdio.h>
 
@@ -13,17 +15,41 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { STEPS_MAX = 400 };
+enum { STEPS_MAX = 400, PIECES_MAX = 40 };
 
 /* What the stand-ins know. */
 static struct {
     struct conn *conn;
     struct http_exchange *kept; /* by a handler that answers later */
     bool is_blocked;            /* the client does not read */
+    bool is_dead;               /* a send finds out that the client is gone */
+    bool is_poor;               /* the next allocation fails */
     bool is_closed;             /* the stream was closed; the event is to come */
     size_t unsent;
-    unsigned handled;
+    unsigned handled;  /* exchanges that a handler had */
+    unsigned finished; /* and let go of */
+
+    /* The one with a body in pieces or a streamed answer; there is one connection. */
+    struct http_exchange *job;
+    unsigned pieces; /* of its answer, still to be given */
+    bool is_paused;  /* its body */
+    bool is_streaming;
+    bool is_full; /* drained is owed */
+    bool is_gone;
+    bool is_whole; /* handle was called */
 } world;
+
+static void *poor_resize(void *context, void *pointer, size_t size)
+{
+    (void)context;
+    if (world.is_poor && size > 0) {
+        world.is_poor = false;
+        return NULL;
+    }
+    return mem_libc.resize(mem_libc.context, pointer, size);
+}
+
+static const struct mem poor = {.resize = poor_resize};
 
 enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
     struct net_tls_context *tls, const struct net_events *events)
@@ -44,6 +70,10 @@ enum net_sent net_stream_send(
 {
     ASSERT(stream->write == NULL);
     ASSERT(!stream->is_closing);
+    if (world.is_dead || stream->is_broken) {
+        stream->is_broken = true;
+        return NET_BROKEN;
+    }
     world.unsent = 0;
     for (size_t i = 0; i < count; i++) {
         world.unsent += pieces[i].len;
@@ -97,14 +127,203 @@ void server_conn_closed(struct worker *worker)
 static void on_resume(void *context, struct http_exchange *exchange)
 {
     (void)context;
+    world.finished++;
     http_answer_begin(exchange, 200);
     http_answer_end(exchange, SLICE_LIT("text/plain"), exchange->body, false);
 }
 
+/* ------------------------------------------------------- bodies in pieces, streamed answers -- */
+
+static char manner(const struct http_exchange *exchange)
+{
+    struct slice path = http_path(exchange->head);
+    return path.len > 1 ? path.data[1] : '/';
+}
+
+static struct http_exchange *job_over(void)
+{
+    struct http_exchange *exchange = world.job;
+    ASSERT(exchange != NULL);
+    world.job = NULL;
+    world.is_paused = false;
+    world.is_streaming = false;
+    world.is_full = false;
+    world.is_gone = false;
+    world.is_whole = false;
+    world.finished++;
+    return exchange;
+}
+
+static void job_finish(void)
+{
+    bool is_streaming = world.is_streaming;
+    struct http_exchange *exchange = job_over();
+    if (is_streaming) {
+        http_answer_finish(exchange, manner(exchange) != 'b');
+    } else {
+        if (exchange->status == 0) {
+            http_answer_begin(exchange, 200);
+        }
+        http_answer_end(exchange, SLICE_EMPTY, SLICE_LIT("done"), true);
+    }
+}
+
+static void job_gives(void)
+{
+    static const char bytes[9000];
+    bool has_room = true;
+    if (world.is_full) {
+        return;
+    }
+    while (world.pieces > 0 && has_room) {
+        world.pieces--;
+        has_room = http_answer_piece(world.job, slice_of(bytes, 1 + world.pieces % 2 * 8000));
+    }
+    world.is_full = !has_room;
+    if (world.pieces == 0 && !world.is_full && world.is_whole) {
+        job_finish();
+    }
+}
+
+static void on_drained(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    ASSERT(exchange == world.job);
+    ASSERT(world.is_full);
+    world.is_full = false;
+    job_gives();
+}
+
+static void on_gone(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    ASSERT(exchange == world.job);
+    ASSERT(exchange->is_gone);
+    ASSERT(!world.is_gone);
+    world.is_gone = true;
+    world.is_full = false;
+}
+
+static void on_cut(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    ASSERT(exchange == world.job);
+    ASSERT(!world.is_whole);
+    (void)job_over(); /* the server sees to the rest */
+}
+
+static void job_streams(struct http_exchange *exchange)
+{
+    if (exchange->status == 0) {
+        http_answer_begin(exchange, 200);
+    }
+    bool is_long = manner(exchange) == 'l';
+    world.is_streaming = true;
+    world.pieces = PIECES_MAX;
+    http_answer_stream(exchange, is_long ? PIECES_MAX / 2 * 8002 : HTTP_LENGTH_CHUNKED);
+}
+
+static void on_piece(void *context, struct http_exchange *exchange, struct slice piece)
+{
+    (void)context;
+    ASSERT(exchange == world.job);
+    ASSERT(!world.is_paused);
+    ASSERT(!world.is_whole);
+    ASSERT(piece.len > 0);
+    switch (manner(exchange)) {
+    case 'y': job_finish(); return;
+    case 'h':
+        if (exchange->status == 0) {
+            http_answer_begin(exchange, 201);
+        }
+        return;
+    case 'e':
+    case 'b':
+        if (!world.is_streaming) {
+            job_streams(exchange);
+        }
+        job_gives();
+        break;
+    default: break;
+    }
+    world.is_paused = piece.len % 2 == 0;
+    if (world.is_paused) {
+        http_body_pause(exchange);
+    }
+}
+
+static void job_begin(struct http_exchange *exchange)
+{
+    ASSERT(world.job == NULL);
+    world.handled++;
+    world.job = exchange;
+    exchange->drained = on_drained;
+    exchange->gone = on_gone;
+}
+
+static void begin(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    ASSERT(exchange->request_id.len > 0);
+    switch (manner(exchange)) {
+    case 'r':
+        job_begin(exchange);
+        job_finish();
+        break;
+    case 'R':
+        job_begin(exchange);
+        world.is_whole = true; /* nothing of the body comes */
+        job_streams(exchange);
+        break;
+    case 'p':
+    case 'e':
+    case 'b':
+    case 'y':
+    case 'h':
+        job_begin(exchange);
+        exchange->piece = on_piece;
+        exchange->cut = on_cut;
+        exchange->body_bytes_max = 50000;
+        break;
+    default: break;
+    }
+}
+
+/* A handler that is woken by something of its own. */
+static void job_goes_on(uint8_t what)
+{
+    if (world.job == NULL) {
+        return;
+    }
+    if (world.is_paused && what < 128) {
+        world.is_paused = false;
+        http_body_go_on(world.job);
+    } else if (world.is_streaming) {
+        job_gives();
+    } else if (world.is_whole || what > 240) {
+        job_finish();
+    }
+}
+
 static void handle(void *context, struct http_exchange *exchange)
 {
-    world.handled++;
     ASSERT(exchange->request_id.len > 0);
+    char how = context == NULL ? '/' : manner(exchange);
+    if (exchange->piece == NULL && (how == 's' || how == 'l')) {
+        job_begin(exchange);
+        world.is_whole = true;
+        job_streams(exchange);
+        job_gives();
+        return;
+    }
+    if (exchange->piece != NULL) {
+        ASSERT(exchange == world.job);
+        ASSERT(!world.is_whole);
+        ASSERT(!world.is_paused);
+        world.is_whole = true;
+        return;
+    }
+    world.handled++;
     if (exchange->body.len % 3 == 1) {
         ASSERT(world.kept == NULL);
         exchange->resume = on_resume;
@@ -154,9 +373,16 @@ static void step(struct worker *worker, struct conn *conn, uint8_t what, struct 
 {
     struct net_stream *stream = &conn->stream;
     switch (what % 8) {
-    case 0: world.is_blocked = true; break;
+    case 0:
+        world.is_blocked = world.is_blocked || what < 240;
+        world.is_dead = world.is_dead || what == 240;
+        world.is_poor = what == 248;
+        break;
     case 1: unblock(conn); break;
-    case 2: answer_kept(); break;
+    case 2:
+        answer_kept();
+        job_goes_on(what);
+        break;
     case 3:
         worker->loop.uv.time += (uint64_t)what * 50;
         net_wheel_run(&worker->loop.wheel, worker->loop.uv.time);
@@ -179,6 +405,10 @@ static void finish(struct worker *worker, struct conn *conn)
     ASSERT(world.is_closed);
     conn->stream.events->closed(&conn->stream);
     answer_kept();
+    if (world.job != NULL) {
+        ASSERT(world.is_gone);
+        job_finish();
+    }
     worker_ready(worker);
     worker_recycle(worker);
     ASSERT(worker->conns.next == &worker->conns);
@@ -186,11 +416,13 @@ static void finish(struct worker *worker, struct conn *conn)
     ASSERT(atomic_load(&worker->server->body_bytes) == 0);
     ASSERT(atomic_load(&worker->stats.begun) == atomic_load(&worker->stats.ended));
     ASSERT(atomic_load(&worker->stats.begun) == world.handled);
+    ASSERT(world.finished == world.handled);
 }
 
 static void drive(struct worker *worker, const uint8_t *data, size_t size)
 {
     conn_open(worker, 0, -1, SLICE_LIT("fuzz"));
+    ASSERT(world.conn != NULL);
     struct conn *conn = world.conn;
     for (unsigned i = 0; i < STEPS_MAX && size > 1 && !world.is_closed; i++) {
         uint8_t what = data[0];
@@ -211,8 +443,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&world, 0, sizeof world);
     memset(&server, 0, sizeof server);
     memset(&worker, 0, sizeof worker);
-    server.mem = &mem_libc;
+    server.mem = &poor;
     server.handle = handle;
+    server.begin = size % 2 == 0 ? begin : NULL;
+    server.context = size % 2 == 0 ? &world : NULL;
     server.inbox_bytes = 4096;
     server.limits = (struct http_server_limits){.message = HTTP_LIMITS_DEFAULT,
         .connections_max = 1,
@@ -228,8 +462,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     worker.conns.prev = &worker.conns;
     worker.conns.next = &worker.conns;
     worker.random_at = SERVE_RANDOM_BYTES;
+    worker.again.run = worker_again;
     worker.loop.uv.time = 1000000;
-    worker.loop.mem = &mem_libc;
+    worker.loop.mem = &poor;
     static char scratch[NET_SCRATCH_BYTES];
     worker.loop.scratch = scratch;
     net_wheel_init(&worker.loop.wheel, 1000000);

@@ -4,7 +4,7 @@
  *   echo_server [option value]...
  *     listen ADDRESS   loops N   cert FILE   key FILE (of the listens that follow)   mode OCTAL
  *     connections N   in_flight MIB   head_ms N   body_ms N   idle_ms N   write_ms N
- *     head_bytes N   body_bytes N
+ *     head_bytes N   body_bytes N   hook 1 (with it the begin hook, and what echo_stream.c says)
  *
  * It prints "listening ADDRESS" for each, then "ready". A line on its standard input is a command:
  * "reload", "stats", "drain MS"; the end of input ends it. What it answers:
@@ -19,11 +19,9 @@
  *   /fields      200 with a field that cannot be sent
  *   /close       200 and the connection is closed
  *   /nothing     204
- *   others       404, a problem document
+ *   others       as echo_stream.c says, else 404, a problem document
  */
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,23 +29,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "echo.h"
 #include "http/problem.h"
-
-/* Exchanges that wait for the other thread. */
-struct waiting {
-    struct waiting *next;
-    struct http_exchange *exchange;
-    uint64_t due_nanos;
-};
-
-struct echo {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct waiting *waiting; /* newest first */
-    bool is_over;
-    pthread_t thread;
-    atomic_uint_fast64_t turns;
-};
 
 static void answer(struct http_exchange *exchange, unsigned status, struct slice body, bool stable)
 {
@@ -82,15 +65,16 @@ static void *waker(void *arg)
             pthread_cond_wait(&echo->changed, &echo->lock);
         }
         struct waiting *due = take_due(echo, clock_nanos());
+        bool is_early = due == NULL;
         is_over = echo->is_over;
-        pthread_mutex_unlock(&echo->lock);
-        if (due == NULL && !is_over) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        }
-        while (due != NULL) {
+        while (due != NULL) { /* under the lock: none of them may be forgotten meanwhile */
             struct waiting *next = due->next; /* it is in the arena: gone once it is awake */
             http_wake(due->exchange);
             due = next;
+        }
+        pthread_mutex_unlock(&echo->lock);
+        if (is_early && !is_over) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }
     }
     return NULL;
@@ -105,20 +89,19 @@ static void on_later(void *context, struct http_exchange *exchange)
     answer(exchange, 200, SLICE_LIT("later"), true);
 }
 
-static uint64_t query_number(struct http_exchange *exchange)
+uint64_t echo_number(const struct http_exchange *exchange)
 {
     uint64_t number = 0;
     (void)text_u64(http_text(exchange->head, exchange->head->query), &number);
     return number;
 }
 
-static void handle_later(struct echo *echo, struct http_exchange *exchange)
+void echo_later(struct echo *echo, struct http_exchange *exchange, uint64_t ms)
 {
     struct waiting *waiting = arena_zalloc(exchange->arena, sizeof *waiting);
     ASSERT(waiting != NULL);
     waiting->exchange = exchange;
-    waiting->due_nanos = clock_nanos() + query_number(exchange) * 1000000;
-    exchange->resume = on_later;
+    waiting->due_nanos = clock_nanos() + ms * 1000000;
     pthread_mutex_lock(&echo->lock);
     waiting->next = echo->waiting;
     echo->waiting = waiting;
@@ -126,9 +109,22 @@ static void handle_later(struct echo *echo, struct http_exchange *exchange)
     pthread_mutex_unlock(&echo->lock);
 }
 
+void echo_forget(struct echo *echo, struct http_exchange *exchange)
+{
+    pthread_mutex_lock(&echo->lock);
+    for (struct waiting **at = &echo->waiting; *at != NULL;) {
+        if ((*at)->exchange == exchange) {
+            *at = (*at)->next;
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    pthread_mutex_unlock(&echo->lock);
+}
+
 static void handle_bytes(struct http_exchange *exchange, bool is_stable)
 {
-    size_t bytes = (size_t)query_number(exchange);
+    size_t bytes = (size_t)echo_number(exchange);
     char *body =
         is_stable ? arena_alloc(exchange->arena, bytes + 1) : mem_alloc(&mem_libc, bytes + 1);
     ASSERT(body != NULL);
@@ -170,7 +166,8 @@ static void handle(void *context, struct http_exchange *exchange)
     } else if (slice_is(path, "/about")) {
         handle_about(exchange);
     } else if (slice_is(path, "/later")) {
-        handle_later(context, exchange);
+        exchange->resume = on_later;
+        echo_later(context, exchange, echo_number(exchange));
     } else if (slice_is(path, "/big") || slice_is(path, "/copied")) {
         handle_bytes(exchange, slice_is(path, "/big"));
     } else if (slice_is(path, "/fields")) {
@@ -181,7 +178,7 @@ static void handle(void *context, struct http_exchange *exchange)
     } else if (slice_is(path, "/nothing")) {
         http_answer_begin(exchange, 204);
         http_answer_end(exchange, SLICE_EMPTY, SLICE_EMPTY, true);
-    } else {
+    } else if (!stream_handle(context, exchange)) {
         problem_answer(exchange, &(struct problem){.status = 404,
                                      .code = "not_found",
                                      .detail = SLICE_LIT("no such \"path\""),
@@ -196,6 +193,13 @@ static void turn(void *context, unsigned loop)
     struct echo *echo = context;
     (void)loop;
     atomic_fetch_add(&echo->turns, 1);
+}
+
+static void end(void *context, unsigned loop)
+{
+    struct echo *echo = context;
+    (void)loop;
+    atomic_fetch_add(&echo->ends, 1);
 }
 
 /* ------------------------------------------------------------------------------- the outside -- */
@@ -240,10 +244,13 @@ static void set_number(struct settings *settings, const char *name, uint64_t val
             return;
         }
     }
-    if (strcmp(name, "body_bytes") != 0) {
+    if (strcmp(name, "hook") == 0) {
+        settings->options.begin = value == 0 ? NULL : stream_begin;
+    } else if (strcmp(name, "body_bytes") == 0) {
+        limits->message.body_bytes_max = value;
+    } else {
         fail("no such option", name);
     }
-    limits->message.body_bytes_max = value;
 }
 
 static void set_option(struct settings *settings, const char *name, const char *value)
@@ -274,6 +281,9 @@ static void print_stats(struct http_server *server, struct echo *echo)
            " in=%" PRIu64 " out=%" PRIu64 " turns=%" PRIu64,
         stats.accepted, stats.open, stats.in_flight, stats.requests, stats.bytes_in,
         stats.bytes_out, (uint64_t)atomic_load(&echo->turns));
+    printf(" jobs=%" PRIu64 " cuts=%" PRIu64 " gones=%" PRIu64 " wholes=%" PRIu64,
+        (uint64_t)atomic_load(&echo->jobs), (uint64_t)atomic_load(&echo->cuts),
+        (uint64_t)atomic_load(&echo->gones), (uint64_t)atomic_load(&echo->wholes));
     for (size_t i = 0; i < 6; i++) {
         printf(" refused%zu=%" PRIu64, i, stats.refused[i]);
     }
@@ -322,8 +332,11 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct http_server *server = NULL;
     char line[64];
-    settings.options = (struct http_server_options){
-        .handle = handle, .turn = turn, .context = &echo, .limits.message = HTTP_LIMITS_DEFAULT};
+    settings.options = (struct http_server_options){.handle = handle,
+        .turn = turn,
+        .end = end,
+        .context = &echo,
+        .limits.message = HTTP_LIMITS_DEFAULT};
     for (int i = 1; i + 1 < argc; i += 2) {
         set_option(&settings, argv[i], argv[i + 1]);
     }
@@ -354,5 +367,8 @@ int main(int argc, char **argv)
     pthread_mutex_unlock(&echo.lock);
     pthread_join(echo.thread, NULL);
     http_server_free(server);
+    if (atomic_load(&echo.ends) == 0) {
+        fail("cannot end", "no loop said that it ends");
+    }
     return 0;
 }

@@ -4,12 +4,13 @@
  *
  *   upstream_driver [option value]...
  *     url URL   ca FILE   connections N   waiting N   idle_ms N   resolve_ms N
- *     fail_after N   (the allocation behind the Nth fails, and all that follow)
+ *     fail_after N   (the allocation behind the Nth fails)   fails N   (so many; all, unless said)
  *
  * Commands, each done on the loop before the next is read:
  *
  *   start ID [name=value]...    method path body (N bytes) streamed chunked close max
- *                               connect first total (ms), pause_at cancel_at restart_at (an event)
+ *                               connect first total (ms), pause_at cancel_at restart_at (an event),
+ *                               sleep (ms, before the restart)
  *   put ID N    put_end ID    pause ID    go_on ID    cancel ID    stats    detach
  *
  * Answers:  "ID head STATUS", "ID end BYTES CRC", "ID failed POINT CAUSE: text", "ID drained",
@@ -20,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -39,6 +41,7 @@ struct asked {
     char pause_at[16];
     char cancel_at[16];
     char restart_at[16];
+    unsigned sleep_us;
     char head[PATH_BYTES_MAX + 256];
 };
 
@@ -52,6 +55,7 @@ static struct {
     pthread_cond_t changed;
     bool is_done;
     atomic_llong allocations_left;
+    long long fails;
 } driver;
 
 static void *resize(void *context, void *pointer, size_t size)
@@ -61,7 +65,8 @@ static void *resize(void *context, void *pointer, size_t size)
         free(pointer);
         return NULL;
     }
-    return atomic_fetch_sub(&driver.allocations_left, 1) <= 0 ? NULL : realloc(pointer, size);
+    long long left = atomic_fetch_sub(&driver.allocations_left, 1);
+    return left <= 0 && left > -driver.fails ? NULL : realloc(pointer, size);
 }
 
 static const struct mem failing = {.resize = resize};
@@ -81,6 +86,7 @@ static void cancel(struct asked *asked)
 static void restart(struct asked *asked)
 {
     asked->restart_at[0] = '\0';
+    (void)usleep(asked->sleep_us); /* the loop stands still, the kernel does not */
     asked->bytes = 0;
     asked->crc = 0;
     asked->is_live = true;
@@ -210,6 +216,7 @@ static void start(struct asked *asked, char **words)
     (void)snprintf(asked->pause_at, 16, "%s", value_of(words, "pause_at", ""));
     (void)snprintf(asked->cancel_at, 16, "%s", value_of(words, "cancel_at", ""));
     (void)snprintf(asked->restart_at, 16, "%s", value_of(words, "restart_at", ""));
+    asked->sleep_us = (unsigned)number_of(words, "sleep", 0) * 1000;
     asked->call = (struct upstream_call){.events = &events,
         .is_streamed = number_of(words, "streamed", 0) > 0,
         .is_chunked = number_of(words, "chunked", 0) > 0,
@@ -343,6 +350,8 @@ static void take_option(
         options->idle_ms_max = (int64_t)number;
     } else if (strcmp(name, "resolve_ms") == 0) {
         options->resolve_ms = (int64_t)number;
+    } else if (strcmp(name, "fails") == 0) {
+        driver.fails = (long long)number;
     } else {
         ASSERT(is_number && strcmp(name, "fail_after") == 0);
         atomic_store(&driver.allocations_left, (long long)number);
@@ -388,6 +397,7 @@ int main(int argc, char **argv)
     pthread_mutex_init(&driver.lock, NULL);
     pthread_cond_init(&driver.changed, NULL);
     atomic_store(&driver.allocations_left, INT64_MAX);
+    driver.fails = INT64_MAX;
     for (int i = 1; i + 1 < argc; i += 2) {
         take_option(&options, urls, argv[i], argv[i + 1]);
     }

@@ -108,9 +108,9 @@ static void only_what_was_kept_here_has_a_path(void **state)
     struct slice path;
     assert_true(asked_kept_path(read_body(f, "{}").kept, &f->arena, &path));
     assert_true(slice_is(path, "/v1/payments"));
-    static const char *const foreign[] = {"", "{}", "null", "{", "{\"path\":\"/a\"}",
-        "{\"body\":1,\"body_digest\":\"00\",\"content_type\":\"\",\"method\":\"\",\"path\":\"\","
-        "\"query\":null}"};
+    static const char short_digest[] = "{\"body\":1,\"body_digest\":\"00\",\"content_type\":\"\","
+                                       "\"method\":\"\",\"path\":\"\",\"query\":null}";
+    static const char *const foreign[] = {"", "{}", "null", "{", "{\"path\":\"/a\"}", short_digest};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         assert_false(asked_kept_path(slice_str(foreign[i]), &f->arena, &path));
     }
