@@ -103,6 +103,28 @@ def test_a_request_that_waits_is_found_in_progress_and_answered_in_the_end(polic
     assert done.code == 65 and "status is 200, expected 201" in done.text, done
 
 
+RECONCILE = """gateway:
+  routes:
+    - match: POST /pay
+      on_unknown: reconcile
+      reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], every: 1m}
+"""
+ASKED = [  # what the API says of an unknown operation; what a repetition gets then
+    ("{}", "decision: held_unknown, effects: 1"),
+    ("{reconcile: {status: 200, json: {id: 7}}}",
+        "status: 200, decision: duplicate_replayed, body_contains: '\"id\":7', effects: 1"),
+    ("{reconcile: {status: 404}, status: 201}", "status: 201, decision: first_seen, effects: 2"),
+]
+
+
+@pytest.mark.parametrize("upstream, second", ASKED)
+def test_the_gateways_own_question_is_answered_and_no_effect(once, policy, upstream, second):
+    (once.directory / "once.yaml").write_text(RECONCILE)
+    done = policy(case([f"{{request: {PAY}, upstream: {{fail: reset}}, expect: {{effects: 1}}}}",
+        f"{{upstream: {upstream}, expect: {{{second}}}}}"]), "--config", "once.yaml")
+    assert done.code == 0, done
+
+
 def test_a_repetition_is_compared_each_time(policy):
     done = policy(case([f"{{request: {PAY}, repeat: 3, expect: {{decision: first_seen}}}}"]))
     assert done.code == 65, done
