@@ -81,7 +81,7 @@ RESULTS = [  # what the upstream does; what its client gets; what a repetition g
         "decision: held_unknown, effects: 1"),
     ("{fail: timeout}", "status: 504, header: {Once-Effect: unknown}, effects: 1",
         "decision: held_unknown, effects: 1"),
-    ("{fail: half}", "status: 502, header: {Once-Effect: unknown}, effects: 1",
+    ("{fail: half}", "status: 504, header: {Once-Effect: unknown}, effects: 1",
         "decision: held_unknown, effects: 1"),
 ]
 
