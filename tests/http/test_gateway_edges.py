@@ -1,0 +1,26 @@
+"""What a gateway must survive: peers that stop in the middle, and answers with two ends."""
+import time
+
+import pytest
+from raw_gateway import Gateway, Upstream, request
+
+
+# --- Clients that stop -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without one"])
+@pytest.mark.parametrize("how", ["close", "reset", "half", "late"])
+def test_a_client_that_stops_inside_its_body_leaves_nothing_behind(key, how):
+    above = "limits:\n  body_timeout: 300ms\n" if how == "late" else ""
+    with Upstream() as upstream, Gateway(upstream, above=above) as gateway:
+        with gateway.link() as link:
+            link.send(request(key, body=b"x" * 50)[:-20])
+            time.sleep(0.05)
+            if how in ("half", "late"):
+                if how == "half":
+                    link.socket.shutdown(1)
+                assert link.answer().status == (400 if how == "half" else 408)
+            else:
+                {"close": link.close, "reset": link.reset}[how]()
+        assert gateway.send(request("other")).status == 200
+        assert len(upstream.requests) == 1
+        # What it held is let go of: else the end of the gateway is not a good one.
