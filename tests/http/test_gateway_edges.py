@@ -24,3 +24,18 @@ def test_a_client_that_stops_inside_its_body_leaves_nothing_behind(key, how):
         assert gateway.send(request("other")).status == 200
         assert len(upstream.requests) == 1
         # What it held is let go of: else the end of the gateway is not a good one.
+
+
+# --- Upstreams that stop ---------------------------------------------------------------------------
+
+def test_an_answer_until_the_close_that_is_reset_is_not_whole():
+    def script(upstream, link):
+        upstream.take(link)
+        link.send(b"HTTP/1.1 200 OK\r\n\r\nhalf of the ans")
+        link.reset()
+    with Upstream(script) as upstream, Gateway(upstream) as gateway:
+        for number in range(20):  # the bytes and the reset have to come in one turn
+            answer = gateway.send(request(f"k{number}"))
+            assert answer.status == 504 and answer.field("Once-Effect") == "unknown", answer
+            assert gateway.send(request(f"k{number}")).status == 409
+        assert len(upstream.requests) == 20
