@@ -2,7 +2,7 @@
 import time
 
 import pytest
-from raw_gateway import Gateway, Upstream, request
+from raw_gateway import JSON, Gateway, Upstream, request
 
 
 # --- Clients that stop -----------------------------------------------------------------------------
@@ -39,3 +39,13 @@ def test_an_answer_until_the_close_that_is_reset_is_not_whole():
             assert answer.status == 504 and answer.field("Once-Effect") == "unknown", answer
             assert gateway.send(request(f"k{number}")).status == 409
         assert len(upstream.requests) == 20
+
+
+# --- Requests with two readings --------------------------------------------------------------------
+
+def test_a_fenced_request_with_two_content_types_is_refused():
+    with Upstream() as upstream, Gateway(upstream) as gateway:
+        answer = gateway.send(request("k", fields=JSON + "Content-Type: text/plain\r\n"))
+        assert answer.status == 400 and b"Content-Type" in answer.body, answer
+        assert answer.field("Once-Effect") == "no" and upstream.requests == []
+        assert gateway.send(request("k")).field("Once-Decision") == "first_seen"
