@@ -1,8 +1,16 @@
 """What a gateway must survive: peers that stop in the middle, and answers with two ends."""
+import json
 import time
 
 import pytest
-from raw_gateway import JSON, Gateway, Upstream, request
+from raw_gateway import JSON, WAIT_S, Gateway, Upstream, reply, request
+
+
+def until(true):
+    end = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # --- Clients that stop -----------------------------------------------------------------------------
@@ -49,3 +57,29 @@ def test_a_fenced_request_with_two_content_types_is_refused():
         assert answer.status == 400 and b"Content-Type" in answer.body, answer
         assert answer.field("Once-Effect") == "no" and upstream.requests == []
         assert gateway.send(request("k")).field("Once-Decision") == "first_seen"
+
+
+# --- The end ---------------------------------------------------------------------------------------
+
+def status_of(gateway, key):
+    answer = gateway.own(b"GET /v1/operations HTTP/1.1\r\nHost: once\r\n\r\n")
+    return {each["key"]: each["status"] for each in json.loads(answer.body)["operations"]}[key]
+
+
+def slowly(upstream, link):
+    while upstream.take(link) is not None:
+        time.sleep(0.7)
+        link.send(reply())
+
+
+@pytest.mark.parametrize("drain, outcome", [("10s", "executed"), ("100ms", "unknown")])
+def test_a_drain_waits_for_what_was_begun_for_a_client_that_is_gone(drain, outcome):
+    with Upstream(slowly) as upstream, Gateway(upstream, above=f"drain: {drain}\n") as gateway:
+        with gateway.link() as link:
+            link.send(request("k"))
+            until(lambda: upstream.requests)
+            link.reset()
+        time.sleep(0.1)
+        gateway.stop()
+        gateway.restart()
+        assert status_of(gateway, "k") == outcome
