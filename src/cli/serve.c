@@ -152,26 +152,10 @@ static void *drain_main(void *context)
     return NULL;
 }
 
-/* What the gateway does for clients that are gone is with an upstream all the same: to end now
- * would make it unknown. It has what is left of the time. */
-static void drain_detached(struct serve *serve, const sigset_t *signals, uint64_t until_nanos)
-{
-    struct http_server_stats stats;
-    http_server_stats(serve->server, &stats);
-    while (stats.in_flight > 0 && clock_nanos() < until_nanos) {
-        int got = signal_wait(signals, DRAIN_TURN_MS);
-        if (got == SIGTERM || got == SIGINT) {
-            return;
-        }
-        http_server_stats(serve->server, &stats);
-    }
-}
-
 /* Let what is in flight end, as long as drain says and nobody hurries us. */
 static bool drain_connections(struct serve *serve, const sigset_t *signals)
 {
     struct draining draining = {.server = serve->server, .ms_max = serve->config->drain_ms};
-    uint64_t until_nanos = clock_nanos() + (uint64_t)draining.ms_max * NANOS_PER_MS;
     pthread_t thread;
     if (pthread_create(&thread, NULL, drain_main, &draining) != 0) {
         (void)drain_main(&draining); /* then nobody can hurry us */
@@ -181,11 +165,9 @@ static bool drain_connections(struct serve *serve, const sigset_t *signals)
         int got = signal_wait(signals, DRAIN_TURN_MS);
         if (got == SIGTERM || got == SIGINT) {
             http_server_hurry(serve->server);
-            until_nanos = 0;
         }
     }
     (void)pthread_join(thread, NULL);
-    drain_detached(serve, signals, until_nanos);
     return draining.is_whole;
 }
 
