@@ -448,6 +448,22 @@ def test_a_server_ends_cleanly_with_questions_under_way(origin, reconciling):
         assert origin.effects[f"k{number}"] == 1
 
 
+def test_a_server_ends_cleanly_at_any_moment_of_a_round(origin, reconciling):
+    gateway = reconciling(reconcile={"every": "10ms", "every_max": "20ms"})
+    keys = [f"k{number}" for number in range(30)]
+    for key in keys:
+        held(origin, gateway, key)
+        origin.does[key] = f"after_ms={7 * len(key)}"
+    for number in range(12):
+        gateway.stop()
+        gateway.start()
+        time.sleep(0.07 * number)  # in the middle of pages, questions and pauses
+    origin.lookups.clear()
+    for key in keys:
+        gateway.wait_status(key, "executed")
+    assert {origin.effects[key] for key in keys} == {1}
+
+
 def test_killed_at_any_moment_of_a_question_it_is_asked_again(origin, reconciling):
     gateway = reconciling()
     for number in range(8):
