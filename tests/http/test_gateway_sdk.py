@@ -20,7 +20,7 @@ PROGRAM = next((path for path in (place / "tests/http/sdk_load" for place in PLA
     if path.exists()), PLACES[0] / "tests/http/sdk_load")
 SEED = int(os.environ.get("ONCE_TEST_SEED") or time.time_ns() % 1000000)
 OPERATIONS = 300 if LIGHT else 10000 if LONG else 1500
-OPERATIONS_KILLED = 200 if LIGHT else 5000 if LONG else 1000
+OPERATIONS_KILLED = 200 if LIGHT else 10000 if LONG else 1000
 THREADS = 16 if LIGHT else 48
 CHANCE = 0.3
 FIRST_BYTE_MS = 1000 if LIGHT else 400
@@ -31,7 +31,8 @@ ROUTE = {"match": "POST /charges/**", "on_unknown": "reconcile",
     "reconcile": {"get": "/by-key/{key}", "executed": [200], "not_executed": [404],
         "every": "100ms", "every_max": "1s"},
     "lease": "1s",  # at least five seconds more than the total
-    "timeout": {"connect": "500ms", "first_byte": f"{FIRST_BYTE_MS}ms", "total": "1s"}}
+    "timeout": {"connect": "500ms", "first_byte": f"{FIRST_BYTE_MS}ms",
+        "total": f"{2 * FIRST_BYTE_MS}ms"}}
 
 
 @pytest.fixture
