@@ -1,5 +1,5 @@
-"""The SDK through the real gateway to an API of which three requests in ten fail: each effect happens
-exactly once, and none is lost.
+"""The SDK through the real gateway to an API of which three requests in ten fail: each effect
+happens exactly once, and none is lost.
 
 The API is not idempotent and counts what it did (charger.py). Where only it knows, the gateway asks
 it (`reconcile:`). A failing run is repeated, as far as threads allow, with ONCE_TEST_SEED.
