@@ -63,14 +63,6 @@ static void conn_check_rest(const struct conn *conn)
     }
 }
 
-void conn_move(struct conn *conn, enum conn_state state)
-{
-    ASSERT(conn->state != CONN_CLOSING);
-    conn->state = (uint8_t)state;
-    conn->since_ms = now_of(conn);
-    conn->progress = 0;
-}
-
 /* ------------------------------------------------------------------------------- the way out -- */
 
 struct outbox *conn_out(struct conn *conn)
@@ -156,22 +148,6 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
 }
 
 /* ------------------------------------------------------------------------------- the handler -- */
-
-void conn_call(struct conn *conn, http_handle what)
-{
-    struct worker *worker = conn->worker;
-    if (what != NULL) {
-        worker->has_handled = true;
-        what(worker->server->context, &conn->exchange->shown);
-    }
-}
-
-void conn_lend(struct conn *conn)
-{
-    ASSERT(!conn->exchange->is_taken);
-    conn->exchange->is_taken = true;
-    stat_add(&conn->worker->stats.begun, 1);
-}
 
 static void conn_take_back(struct conn *conn)
 {

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "http/body.h"
 #include "http/serve.h"
@@ -294,6 +295,33 @@ static inline bool conn_has_bytes(const struct conn *conn)
     return conn->in != NULL && conn->in->at < conn->in->len;
 }
 
+/* Every change of state. */
+static inline void conn_move(struct conn *conn, enum conn_state state)
+{
+    ASSERT(conn->state != CONN_CLOSING);
+    conn->state = (uint8_t)state;
+    conn->since_ms = net_loop_now(&conn->worker->loop);
+    conn->progress = 0;
+}
+
+/* A handler has the exchange from here on; C3. */
+static inline void conn_lend(struct conn *conn)
+{
+    ASSERT(!conn->exchange->is_taken);
+    conn->exchange->is_taken = true;
+    stat_add(&conn->worker->stats.begun, 1);
+}
+
+/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
+static inline void conn_call(struct conn *conn, http_handle what)
+{
+    struct worker *worker = conn->worker;
+    if (what != NULL) {
+        worker->has_handled = true;
+        what(worker->server->context, &conn->exchange->shown);
+    }
+}
+
 /* pool.c: all NULL when memory is out; given back at the end of use. */
 struct inbox *inbox_take(struct worker *worker) MUST_CHECK;
 void inbox_give(struct worker *worker, struct inbox *inbox);
@@ -321,16 +349,10 @@ bool request_body(struct conn *conn);
 bool request_pieces(struct conn *conn);
 
 /* conn.c */
-/* Every change of state. */
-void conn_move(struct conn *conn, enum conn_state state);
 /* Any state before HANDLED, and no handler has the exchange, or any more: answer a problem. */
 void conn_refuse(struct conn *conn, unsigned status, const char *reason);
 /* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
 void conn_cut(struct conn *conn, unsigned status, const char *reason);
-/* A handler has the exchange from here on; C3. */
-void conn_lend(struct conn *conn);
-/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
-void conn_call(struct conn *conn, http_handle what);
 /* Make room for the rest of a request that no handler has seen; C4. */
 void conn_compact(struct conn *conn);
 void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);

@@ -122,9 +122,11 @@ class Gateway(Server):
     """`once gateway` on a data directory of its own, until the end of the test."""
 
     def __init__(self, *options, origin=None, upstream=None, routes=None, gateway=None, limits=None,
-            more=None, **how):
+            more=None, listen="127.0.0.1:0", **how):
         """routes, gateway (more of that section), limits, more (of the file): as in the file.
-        upstream: URL, or a list of them; the origin's when not given."""
+        upstream: URL, or a list of them; the origin's when not given. listen: with a port of its
+        own it is on the same one after a restart."""
+        self.listen = listen
         self.upstream = upstream if upstream is not None else origin.url
         options = list(options)
         if routes is None and gateway is None and limits is None and more is None:
@@ -148,7 +150,7 @@ class Gateway(Server):
         (self.directory / "once.yaml").write_text(json.dumps(self.config, indent=1))
 
     def command(self):
-        return [BINARY, "gateway", "--listen", "127.0.0.1:0", "--store",
+        return [BINARY, "gateway", "--listen", self.listen, "--store",
             f"journal:{self.data_dir}{self.store_options}", *self.options]
 
     def _is_ready(self):
