@@ -903,6 +903,8 @@ static const char *const check_text[] = {
     "Reads a configuration as once serve would and opens nothing. Every fault is told, with file, "
     "line and column, the line, and what was probably meant. FILE can be - for standard input.",
     "Variables and flags are not looked at: once serve --test checks all of them together.",
+    "A policy file (require_headers, ttl, on_conflict and so on) is known by its keys: it is "
+    "checked as one, and each line is told with what it means here.",
     NULL,
 };
 
@@ -923,6 +925,7 @@ static const struct exit_def check_exits[] = {
 static const struct example_def check_examples[] = {
     {"once check once.yaml", "is it right?"},
     {"once check --example > once.yaml", "a file to begin with"},
+    {"once check idempotency.yml", "what does this policy mean?"},
     {NULL, NULL},
 };
 

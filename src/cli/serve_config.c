@@ -25,18 +25,19 @@ static int code_of(enum status status)
     return status == OK ? CLI_OK : status == E_INVALID ? CLI_CONFIG : out_of_memory();
 }
 
-static int read_fault(struct config *config, struct config_faults *faults, const char *path)
+static int read_fault(
+    struct config *config, struct config_faults *faults, const char *what, const char *path)
 {
     struct config_fault fault = {.line = 0};
     config_fault_add(
-        config, faults, &fault, "cannot read the configuration '%s': %s", path, strerror(errno));
+        config, faults, &fault, "cannot read the %s '%s': %s", what, path, strerror(errno));
     return CLI_CONFIG;
 }
 
 /* All of a file, and a byte more than is allowed so that config_read can tell. In the config's
  * memory: a server reads it again at every SIGHUP. */
-static int file_text(
-    struct config *config, struct config_faults *faults, const char *path, struct slice *ret_text)
+static int file_text(struct config *config, struct config_faults *faults, const char *what,
+    const char *path, struct slice *ret_text)
 {
     char *bytes = arena_alloc(&config->arena, CONFIG_BYTES_MAX + 1);
     size_t used = 0;
@@ -46,7 +47,7 @@ static int file_text(
     }
     int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return read_fault(config, faults, path);
+        return read_fault(config, faults, what, path);
     }
     while (got > 0 && used <= CONFIG_BYTES_MAX) {
         do {
@@ -54,7 +55,7 @@ static int file_text(
         } while (got < 0 && errno == EINTR);
         used += got > 0 ? (size_t)got : 0;
     }
-    int code = got < 0 ? read_fault(config, faults, path) : CLI_OK;
+    int code = got < 0 ? read_fault(config, faults, what, path) : CLI_OK;
     if (fd != STDIN_FILENO) {
         (void)close(fd); /* only read */
     }
@@ -65,7 +66,7 @@ static int file_text(
 static int read_file(const char *path, struct config *config, struct config_faults *faults)
 {
     struct slice text = SLICE_EMPTY;
-    int code = file_text(config, faults, path, &text);
+    int code = file_text(config, faults, "configuration", path, &text);
     return code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
 }
 
@@ -89,14 +90,13 @@ static void name_faults(struct config_faults *faults, size_t first, const char *
     }
 }
 
-int serve_config_policy(const char *path, struct config *config, struct config_policy *ret_policy,
-    struct config_faults *faults)
+int serve_config_policy(const char *path, struct config *config, struct config_faults *faults)
 {
     struct slice text = SLICE_EMPTY;
     size_t first = faults->count;
-    int code = file_text(config, faults, path, &text);
+    int code = file_text(config, faults, "policy file", path, &text);
     if (code == CLI_OK) {
-        code = code_of(config_policy_read(config, text, ret_policy, faults));
+        code = code_of(config_policy_read(config, text, faults));
     }
     name_faults(faults, first, path);
     return code;
@@ -111,10 +111,10 @@ int serve_config_file(const char *path, struct serve_file *ret_file)
     }
     struct config *config = ret_file->config;
     struct config_faults *faults = &ret_file->faults;
-    int code = file_text(config, faults, path, &text);
+    int code = file_text(config, faults, "configuration", path, &text);
     ret_file->is_policy = code == CLI_OK && config_is_policy(&mem_libc, text);
     if (ret_file->is_policy) {
-        return code_of(config_policy_read(config, text, &ret_file->policy, faults));
+        return code_of(config_policy_read(config, text, faults));
     }
     code = code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
     return code == CLI_OK ? check_whole(config, faults) : code;
@@ -217,8 +217,7 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     }
     if (code == CLI_OK && option_find(cli->command, "policy") != NULL &&
         cli_text(cli, "policy") != NULL) {
-        struct config_policy policy = {.count = 0};
-        code = serve_config_policy(cli_text(cli, "policy"), config, &policy, faults);
+        code = serve_config_policy(cli_text(cli, "policy"), config, faults);
     }
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
@@ -308,7 +307,7 @@ static int show_json(
             json_value(&json, config, o);
         }
         jsonw_close(&json, '}');
-        serve_gateway_json(&json, &config->gateway);
+        serve_gateway_json(&json, config);
     }
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
@@ -331,7 +330,7 @@ static void show_text(const char *path, const struct config *config)
     } else {
         out_text("%-8snone: whoever can connect is tenant default\n", "auth");
     }
-    serve_gateway_text(&config->gateway);
+    serve_gateway_text(config);
 }
 
 int serve_config_show(struct cli *cli, const char *path, const struct config *config,

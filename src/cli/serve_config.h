@@ -14,14 +14,13 @@ struct serve_file {
     struct config *config;       /* NULL when there was no memory; the caller frees it */
     struct config_faults faults; /* in its memory */
     bool is_policy;              /* it is a policy file and no configuration */
-    struct config_policy policy; /* what it says then */
 };
 /* 0, or an exit code; faults say more, or the message was written when there are none. */
 int serve_config_file(const char *path, struct serve_file *ret_file) MUST_CHECK;
 /* Read a policy file over a configuration, which is not checked yet. Its faults have its name. The
  * same. */
-int serve_config_policy(const char *path, struct config *config, struct config_policy *ret_policy,
-    struct config_faults *faults) MUST_CHECK;
+int serve_config_policy(
+    const char *path, struct config *config, struct config_faults *faults) MUST_CHECK;
 /* All of them together, for once serve and once gateway, the policy file of --policy too where the
  * command has that option. The same. */
 int serve_config(
@@ -41,9 +40,9 @@ int serve_policy_show(struct cli *cli, const char *path, const struct serve_file
 struct jsonw;
 /* The member "faults". */
 void serve_faults_json(struct jsonw *json, const struct config_faults *faults);
-/* What it comes to for the gateway: lines on standard output, or a member "gateway". Nothing when
- * there is none. */
-void serve_gateway_text(const struct config_gateway *gateway);
-void serve_gateway_json(struct jsonw *json, const struct config_gateway *gateway);
+/* What it comes to for the gateway, and what is not quite as a policy file says: lines on standard
+ * output, or a member "gateway". Nothing when there is none. */
+void serve_gateway_text(const struct config *config);
+void serve_gateway_json(struct jsonw *json, const struct config *config);
 
 #endif

@@ -48,8 +48,19 @@ static void text_route(const struct config_route *route)
     out_text("\n");
 }
 
-void serve_gateway_text(const struct config_gateway *gateway)
+static void text_notes(const struct config_policy *policy)
 {
+    for (size_t i = 0; i < policy->count; i++) {
+        const struct config_policy_line *line = &policy->lines[i];
+        if (line->is_note) {
+            out_text("%-8s%s: %s: %s\n", "note", line->setting, line->value, line->meaning);
+        }
+    }
+}
+
+void serve_gateway_text(const struct config *config)
+{
+    const struct config_gateway *gateway = &config->gateway;
     for (size_t i = 0; gateway->is_on && i < gateway->listen_count; i++) {
         bool is_unix = config_address(gateway->listen[i]) == CONFIG_ADDRESS_UNIX;
         out_text("%-8s%s%s\n", "gateway", gateway->listen[i],
@@ -64,6 +75,7 @@ void serve_gateway_text(const struct config_gateway *gateway)
         text_upstreams(gateway->otherwise);
         out_text(", not fenced\n");
     }
+    text_notes(&config->policy);
 }
 
 /* ---- as JSON ----------------------------------------------------------------------------- */
@@ -184,8 +196,29 @@ static void json_route(struct jsonw *json, const char *name, const struct config
     jsonw_close(json, '}');
 }
 
-void serve_gateway_json(struct jsonw *json, const struct config_gateway *gateway)
+static void json_line(struct jsonw *json, const struct config_policy_line *line)
 {
+    jsonw_open(json, NULL, '{');
+    jsonw_u64(json, "line", line->line);
+    jsonw_str(json, "setting", line->setting);
+    jsonw_str(json, "value", line->value);
+    jsonw_str(json, "meaning", line->meaning);
+    jsonw_bool(json, "note", line->is_note);
+    jsonw_close(json, '}');
+}
+
+static void json_policy(struct jsonw *json, const char *name, const struct config_policy *policy)
+{
+    jsonw_open(json, name, '[');
+    for (size_t i = 0; i < policy->count; i++) {
+        json_line(json, &policy->lines[i]);
+    }
+    jsonw_close(json, ']');
+}
+
+void serve_gateway_json(struct jsonw *json, const struct config *config)
+{
+    const struct config_gateway *gateway = &config->gateway;
     if (!gateway->is_on) {
         return;
     }
@@ -207,6 +240,9 @@ void serve_gateway_json(struct jsonw *json, const struct config_gateway *gateway
         json_texts(
             json, "otherwise", gateway->otherwise->upstreams, gateway->otherwise->upstream_count);
     }
+    if (config->policy.count > 0) {
+        json_policy(json, "policy", &config->policy);
+    }
     jsonw_close(json, '}');
 }
 
@@ -224,18 +260,8 @@ static int policy_json(const char *path, const struct serve_file *file)
     jsonw_bool(&json, "ok", file->faults.count == 0);
     jsonw_str(&json, "kind", "policy");
     serve_faults_json(&json, &file->faults);
-    jsonw_open(&json, "lines", '[');
-    for (size_t i = 0; file->faults.count == 0 && i < file->policy.count; i++) {
-        const struct config_policy_line *line = &file->policy.lines[i];
-        jsonw_open(&json, NULL, '{');
-        jsonw_u64(&json, "line", line->line);
-        jsonw_str(&json, "setting", line->setting);
-        jsonw_str(&json, "value", line->value);
-        jsonw_str(&json, "meaning", line->meaning);
-        jsonw_bool(&json, "note", line->is_note);
-        jsonw_close(&json, '}');
-    }
-    jsonw_close(&json, ']');
+    static const struct config_policy none;
+    json_policy(&json, "lines", file->faults.count == 0 ? &file->config->policy : &none);
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
     buf_release(&bytes);
@@ -248,8 +274,8 @@ int serve_policy_show(struct cli *cli, const char *path, const struct serve_file
         return policy_json(path, file);
     }
     out_text("%s: ok, a policy for once gateway --policy\n", path);
-    for (size_t i = 0; i < file->policy.count; i++) {
-        const struct config_policy_line *line = &file->policy.lines[i];
+    for (size_t i = 0; i < file->config->policy.count; i++) {
+        const struct config_policy_line *line = &file->config->policy.lines[i];
         out_text("%s:%u: %s: %s\n    %s%s\n", path, line->line, line->setting, line->value,
             line->is_note ? "note: " : "", line->meaning);
     }

@@ -73,7 +73,8 @@ static void put_gateway(struct buf *out, const struct serve *serve)
         buf_printf(out, "%s%s", i == 0 ? " -> " : ", ", route->upstreams[i]);
     }
     if (gateway->route_count > 1) {
-        buf_printf(out, " and %zu more routes", gateway->route_count - 1);
+        buf_printf(out, " and %zu more route%s", gateway->route_count - 1,
+            gateway->route_count == 2 ? "" : "s");
     }
 }
 

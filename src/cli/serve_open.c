@@ -319,11 +319,17 @@ int serve_open(struct serve *serve)
     return status == OK ? CLI_OK : fail_open(&err);
 }
 
-/* Until the engine has answered what was still asked of it: an exchange stays until then, even when
- * its client is gone. A stopped engine answers too. */
-static void end_exchanges(struct serve *serve)
+static bool is_quiet(struct serve *serve)
 {
     struct http_server_stats stats;
+    http_server_stats(serve->server, &stats);
+    return stats.in_flight == 0 && (serve->gateway == NULL || gateway_is_idle(serve->gateway));
+}
+
+/* Until the engine has answered what was still asked of it: an exchange stays until then, even when
+ * its client is gone, and so does a question of the gateway's. A stopped engine answers too. */
+static void end_exchanges(struct serve *serve)
+{
     engine_end_waits(serve->engine);
     if (!serve->is_drained) {
         (void)http_server_drain(serve->server, 0); /* whoever had to be waited for, was */
@@ -331,10 +337,8 @@ static void end_exchanges(struct serve *serve)
     if (serve->gateway != NULL) {
         gateway_cut(serve->gateway); /* what was sent and not answered becomes unknown, durably */
     }
-    http_server_stats(serve->server, &stats);
-    while (stats.in_flight > 0) {
+    while (!is_quiet(serve)) {
         cli_sleep_ms(1);
-        http_server_stats(serve->server, &stats);
     }
 }
 

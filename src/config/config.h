@@ -26,7 +26,7 @@
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
-    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 4 deep */
+    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 7 deep */
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
@@ -88,6 +88,21 @@ struct config_place {
     unsigned column;
 };
 
+/* A line of a policy file, and what it comes to here. */
+struct config_policy_line {
+    unsigned line;
+    const char *setting; /* "ttl.api_hours" */
+    const char *value;   /* as written */
+    const char *meaning; /* lower case, no full stop */
+    bool is_note;        /* it is not quite as the file says */
+};
+
+/* What a policy file says, line by line. */
+struct config_policy {
+    const struct config_policy_line *lines;
+    size_t count;
+};
+
 /* The settings. Texts are terminated; NULL: not set. Times in milliseconds. */
 struct config {
     struct arena arena;  /* where everything else lives */
@@ -126,22 +141,8 @@ struct config {
     uint64_t loops; /* 0: one a core */
 
     struct config_gateway gateway; /* whole after config_check */
+    struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
     struct gateway_said *said;     /* what was said of it, and where; this module's own */
-};
-
-/* A line of a policy file, and what it comes to here. */
-struct config_policy_line {
-    unsigned line;
-    const char *setting; /* "ttl.api_hours" */
-    const char *value;   /* as written */
-    const char *meaning; /* lower case, no full stop */
-    bool is_note;        /* it is not quite as the file says */
-};
-
-/* What a policy file says, line by line. */
-struct config_policy {
-    const struct config_policy_line *lines;
-    size_t count;
 };
 
 /* One setting. The table ends with a zeroed one. */
@@ -214,11 +215,11 @@ enum status config_check(struct config *config, struct config_faults *faults) MU
 
 /*
  * Take a policy file (docs/gateway-policy.md) over what is set: it holds for every route that does
- * not say otherwise itself. After flags and variables, before config_check. *ret_policy is in the
- * config's memory. Statuses and faults as config_read's; their places are in text.
+ * not say otherwise itself. After flags and variables, before config_check. Its lines and their
+ * meanings are in config->policy. Statuses and faults as config_read's; their places are in text.
  */
-enum status config_policy_read(struct config *config, struct slice text,
-    struct config_policy *ret_policy, struct config_faults *faults) MUST_CHECK;
+enum status config_policy_read(
+    struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
 /* Whether a text is a policy file and no configuration, by its keys. No: it is not YAML, or there
  * is no memory to see. */
 bool config_is_policy(const struct mem *mem, struct slice text);

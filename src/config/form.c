@@ -359,15 +359,31 @@ bool form_principal(struct slice text, enum config_principal *ret_principal, str
     return true;
 }
 
+/* A principal is kept with the operation; these fields have secrets in them. */
+static bool is_secret(struct slice field)
+{
+    static const char *const fields[] = {"Authorization", "Proxy-Authorization", "Cookie"};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (field.len == strlen(fields[i]) && strncasecmp(field.data, fields[i], field.len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum status check_principal(const char *name, struct slice text, struct value_fault *fault)
 {
     enum config_principal principal = CONFIG_PRINCIPAL_NONE;
     struct slice rest = SLICE_EMPTY;
-    return form_principal(text, &principal, &rest)
-               ? OK
-               : value_refuse(fault, "the default is authorization",
-                     "%s: '%.*s' is not one of authorization, header:NAME, jwt:CLAIM, none", name,
-                     SHOWN(text));
+    bool is_good = form_principal(text, &principal, &rest);
+    if (is_good && principal == CONFIG_PRINCIPAL_HEADER && is_secret(rest)) {
+        return value_refuse(fault, "principal: authorization keeps no more than a SHA-256",
+            "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "the default is authorization",
+                         "%s: '%.*s' is not one of authorization, header:NAME, jwt:CLAIM, none",
+                         name, SHOWN(text));
 }
 
 static enum status check_address(const char *name, struct slice text, struct value_fault *fault)

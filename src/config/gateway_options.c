@@ -67,7 +67,6 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT(tls_cert),
         .at_start = true,
         .env = "ONCE_GATEWAY_TLS_CERT",
-        .flag = "tls-cert",
         .example = "/etc/once/gateway-cert.pem",
         .help = "PEM file with the certificate and its chain. With it every TCP address of the "
                 "gateway speaks TLS and nothing else. SIGHUP reads the file again.",
@@ -78,7 +77,6 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT(tls_key),
         .at_start = true,
         .env = "ONCE_GATEWAY_TLS_KEY",
-        .flag = "tls-key",
         .example = "/etc/once/gateway-key.pem",
         .help = "PEM file with the private key of gateway.tls.cert. Only the gateway's user should "
                 "be able to read it.",

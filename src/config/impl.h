@@ -227,6 +227,9 @@ enum status gateway_make(struct config *config, struct config_faults *faults) MU
 const char *gateway_needs_restart(
     const struct config_gateway *old, const struct config_gateway *new);
 
+/* A name at the top of policy files. */
+bool policy_has(struct slice name);
+
 /* Whether a text has its form. E_INVALID: fault says why. */
 enum status form_check(
     const struct config_option *option, struct slice value, struct value_fault *fault) MUST_CHECK;

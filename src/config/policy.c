@@ -433,7 +433,7 @@ static enum status take_map(struct policy *policy, const char *map, const struct
 }
 
 /* The lines so far, for good. */
-static enum status keep_lines(const struct policy *policy, struct config_policy *ret_policy)
+static enum status keep_lines(const struct policy *policy)
 {
     struct config_policy_line *lines = arena_alloc(
         &policy->reader->config->arena, (policy->count + 1) * sizeof(struct config_policy_line));
@@ -441,12 +441,12 @@ static enum status keep_lines(const struct policy *policy, struct config_policy 
         return E_NOMEM;
     }
     memcpy(lines, policy->lines, policy->count * sizeof *lines);
-    *ret_policy = (struct config_policy){.lines = lines, .count = policy->count};
+    policy->reader->config->policy = (struct config_policy){.lines = lines, .count = policy->count};
     return OK;
 }
 
-enum status config_policy_read(struct config *config, struct slice text,
-    struct config_policy *ret_policy, struct config_faults *faults)
+enum status config_policy_read(
+    struct config *config, struct slice text, struct config_faults *faults)
 {
     struct reader reader = {.config = config, .faults = faults, .text = text};
     struct yaml_node *root = NULL;
@@ -471,10 +471,16 @@ enum status config_policy_read(struct config *config, struct slice text,
     }
     if (status == OK) {
         config->said->policy.is_here = true;
-        status = keep_lines(&policy, ret_policy);
+        status = keep_lines(&policy);
     }
     faults_sort(faults, first);
     return status == OK && faults->count + faults->more > before ? E_INVALID : status;
+}
+
+bool policy_has(struct slice name)
+{
+    return map_of(name) != NULL || slice_is(name, keys[KEY_REQUIRE_HEADERS].name) ||
+           slice_is(name, keys[KEY_REJECT_ON_BODY_MISMATCH].name);
 }
 
 /* A configuration with a rule at a wrong place is still a configuration. */
@@ -482,13 +488,11 @@ static bool has_rules(const struct yaml_node *root)
 {
     bool is_policy = false;
     for (const struct yaml_node *key = root->first; key != NULL; key = key->next) {
-        bool is_rule = map_of(key->text) != NULL || slice_is(key->text, "require_headers") ||
-                       slice_is(key->text, "reject_on_body_mismatch");
         if (slice_is(key->text, "gateway") || slice_is(key->text, "listen") ||
             slice_is(key->text, "store")) {
             return false;
         }
-        is_policy = is_policy || is_rule;
+        is_policy = is_policy || policy_has(key->text);
     }
     return is_policy;
 }

@@ -342,6 +342,17 @@ static enum status read_listen(
 static enum status read_map(
     struct reader *reader, const struct yaml_node *map, struct slice section);
 
+/* A rule of a policy file, which is another file. */
+static bool told_rule(struct reader *reader, const struct yaml_node *key)
+{
+    if (!policy_has(key->text)) {
+        return false;
+    }
+    reader_fault(reader, key, "once gateway --policy FILE takes a file of such rules",
+        "'%.*s' is of a policy file, not of a configuration", SLICE_ARGS(key->text));
+    return true;
+}
+
 /* What the reader does not know of this version, in words. */
 static bool told_later(struct reader *reader, const struct yaml_node *key)
 {
@@ -394,7 +405,7 @@ static enum status read_key(
     if (section.len == 0 && slice_is(key->text, "gateway")) {
         return gateway_read(reader, key, key->value);
     }
-    if (section.len > 0 || !told_later(reader, key)) {
+    if (section.len > 0 || !(told_later(reader, key) || told_rule(reader, key))) {
         reader_unknown(reader, key, names, names_of(section, texts, names));
     }
     return OK;

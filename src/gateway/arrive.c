@@ -3,7 +3,6 @@
  * memory or spooled; its fingerprint; and the begin that all of it becomes.
  */
 #include "base/check.h"
-#include "base/rand.h"
 #include "base/text.h"
 #include "canon/trace.h"
 #include "gateway/impl.h"
@@ -25,21 +24,16 @@ static void refuse_early(struct pass *pass, enum refusal_kind kind)
     }
 }
 
-/* RFC 9562 section 5.4. */
 static enum status key_make(struct pass *pass)
 {
-    unsigned char bytes[16];
     char *text = arena_alloc(pass->exchange->arena, TEXT_UUID_BYTES);
     if (text == NULL) {
         return E_NOMEM;
     }
-    enum status status = rand_bytes(bytes, sizeof bytes, &pass->fault);
+    enum status status = uuid_make(text, &pass->fault);
     if (status != OK) {
         return status;
     }
-    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-    text_put_uuid(text, bytes);
     pass->key = slice_str(text);
     pass->key_field = pass->key;
     return OK;

@@ -6,6 +6,9 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "gateway/impl.h"
+#include "gateway/rounds.h"
+#include "gateway/secret.h"
+#include "http/chars.h"
 
 /* gateway_cut's errand on one loop. */
 struct gateway_cutter {
@@ -109,10 +112,19 @@ struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsig
 
 /* ---- configurations ------------------------------------------------------------------------ */
 
+static void credentials_free(struct gateway *gateway, struct gate *gate)
+{
+    for (size_t i = 0; gate->credentials != NULL && i < gate->gateway->route_count; i++) {
+        secret_release(&gate->credentials[i]);
+    }
+    mem_free(gateway->mem, gate->credentials);
+}
+
 static void gate_free(struct gateway *gateway, struct gate *gate)
 {
     if (gate != NULL) {
         principals_free(gate->principals);
+        credentials_free(gateway, gate);
         mem_free(gateway->mem, gate->origins);
         config_free(gate->config);
         mem_free(gateway->mem, gate);
@@ -139,6 +151,42 @@ static enum status gate_origins(struct gateway *gateway, struct gate *gate, stru
     return status;
 }
 
+/* A field's value. Whatever else is in the file would be sent, or end the field. */
+static enum status read_credential(const char *path, struct buf *out, struct err *err)
+{
+    static const char what[] = "authorization file";
+    enum status status = secret_read(what, path, out, err);
+    if (status != OK) {
+        return status;
+    }
+    out->len = secret_line(buf_view(out)).len;
+    for (size_t i = 0; i < out->len; i++) {
+        if (!http_is(out->data[i], HTTP_VALUE)) {
+            return err_set(err, E_INVALID, "%s '%s' is not one line of text", what, path);
+        }
+    }
+    return out->len > 0 ? OK : err_set(err, E_INVALID, "%s '%s' is empty", what, path);
+}
+
+static enum status gate_credentials(struct gateway *gateway, struct gate *gate, struct err *err)
+{
+    const struct config_gateway *config = gate->gateway;
+    enum status status = OK;
+    gate->credentials =
+        mem_zalloc(gateway->mem, config->route_count + 1, sizeof *gate->credentials);
+    if (gate->credentials == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; status == OK && i < config->route_count; i++) {
+        const struct config_reconcile *reconcile = &config->routes[i].reconcile;
+        if (reconcile->get != NULL && reconcile->authorization_file != NULL) {
+            buf_init(&gate->credentials[i], gateway->mem, GATEWAY_CREDENTIAL_BYTES_MAX);
+            status = read_credential(reconcile->authorization_file, &gate->credentials[i], err);
+        }
+    }
+    return status;
+}
+
 static enum status gate_new(
     struct gateway *gateway, struct config *config, struct gate **ret_gate, struct err *err)
 {
@@ -150,6 +198,7 @@ static enum status gate_new(
     gate->gateway = &config->gateway;
     gate->holders = 1;
     enum status status = principals_new(gateway->mem, gate->gateway, &gate->principals, err);
+    status = status == OK ? gate_credentials(gateway, gate, err) : status;
     status = status == OK ? gate_origins(gateway, gate, err) : status;
     if (status != OK) {
         gate_free(gateway, gate);
@@ -159,13 +208,21 @@ static enum status gate_new(
     return OK;
 }
 
-static struct gate *gate_take(struct gateway *gateway)
+struct gate *gate_take(struct gateway *gateway)
 {
     (void)pthread_mutex_lock(&gateway->lock);
     struct gate *gate = gateway->gate;
     gate->holders++;
     (void)pthread_mutex_unlock(&gateway->lock);
     return gate;
+}
+
+void gate_hold(struct gateway *gateway, struct gate *gate)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    ASSERT(gate->holders > 0);
+    gate->holders++;
+    (void)pthread_mutex_unlock(&gateway->lock);
 }
 
 void gate_drop(struct gateway *gateway, struct gate *gate)
@@ -191,6 +248,7 @@ enum status gateway_reload(struct gateway *gateway, struct config *config, struc
     gateway->gate = gate;
     (void)pthread_mutex_unlock(&gateway->lock);
     gate_drop(gateway, before);
+    rounds_wake(gateway); /* it may have what the one before had not: something to ask */
     return OK;
 }
 
@@ -228,7 +286,14 @@ void gateway_cut(struct gateway *gateway)
 void gateway_end(struct gateway *gateway, unsigned loop)
 {
     atomic_store(&gateway->is_cut, true);
+    rounds_end(gateway, loop);
     detach(gateway, loop);
+}
+
+bool gateway_is_idle(const struct gateway *gateway)
+{
+    /* In this order: what is not busy asks the engine nothing more. */
+    return atomic_load(&gateway->busy) == 0 && atomic_load(&gateway->in_engine) == 0;
 }
 
 enum status gateway_new(
@@ -245,12 +310,15 @@ enum status gateway_new(
     gateway->spool_dir = options->spool_dir;
     clock_system(&gateway->clock);
     atomic_init(&gateway->is_cut, false);
+    atomic_init(&gateway->busy, 0);
+    atomic_init(&gateway->in_engine, 0);
     (void)pthread_mutex_init(&gateway->lock, NULL);
     gateway->cutters = mem_zalloc(mem, options->loops, sizeof *gateway->cutters);
     for (unsigned i = 0; gateway->cutters != NULL && i < options->loops; i++) {
         gateway->cutters[i] = (struct gateway_cutter){{.run = cut_here}, gateway, i};
     }
     enum status status = gateway->cutters == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    status = status == OK ? rounds_new(gateway, &gateway->rounds, err) : status;
     status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
     if (status != OK) {
         gateway_free(gateway);
@@ -263,6 +331,7 @@ enum status gateway_new(
 void gateway_attach(struct gateway *gateway, struct http_server *server)
 {
     gateway->server = server;
+    rounds_start(gateway);
 }
 
 void gateway_free(struct gateway *gateway)
@@ -271,6 +340,9 @@ void gateway_free(struct gateway *gateway)
         return;
     }
     ASSERT(gateway->gate == NULL || gateway->gate->holders == 1); /* the server is gone */
+    ASSERT(gateway_is_idle(gateway));
+    ASSERT(gateway->questions == NULL);
+    rounds_free(gateway->rounds);
     gate_free(gateway, gateway->gate);
     for (struct origin *at = gateway->origins, *next = NULL; at != NULL; at = next) {
         next = at->next;
@@ -296,6 +368,18 @@ void pass_move(struct pass *pass, enum pass_state state)
     ASSERT(pass->state != PASS_ANSWERED);
     pass->state = state;
     pass_check(pass);
+}
+
+enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err)
+{
+    unsigned char bytes[16];
+    enum status status = rand_bytes(bytes, sizeof bytes, err);
+    if (status == OK) {
+        bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
+        bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
+        text_put_uuid(ret_text, bytes);
+    }
+    return status;
 }
 
 enum status pass_trace(struct pass *pass)
@@ -333,23 +417,29 @@ static unsigned method_bit(enum http_method method)
     return 0;
 }
 
-/* The first that matches; true: the request is fenced. */
-static bool route_find(struct pass *pass)
+const struct config_route *gate_route(
+    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin)
 {
-    const struct config_gateway *config = pass->gate->gateway;
-    unsigned bit = method_bit(pass->exchange->head->method);
+    const struct config_gateway *config = gate->gateway;
     for (size_t i = 0; i < config->route_count; i++) {
         const struct config_route *route = &config->routes[i];
-        if ((route->methods == 0 || (route->methods & bit) != 0) &&
-            asked_glob(route->path, pass->path)) {
-            pass->route = route;
-            pass->origin = pass->gate->origins[i];
-            return (route->fenced & bit) != 0;
+        if ((route->methods == 0 || (route->methods & method) != 0) &&
+            asked_glob(route->path, path)) {
+            *ret_origin = gate->origins[i];
+            return route;
         }
     }
-    pass->route = config->otherwise;
-    pass->origin = pass->gate->origins[config->route_count];
-    return false;
+    *ret_origin = gate->origins[config->route_count];
+    return config->otherwise;
+}
+
+/* True: the request is fenced. */
+static bool route_find(struct pass *pass)
+{
+    unsigned method = method_bit(pass->exchange->head->method);
+    pass->route = gate_route(pass->gate, method, pass->path, &pass->origin);
+    return pass->route != NULL && pass->route != pass->gate->gateway->otherwise &&
+           (pass->route->fenced & method) != 0;
 }
 
 /* Whose manners a refusal has that comes before any route is known. */

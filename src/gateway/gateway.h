@@ -51,5 +51,8 @@ enum status gateway_reload(
 /* Wait for no upstream any more: what was sent becomes unknown, what was not is released. For a
  * server that has to end now. */
 void gateway_cut(struct gateway *gateway);
+/* After gateway_cut, and when no exchange is left: whether nothing else of the gateway may still
+ * need the server's loops. Not before that may they end. Any thread. */
+bool gateway_is_idle(const struct gateway *gateway);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * impl: what the files of the gateway share: gateway.c (configurations, upstreams, the way in),
- * fence.c with arrive.c and long.c, relay.c, answer.c.
+ * fence.c with arrive.c and long.c, relay.c, answer.c, reconcile.c with rounds.c.
  */
 #ifndef ONCE_GATEWAY_IMPL_H
 #define ONCE_GATEWAY_IMPL_H
@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "gateway/asked.h"
 #include "gateway/gateway.h"
 #include "gateway/heads.h"
@@ -20,10 +21,11 @@
 enum {
     GATEWAY_GIVE_BYTES = 64 << 10,  /* of an answer handed to the server at a time */
     GATEWAY_LEASE_MARGIN_MS = 5000, /* a lease lasts at least as long as the call, and this */
-    GATEWAY_SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are
+    GATEWAY_SCRATCH_BYTES_MAX = 512 << 20,   /* to read one body as JSON: a backstop, bodies are
                                               bounded */
-    GATEWAY_DISCARD_BYTES_MAX = 64 << 10,  /* a refused request's body is read to keep its
+    GATEWAY_DISCARD_BYTES_MAX = 64 << 10,    /* a refused request's body is read to keep its
                                               connection, if it is no longer than this */
+    GATEWAY_CREDENTIAL_BYTES_MAX = 16 << 10, /* no server takes a longer field */
 };
 
 /* An upstream, by its URLs. It stays until the end: its idle connections close by themselves. */
@@ -40,8 +42,12 @@ struct gate {
     const struct config_gateway *gateway;
     struct principals *principals;
     struct origin **origins; /* of each route; the last is of `otherwise` */
-    unsigned holders;        /* requests, and the gateway itself while it is the current one */
+    struct buf *credentials; /* of each route: the Authorization of its reconcile; empty: none */
+    unsigned holders; /* requests and questions, and the gateway while it is the current one */
 };
+
+struct reconciling;
+struct rounds;
 
 struct gateway {
     const struct mem *mem;
@@ -51,10 +57,17 @@ struct gateway {
     unsigned loops;
     struct clock clock;
     struct gateway_cutter *cutters; /* of each loop: gateway_cut's */
-    pthread_mutex_t lock;           /* guards gate, its count, and origins */
+    pthread_mutex_t lock;           /* guards gate, its count, origins, and questions */
     struct gate *gate;              /* for requests that begin now */
     struct origin *origins;
-    atomic_bool is_cut; /* no upstream is called any more */
+    struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
+    unsigned question_count;
+    struct rounds *rounds; /* the janitor (rounds.c) */
+    atomic_bool is_cut;    /* no upstream is called any more */
+    /* What gateway_is_idle looks at. Each is raised before is_cut is asked, so that who cuts sees
+     * it or is seen. */
+    atomic_uint busy;      /* questions and rounds that are not over */
+    atomic_uint in_engine; /* calls of theirs whose answer was not posted to its loop yet */
 };
 
 /*
@@ -143,7 +156,16 @@ struct pass {
 };
 
 /* gateway.c */
+/* The current one, held; one that is held, once more; and an end to that. */
+struct gate *gate_take(struct gateway *gateway);
+void gate_hold(struct gateway *gateway, struct gate *gate);
 void gate_drop(struct gateway *gateway, struct gate *gate);
+/* The first route that matches, or `otherwise`, which may be NULL. method: a bit of enum
+ * config_method, or 0 for the others. */
+const struct config_route *gate_route(
+    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin);
+/* RFC 9562 section 5.4. E_UNAVAILABLE. */
+enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err) MUST_CHECK;
 /* The upstream's connections on this loop; attached when they are first used. */
 struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
 /* The client's traceparent or a fresh one. */

@@ -1,15 +1,12 @@
 #include "gateway/principal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
 #include "base/buf.h"
 #include "base/check.h"
-#include "base/io.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/digest.h"
 #include "gateway/jwt.h"
+#include "gateway/secret.h"
 
 struct principals {
     const struct mem *mem;
@@ -19,39 +16,6 @@ struct principals {
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-static enum status read_file(const char *path, struct buf *out, struct err *err)
-{
-    const struct io *io = &io_system;
-    int fd = io->open(io->context, path, O_RDONLY, 0);
-    if (fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open key file '%s'", path);
-    }
-    enum status status = OK;
-    int64_t size = io->size(io->context, fd);
-    if (size < 0 || size > JWT_KEY_BYTES_MAX) {
-        status = size < 0 ? err_errno(err, E_UNAVAILABLE, (int)-size, "cannot read '%s'", path)
-                          : err_set(err, E_INVALID, "key file '%s' is longer than %d bytes", path,
-                                JWT_KEY_BYTES_MAX);
-    } else if (size > 0) {
-        char *bytes = buf_extend(out, (size_t)size);
-        int failed = bytes == NULL ? -ENOMEM : io_read_full(io, fd, bytes, (size_t)size, 0);
-        if (failed != 0) {
-            status = err_errno(err, failed == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -failed,
-                "cannot read key file '%s'", path);
-        }
-    }
-    (void)io->close(io->context, fd);
-    return status;
-}
-
-/* A secret is what somebody typed into a file, and editors end the last line. */
-static struct slice without_line_end(struct slice text)
-{
-    text.len -= text.len > 0 && text.data[text.len - 1] == '\n';
-    text.len -= text.len > 0 && text.data[text.len - 1] == '\r';
-    return text;
-}
-
 static enum status read_key(
     const struct mem *mem, const struct config_jwt *jwt, struct jwt_key **ret_key, struct err *err)
 {
@@ -60,19 +24,16 @@ static enum status read_key(
         [CONFIG_JWT_ES256] = JWT_ES256};
     struct buf file;
     buf_init(&file, mem, JWT_KEY_BYTES_MAX);
-    enum status status = read_file(jwt->key_file, &file, err);
+    enum status status = secret_read("key file", jwt->key_file, &file, err);
     if (status == OK) {
         struct slice material = buf_view(&file);
-        material = jwt->alg == CONFIG_JWT_HS256 ? without_line_end(material) : material;
+        material = jwt->alg == CONFIG_JWT_HS256 ? secret_line(material) : material;
         status = jwt_key_new(mem, algs[jwt->alg], material, ret_key, err);
         if (status != OK) {
             err_prefix(err, "key file '%s'", jwt->key_file);
         }
     }
-    if (file.data != NULL) {
-        mem_wipe(file.data, file.cap);
-    }
-    buf_release(&file);
+    secret_release(&file);
     return status;
 }
 

@@ -63,14 +63,6 @@ static void conn_check_rest(const struct conn *conn)
     }
 }
 
-void conn_move(struct conn *conn, enum conn_state state)
-{
-    ASSERT(conn->state != CONN_CLOSING);
-    conn->state = (uint8_t)state;
-    conn->since_ms = now_of(conn);
-    conn->progress = 0;
-}
-
 /* ------------------------------------------------------------------------------- the way out -- */
 
 struct outbox *conn_out(struct conn *conn)
@@ -157,22 +149,6 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
 
 /* ------------------------------------------------------------------------------- the handler -- */
 
-void conn_call(struct conn *conn, http_handle what)
-{
-    struct worker *worker = conn->worker;
-    if (what != NULL) {
-        worker->has_handled = true;
-        what(worker->server->context, &conn->exchange->shown);
-    }
-}
-
-void conn_lend(struct conn *conn)
-{
-    ASSERT(!conn->exchange->is_taken);
-    conn->exchange->is_taken = true;
-    stat_add(&conn->worker->stats.begun, 1);
-}
-
 static void conn_take_back(struct conn *conn)
 {
     ASSERT(conn->exchange->is_taken);
@@ -256,7 +232,10 @@ void conn_answered(struct conn *conn)
         conn_take_back(conn);
     }
     if (conn->state == CONN_CLOSING) {
-        conn->is_awaited = false;
+        if (conn->is_awaited) {
+            conn->is_awaited = false;
+            server_less(worker, &worker->server->awaited);
+        }
         if (conn->is_closed) {
             conn->spent_next = worker->spent;
             worker->spent = conn;
@@ -623,6 +602,7 @@ void conn_close(struct conn *conn)
     }
     bool is_cut = conn->state == CONN_PIECES;
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
+    atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
     conn_forsake(conn);
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
@@ -647,7 +627,7 @@ static void on_closed(struct net_stream *stream)
     struct worker *worker = conn->worker;
     conn->is_closed = true;
     stat_add(&worker->stats.closed, 1);
-    server_conn_closed(worker);
+    server_less(worker, &worker->server->open);
     if (!conn->is_awaited) {
         conn->spent_next = worker->spent;
         worker->spent = conn;

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "http/body.h"
 #include "http/serve.h"
@@ -272,6 +273,7 @@ struct http_server {
     unsigned listener_count;
     atomic_uint next_worker;  /* whose turn the next Unix connection is */
     atomic_uint open;         /* connections */
+    atomic_uint awaited;      /* exchanges with a handler whose client went away */
     atomic_size_t body_bytes; /* of bodies in flight */
     atomic_bool is_draining;  /* every answer from now on says that it is the last */
     atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
@@ -293,6 +295,33 @@ static inline void stat_add(_Atomic uint64_t *stat, uint64_t value)
 static inline bool conn_has_bytes(const struct conn *conn)
 {
     return conn->in != NULL && conn->in->at < conn->in->len;
+}
+
+/* Every change of state. */
+static inline void conn_move(struct conn *conn, enum conn_state state)
+{
+    ASSERT(conn->state != CONN_CLOSING);
+    conn->state = (uint8_t)state;
+    conn->since_ms = net_loop_now(&conn->worker->loop);
+    conn->progress = 0;
+}
+
+/* A handler has the exchange from here on; C3. */
+static inline void conn_lend(struct conn *conn)
+{
+    ASSERT(!conn->exchange->is_taken);
+    conn->exchange->is_taken = true;
+    stat_add(&conn->worker->stats.begun, 1);
+}
+
+/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
+static inline void conn_call(struct conn *conn, http_handle what)
+{
+    struct worker *worker = conn->worker;
+    if (what != NULL) {
+        worker->has_handled = true;
+        what(worker->server->context, &conn->exchange->shown);
+    }
 }
 
 /* pool.c: all NULL when memory is out; given back at the end of use. */
@@ -322,16 +351,10 @@ bool request_body(struct conn *conn);
 bool request_pieces(struct conn *conn);
 
 /* conn.c */
-/* Every change of state. */
-void conn_move(struct conn *conn, enum conn_state state);
 /* Any state before HANDLED, and no handler has the exchange, or any more: answer a problem. */
 void conn_refuse(struct conn *conn, unsigned status, const char *reason);
 /* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
 void conn_cut(struct conn *conn, unsigned status, const char *reason);
-/* A handler has the exchange from here on; C3. */
-void conn_lend(struct conn *conn);
-/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
-void conn_call(struct conn *conn, http_handle what);
 /* Make room for the rest of a request that no handler has seen; C4. */
 void conn_compact(struct conn *conn);
 void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
@@ -356,7 +379,7 @@ struct outbox *conn_out(struct conn *conn) MUST_CHECK;
 void worker_ready(struct worker *worker);
 void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);
-/* A connection's stream is closed: for whoever waits for all of them. */
-void server_conn_closed(struct worker *worker);
+/* One less of the open, or of the awaited: for whoever waits for none to be left. */
+void server_less(struct worker *worker, atomic_uint *count);
 
 #endif

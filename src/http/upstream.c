@@ -13,7 +13,7 @@ static struct upstream_exchange *exchange_new(const struct mem *mem)
 {
     struct upstream_exchange *exchange = mem_zalloc(mem, 1, sizeof *exchange);
     if (exchange != NULL) {
-        exchange->deadline.due = call_due;
+        exchange->deadline.due = upstream_call_due;
         buf_init(&exchange->put, mem, UPSTREAM_PUT_BYTES_MAX);
         buf_init(&exchange->sending, mem, UPSTREAM_PUT_BYTES_MAX);
     }
@@ -108,7 +108,7 @@ static void pools_release(struct upstream_worker *worker)
 
 /* ------------------------------------------------------------------------------------ a call -- */
 
-void call_check(const struct upstream_call *call)
+void upstream_call_check(const struct upstream_call *call)
 {
     const struct upstream_exchange *exchange = call->exchange;
     ASSERT((exchange != NULL) == (call->state != CALL_DONE));         /* V1 */
@@ -118,15 +118,15 @@ void call_check(const struct upstream_call *call)
 }
 
 /* Every change of state. */
-void call_move(struct upstream_call *call, enum call_state state)
+void upstream_call_move(struct upstream_call *call, enum call_state state)
 {
     call->state = state;
     if (state != CALL_DONE) {
-        call->exchange->since_ms = worker_now(call_worker(call));
+        call->exchange->since_ms = upstream_now(upstream_worker_of(call));
     }
 }
 
-enum upstream_point call_point(const struct upstream_call *call)
+enum upstream_point upstream_call_point(const struct upstream_call *call)
 {
     if (call->state == CALL_BODY) {
         return UPSTREAM_HEAD;
@@ -166,7 +166,7 @@ static void queue_remove(struct upstream_worker *worker, struct upstream_call *c
 /* Nothing of the call is left here but its exchange, which the caller gives back. */
 static struct upstream_exchange *call_done(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     struct upstream_exchange *exchange = call->exchange;
     struct upstream_conn *conn = call->conn;
     queue_remove(worker, call);
@@ -174,24 +174,24 @@ static struct upstream_exchange *call_done(struct upstream_call *call)
     call->exchange = NULL;
     call->conn = NULL;
     exchange->call = NULL;
-    call_move(call, CALL_DONE);
+    upstream_call_move(call, CALL_DONE);
     if (conn != NULL) {
         conn->call = NULL;
         upstream_conn_close(conn);
     }
-    call_check(call);
+    upstream_call_check(call);
     return exchange;
 }
 
 static void call_give_up(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
-    enum upstream_point point = call_point(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
+    enum upstream_point point = upstream_call_point(call);
     upstream_count(&worker->stats.failed[point], 1);
     struct upstream_exchange *exchange = call_done(call);
     call->events->failed(call, point, exchange->cause, &exchange->err);
     exchange_give(worker, exchange);
-    worker_news(worker);
+    upstream_news(worker);
 }
 
 static void set_cause(
@@ -204,7 +204,8 @@ static void set_cause(
     (void)err_set(&exchange->err, E_UNAVAILABLE, "%s", text); /* the point says more */
 }
 
-void call_fail(struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
+void upstream_call_fail(
+    struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -213,20 +214,21 @@ void call_fail(struct upstream_call *call, enum upstream_cause cause, const char
     call_give_up(call);
 }
 
-void call_end(struct upstream_call *call)
+void upstream_call_end(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     struct upstream_exchange *exchange = call_done(call);
     call->events->end(call);
     exchange_give(worker, exchange);
-    worker_news(worker);
+    upstream_news(worker);
 }
 
-void call_untried(struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
+void upstream_call_untried(
+    struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
 {
     struct upstream_exchange *exchange = call->exchange;
     struct upstream_conn *conn = call->conn;
-    ASSERT(call_point(call) == UPSTREAM_NOT_SENT); /* V3 */
+    ASSERT(upstream_call_point(call) == UPSTREAM_NOT_SENT); /* V3 */
     va_list args;
     va_start(args, format);
     set_cause(exchange, cause, format, args);
@@ -235,8 +237,8 @@ void call_untried(struct upstream_call *call, enum upstream_cause cause, const c
     call->conn = NULL;
     conn->call = NULL;
     upstream_conn_close(conn);
-    call_move(call, CALL_WAITING);
-    call_check(call);
+    upstream_call_move(call, CALL_WAITING);
+    upstream_call_check(call);
 }
 
 /* ---------------------------------------------------------------------- finding a connection -- */
@@ -246,7 +248,7 @@ static void no_address(struct upstream_call *call, const char *failure)
     if (call->exchange->has_failed_try) {
         call_give_up(call);
     } else {
-        call_fail(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot look up '%s': %s",
+        upstream_call_fail(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot look up '%s': %s",
             call->upstream->urls[0].host, failure == NULL ? "it has no address" : failure);
     }
 }
@@ -258,9 +260,9 @@ static struct upstream_conn *find_idle(
     if (call->exchange->is_fresh_only) {
         return NULL;
     }
-    struct upstream_conn *conn = conn_find_idle(worker, address);
+    struct upstream_conn *conn = upstream_find_idle(worker, address);
     bool is_full = worker->open >= worker->upstream->connections_max;
-    return conn == NULL && is_full ? conn_find_idle(worker, NULL) : conn;
+    return conn == NULL && is_full ? upstream_find_idle(worker, NULL) : conn;
 }
 
 /* One that is idle makes way for a fresh one. */
@@ -276,11 +278,11 @@ static bool make_room(struct upstream_worker *worker)
 /* Put a call on its way, or fail it. False: it has to wait. */
 static bool call_go(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     for (;;) {
         struct upstream_address *address = NULL;
         const char *failure = NULL;
-        enum upstream_pick pick = address_pick(worker, call, &address, &failure);
+        enum upstream_pick pick = upstream_address_pick(worker, call, &address, &failure);
         if (pick == UPSTREAM_PICK_LATER) {
             return false;
         }
@@ -292,23 +294,23 @@ static bool call_go(struct upstream_call *call)
         if (conn == NULL && !make_room(worker)) {
             return false;
         }
-        if (conn == NULL ? conn_connect(call, address) : conn_begin(conn, call)) {
+        if (conn == NULL ? upstream_connect(call, address) : upstream_begin(conn, call)) {
             return true;
         }
     }
 }
 
-void call_again(struct upstream_call *call)
+void upstream_call_again(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     int64_t total_ms = call->timeouts.total_ms;
-    if (total_ms > 0 && worker_now(worker) >= call->started_ms + (uint64_t)total_ms) {
+    if (total_ms > 0 && upstream_now(worker) >= call->started_ms + (uint64_t)total_ms) {
         call_give_up(call);
     } else if (worker->is_detached) {
         call_give_up(call);
     } else if (!call_go(call)) {
         queue_add(worker, call, true);
-        call_arm(call);
+        upstream_call_arm(call);
     }
 }
 
@@ -327,7 +329,7 @@ static void on_news(struct net_task *task)
     }
 }
 
-void worker_news(struct upstream_worker *worker)
+void upstream_news(struct upstream_worker *worker)
 {
     if (worker->first != NULL && !worker->is_news_posted) {
         worker->is_news_posted = true;
@@ -384,7 +386,7 @@ static void exchange_ready(struct upstream_exchange *exchange, struct upstream_c
 static void refuse_start(struct upstream_call *call, enum upstream_cause cause, const char *why)
 {
     struct err err = {0};
-    upstream_count(&call_worker(call)->stats.failed[UPSTREAM_NOT_SENT], 1);
+    upstream_count(&upstream_worker_of(call)->stats.failed[UPSTREAM_NOT_SENT], 1);
     (void)err_set(&err, E_UNAVAILABLE, "%s", why); /* failed carries it */
     call->events->failed(call, UPSTREAM_NOT_SENT, cause, &err);
 }
@@ -407,26 +409,26 @@ void upstream_start(struct upstream *upstream, unsigned loop, struct upstream_ca
         refuse_start(call, UPSTREAM_CAUSE_UNREACHABLE, "the upstream is being closed");
         return;
     }
-    call->started_ms = worker_now(worker);
+    call->started_ms = upstream_now(worker);
     call->exchange = exchange_take(worker);
     if (call->exchange == NULL) {
         refuse_start(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
         return;
     }
     exchange_ready(call->exchange, call);
-    call_move(call, CALL_WAITING);
+    upstream_call_move(call, CALL_WAITING);
     if (worker->first == NULL && call_go(call)) {
         return;
     }
     if (worker->waiting >= upstream->waiting_max) {
-        call_fail(call, UPSTREAM_CAUSE_BUSY,
+        upstream_call_fail(call, UPSTREAM_CAUSE_BUSY,
             "all %u connections to '%s' are in use and %u calls wait: connections_max and "
             "waiting_max are reached",
             upstream->connections_max, upstream->urls[0].authority, worker->waiting);
         return;
     }
     queue_add(worker, call, false);
-    call_arm(call);
+    upstream_call_arm(call);
 }
 
 bool upstream_cancel(struct upstream_call *call)
@@ -434,10 +436,10 @@ bool upstream_cancel(struct upstream_call *call)
     if (call->state == CALL_DONE) {
         return false; /* after its last event nothing is known here */
     }
-    struct upstream_worker *worker = call_worker(call);
-    bool is_unsent = call_point(call) == UPSTREAM_NOT_SENT;
+    struct upstream_worker *worker = upstream_worker_of(call);
+    bool is_unsent = upstream_call_point(call) == UPSTREAM_NOT_SENT;
     exchange_give(worker, call_done(call));
-    worker_news(worker);
+    upstream_news(worker);
     return is_unsent;
 }
 
@@ -535,7 +537,7 @@ void upstream_attach(struct upstream *upstream, unsigned number, struct net_loop
     struct upstream_worker *worker = &upstream->workers[number];
     ASSERT(worker->loop == NULL);
     worker->loop = loop;
-    addresses_attach(worker);
+    upstream_addresses_attach(worker);
 }
 
 void upstream_detach(struct upstream *upstream, unsigned loop)
@@ -545,14 +547,15 @@ void upstream_detach(struct upstream *upstream, unsigned loop)
         return;
     }
     worker->is_detached = true;
-    addresses_detach(worker);
+    upstream_addresses_detach(worker);
     while (worker->first != NULL) {
-        call_fail(worker->first, UPSTREAM_CAUSE_UNREACHABLE, "the upstream is being closed");
+        upstream_call_fail(
+            worker->first, UPSTREAM_CAUSE_UNREACHABLE, "the upstream is being closed");
     }
     /* They stay in the list until they are closed, which is later. */
     for (struct upstream_conn *at = worker->conns.next; at != &worker->conns; at = at->next) {
         if (at->call != NULL) {
-            call_fail(at->call, UPSTREAM_CAUSE_BROKEN, "the upstream is being closed");
+            upstream_call_fail(at->call, UPSTREAM_CAUSE_BROKEN, "the upstream is being closed");
         } else {
             upstream_conn_close(at);
         }

@@ -116,23 +116,23 @@ static void set_backoff(
     bool was_down = address->backoff_ms > 0;
     bool is_down = backoff_ms > 0;
     address->backoff_ms = backoff_ms;
-    address->down_until_ms = is_down ? worker_now(worker) + backoff_ms : 0;
+    address->down_until_ms = is_down ? upstream_now(worker) + backoff_ms : 0;
     upstream_count(&worker->stats.down, (uint64_t)is_down - (uint64_t)was_down);
 }
 
-void address_trying(struct upstream_worker *worker, struct upstream_address *address)
+void upstream_address_trying(struct upstream_worker *worker, struct upstream_address *address)
 {
     if (address->backoff_ms > 0) {
         set_backoff(worker, address, address->backoff_ms);
     }
 }
 
-void address_went_well(struct upstream_worker *worker, struct upstream_address *address)
+void upstream_address_went_well(struct upstream_worker *worker, struct upstream_address *address)
 {
     set_backoff(worker, address, 0);
 }
 
-void address_failed(struct upstream_worker *worker, struct upstream_address *address)
+void upstream_address_failed(struct upstream_worker *worker, struct upstream_address *address)
 {
     uint32_t backoff_ms =
         address->backoff_ms == 0 ? UPSTREAM_BACKOFF_MS_MIN : address->backoff_ms * 2;
@@ -240,13 +240,13 @@ static void on_looked_up(uv_getaddrinfo_t *request, int rc, struct addrinfo *fou
     }
     bool is_well = rc == 0 && found != NULL;
     lookup->failure = is_well ? NULL : rc == 0 ? "it has no address" : uv_strerror(rc);
-    lookup->again_ms = worker_now(worker) + (is_well ? (uint64_t)worker->upstream->resolve_ms
-                                                     : UPSTREAM_LOOKUP_AGAIN_MS);
+    lookup->again_ms = upstream_now(worker) + (is_well ? (uint64_t)worker->upstream->resolve_ms
+                                                       : UPSTREAM_LOOKUP_AGAIN_MS);
     if (is_well) {
         take_addresses(lookup, found);
     }
     uv_freeaddrinfo(found);
-    worker_news(worker);
+    upstream_news(worker);
 }
 
 /* Look the name up if it is time; meanwhile the addresses that are known stay in use. */
@@ -254,7 +254,7 @@ static void look_up(struct upstream_lookup *lookup)
 {
     struct upstream_worker *worker = lookup->worker;
     const struct upstream_url *url = &worker->upstream->urls[lookup->url];
-    if (url->is_numeric || lookup->is_under_way || worker_now(worker) < lookup->again_ms) {
+    if (url->is_numeric || lookup->is_under_way || upstream_now(worker) < lookup->again_ms) {
         return;
     }
     char port[8];
@@ -267,11 +267,11 @@ static void look_up(struct upstream_lookup *lookup)
     lookup->is_under_way = rc == 0;
     if (rc != 0) {
         lookup->failure = uv_strerror(rc);
-        lookup->again_ms = worker_now(worker) + UPSTREAM_LOOKUP_AGAIN_MS;
+        lookup->again_ms = upstream_now(worker) + UPSTREAM_LOOKUP_AGAIN_MS;
     }
 }
 
-void addresses_attach(struct upstream_worker *worker)
+void upstream_addresses_attach(struct upstream_worker *worker)
 {
     for (unsigned i = 0; i < worker->upstream->url_count; i++) {
         const struct upstream_url *url = &worker->upstream->urls[i];
@@ -285,7 +285,7 @@ void addresses_attach(struct upstream_worker *worker)
     }
 }
 
-void addresses_detach(struct upstream_worker *worker)
+void upstream_addresses_detach(struct upstream_worker *worker)
 {
     for (unsigned i = 0; i < worker->upstream->url_count; i++) {
         if (worker->lookups[i].is_under_way) {
@@ -304,7 +304,7 @@ static bool is_wanted(const struct upstream_worker *worker, const struct upstrea
 {
     const struct upstream_address *address = &worker->addresses[place];
     bool is_tried = (call->exchange->tried >> place & 1) != 0;
-    bool is_down = address->down_until_ms > worker_now(worker);
+    bool is_down = address->down_until_ms > upstream_now(worker);
     return address->is_known && !(is_tried && wanted <= UNTRIED) &&
            !(is_down && (wanted == UP_AND_UNTRIED || wanted == UP));
 }
@@ -348,8 +348,9 @@ static unsigned known_count(const struct upstream_worker *worker)
     return known;
 }
 
-enum upstream_pick address_pick(struct upstream_worker *worker, const struct upstream_call *call,
-    struct upstream_address **ret_address, const char **ret_failure)
+enum upstream_pick upstream_address_pick(struct upstream_worker *worker,
+    const struct upstream_call *call, struct upstream_address **ret_address,
+    const char **ret_failure)
 {
     bool is_under_way = false;
     for (unsigned i = 0; i < worker->upstream->url_count; i++) {

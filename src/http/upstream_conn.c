@@ -63,7 +63,7 @@ void upstream_conn_close(struct upstream_conn *conn)
     upstream_count(&worker->stats.open, (uint64_t)-1);
     net_stream_close(&conn->stream);
     conn_check(conn);
-    worker_news(worker);
+    upstream_news(worker);
 }
 
 static void on_closed(struct net_stream *stream)
@@ -92,11 +92,12 @@ static void conn_park(struct upstream_conn *conn)
     conn->idle_next->idle_prev = conn;
     worker->idle.idle_next = conn;
     upstream_count(&worker->stats.idle, 1);
-    net_loop_deadline(worker->loop, &conn->deadline, worker_now(worker) + (uint64_t)conn->idle_ms);
+    net_loop_deadline(
+        worker->loop, &conn->deadline, upstream_now(worker) + (uint64_t)conn->idle_ms);
     net_stream_read(&conn->stream); /* it may have been paused; this may lead to its close */
 }
 
-struct upstream_conn *conn_find_idle(
+struct upstream_conn *upstream_find_idle(
     struct upstream_worker *worker, const struct upstream_address *address)
 {
     for (struct upstream_conn *at = worker->idle.idle_next, *next = NULL; at != &worker->idle;
@@ -138,12 +139,12 @@ static struct upstream_conn *conn_new(
     return conn;
 }
 
-bool conn_connect(struct upstream_call *call, struct upstream_address *address)
+bool upstream_connect(struct upstream_call *call, struct upstream_address *address)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     struct upstream_conn *conn = conn_new(worker, address);
     if (conn == NULL) {
-        call_fail(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
+        upstream_call_fail(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
         return true;
     }
     const char *failure = NULL;
@@ -151,18 +152,19 @@ bool conn_connect(struct upstream_call *call, struct upstream_address *address)
     call->exchange->tried |= (uint64_t)1 << (address - worker->addresses);
     call->conn = conn;
     conn->call = call;
-    call_move(call, CALL_CONNECTING);
-    address_trying(worker, address);
+    upstream_call_move(call, CALL_CONNECTING);
+    upstream_address_trying(worker, address);
     upstream_count(&worker->stats.connects, 1);
     enum status status =
         net_stream_connect(&conn->stream, worker->loop, &conn->connect, &conn_events, &failure);
     if (status != OK) {
-        address_failed(worker, address);
-        call_untried(call, status == E_NOMEM ? UPSTREAM_CAUSE_MEMORY : UPSTREAM_CAUSE_UNREACHABLE,
+        upstream_address_failed(worker, address);
+        upstream_call_untried(call,
+            status == E_NOMEM ? UPSTREAM_CAUSE_MEMORY : UPSTREAM_CAUSE_UNREACHABLE,
             "cannot connect to '%s' (%s): %s", name_of(conn), address->text, failure);
         return false;
     }
-    call_arm(call);
+    upstream_call_arm(call);
     conn_check(conn);
     return true;
 }
@@ -174,14 +176,14 @@ static void send_over(struct upstream_call *call, enum upstream_send send)
 {
     ASSERT(call->exchange->send == UPSTREAM_SEND_OPEN);
     call->exchange->send = send;
-    call->exchange->sent_ms = worker_now(call_worker(call));
+    call->exchange->sent_ms = upstream_now(upstream_worker_of(call));
 }
 
 /* What a send came to; one that broke leaves an answer that may have come before to be read. */
 static void sent(struct upstream_conn *conn, enum net_sent how)
 {
     struct upstream_exchange *exchange = conn->call->exchange;
-    exchange->since_ms = worker_now(conn->worker);
+    exchange->since_ms = upstream_now(conn->worker);
     if (how == NET_SENDING) {
         exchange->unsent = net_stream_unsent(&conn->stream);
     } else if (exchange->send != UPSTREAM_SEND_OPEN) {
@@ -227,7 +229,7 @@ static void give_drained(struct upstream_conn *conn)
 /* Not one byte was taken: U2 holds, whatever else went wrong. */
 static bool not_begun(struct upstream_conn *conn, enum upstream_cause cause, const char *why)
 {
-    call_untried(
+    upstream_call_untried(
         conn->call, cause, "cannot send to '%s' (%s): %s", name_of(conn), conn->address->text, why);
     return false;
 }
@@ -238,7 +240,7 @@ static bool is_fit(const struct upstream_conn *conn)
     return (conn->stream.tls != NULL && !conn->is_reused) || net_stream_is_quiet(&conn->stream);
 }
 
-bool conn_begin(struct upstream_conn *conn, struct upstream_call *call)
+bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call)
 {
     struct upstream_exchange *exchange = call->exchange;
     struct slice pieces[] = {call->head, call->is_streamed ? SLICE_EMPTY : call->body};
@@ -247,23 +249,22 @@ bool conn_begin(struct upstream_conn *conn, struct upstream_call *call)
     call->conn = conn;
     conn_move(conn, UPSTREAM_CONN_BUSY);
     exchange->given_before = conn->stream.given;
-    call_move(call, CALL_HEAD);
+    upstream_call_move(call, CALL_HEAD);
     conn->in = upstream_inbox_take(conn->worker);
     if (conn->in == NULL) {
         return not_begun(conn, UPSTREAM_CAUSE_MEMORY, "out of memory");
     }
     enum net_sent how =
         is_fit(conn) ? net_stream_send(&conn->stream, &conn->write, pieces, 2) : NET_BROKEN;
-    if (how == NET_BROKEN && call_point(call) == UPSTREAM_NOT_SENT) {
-        return not_begun(
-            conn, UPSTREAM_CAUSE_BROKEN, "the connection was closed before anything was sent");
+    if (how == NET_BROKEN && upstream_call_point(call) == UPSTREAM_NOT_SENT) {
+        return not_begun(conn, UPSTREAM_CAUSE_BROKEN, "it closed the connection, or spoke first");
     }
     upstream_count(&conn->worker->stats.reused, conn->is_reused ? 1 : 0);
     sent(conn, how);
     flush(conn);
-    call_arm(call);
+    upstream_call_arm(call);
     conn_check(conn);
-    call_check(call);
+    upstream_call_check(call);
     give_drained(conn);
     return true;
 }
@@ -274,7 +275,7 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
     ASSERT(conn->state == UPSTREAM_CONN_BUSY);
     sent(conn, is_whole ? NET_SENT : NET_BROKEN);
     flush(conn);
-    call_arm(conn->call);
+    upstream_call_arm(conn->call);
     give_drained(conn);
 }
 
@@ -282,14 +283,14 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
 
 static void conn_fail(struct upstream_conn *conn, enum upstream_cause cause, const char *why)
 {
-    call_fail(
+    upstream_call_fail(
         conn->call, cause, "the answer of '%s' (%s) %s", name_of(conn), conn->address->text, why);
 }
 
 static void malformed(struct upstream_conn *conn, const char *reason)
 {
-    call_fail(conn->call, UPSTREAM_CAUSE_MALFORMED, "the answer of '%s' (%s) is not HTTP: %s",
-        name_of(conn), conn->address->text, reason);
+    upstream_call_fail(conn->call, UPSTREAM_CAUSE_MALFORMED,
+        "the answer of '%s' (%s) is not HTTP: %s", name_of(conn), conn->address->text, reason);
 }
 
 /* "timeout=5" in Keep-Alive: we stop a second before the peer does. */
@@ -325,7 +326,7 @@ static void conn_done(struct upstream_conn *conn)
         conn->call = NULL;
         conn_park(conn);
     }
-    call_end(call); /* closes it otherwise */
+    upstream_call_end(call); /* closes it otherwise */
 }
 
 static bool step_interim(struct upstream_conn *conn)
@@ -345,10 +346,10 @@ static bool step_interim(struct upstream_conn *conn)
 }
 
 /* Whether an answer that came before the request was sent whole means that the rest is not wanted:
- * RFC 9112 section 9.5. Others may stream both ways. */
+ * RFC 9112 section 9.5. Others may stream both ways, or write their head before they read. */
 static bool is_refusal(const struct http_head *head)
 {
-    return head->status >= 300 || !head->keep_alive;
+    return head->status >= 300;
 }
 
 /* Each event may be the end of the call; the connection is not busy then, or with another. */
@@ -366,7 +367,7 @@ static bool final_head(struct upstream_conn *conn)
     enum http_verdict verdict =
         http_body_init(&exchange->body, &exchange->head, &conn->worker->upstream->limits, &refusal);
     ASSERT(verdict != HTTP_REFUSED); /* there is no limit but the call's */
-    call_move(call, CALL_BODY);
+    upstream_call_move(call, CALL_BODY);
     call->events->head(call, &exchange->head);
     if (conn->state != UPSTREAM_CONN_BUSY) {
         return false;
@@ -401,7 +402,7 @@ static bool step_head(struct upstream_conn *conn)
 static bool take_piece(struct upstream_conn *conn, struct slice piece)
 {
     struct upstream_call *call = conn->call;
-    call->exchange->since_ms = worker_now(conn->worker);
+    call->exchange->since_ms = upstream_now(conn->worker);
     if (call->body_bytes_max > 0 && call->exchange->body.total > call->body_bytes_max) {
         conn_fail(conn, UPSTREAM_CAUSE_TOO_LARGE, "is longer than body_bytes_max");
         return false;
@@ -452,7 +453,7 @@ static void conn_advance(struct upstream_conn *conn)
     conn->is_stepping = false;
     conn_check(conn);
     if (conn->state == UPSTREAM_CONN_BUSY) {
-        call_arm(conn->call);
+        upstream_call_arm(conn->call);
         if (!conn->call->exchange->is_paused) {
             net_stream_read(&conn->stream);
         }
@@ -466,15 +467,15 @@ static void on_connected(struct net_stream *stream, const char *failure)
     struct upstream_conn *conn = conn_of(stream);
     struct upstream_call *call = conn->call;
     if (failure != NULL) {
-        address_failed(conn->worker, conn->address);
-        call_untried(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot connect to '%s' (%s): %s",
+        upstream_address_failed(conn->worker, conn->address);
+        upstream_call_untried(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot connect to '%s' (%s): %s",
             name_of(conn), conn->address->text, failure);
-        call_again(call);
+        upstream_call_again(call);
         return;
     }
-    address_went_well(conn->worker, conn->address);
-    if (!conn_begin(conn, call)) {
-        call_again(call);
+    upstream_address_went_well(conn->worker, conn->address);
+    if (!upstream_begin(conn, call)) {
+        upstream_call_again(call);
     } else if (conn->state == UPSTREAM_CONN_BUSY) {
         net_stream_read(stream);
     }
@@ -554,13 +555,13 @@ bool upstream_put(struct upstream_call *call, struct slice piece)
     }
     if (buf_status(&exchange->put) != OK) {
         exchange->is_starved = true; /* a failure from within would surprise */
-        call_arm(call);
+        upstream_call_arm(call);
         return true;
     }
     bool is_ready = call->state == CALL_HEAD || call->state == CALL_BODY;
     if (is_ready) {
         flush(call->conn);
-        call_arm(call);
+        upstream_call_arm(call);
     }
     bool is_taken = exchange->send != UPSTREAM_SEND_OPEN || exchange->put.len == 0;
     if (!is_taken || (is_ready && call->conn->stream.write != NULL)) {
@@ -583,7 +584,7 @@ void upstream_put_end(struct upstream_call *call)
     if (!exchange->is_starved && (call->state == CALL_HEAD || call->state == CALL_BODY)) {
         flush(call->conn);
     }
-    call_arm(call);
+    upstream_call_arm(call);
 }
 
 void upstream_pause(struct upstream_call *call)
@@ -598,7 +599,7 @@ void upstream_go_on(struct upstream_call *call)
     struct upstream_exchange *exchange = call->exchange;
     if (exchange->is_paused) {
         exchange->is_paused = false;
-        exchange->since_ms = worker_now(call_worker(call)); /* what waited is not late */
+        exchange->since_ms = upstream_now(upstream_worker_of(call)); /* what waited is not late */
         exchange->sent_ms = exchange->since_ms;
         if (call->state == CALL_HEAD || call->state == CALL_BODY) {
             conn_advance(call->conn);
@@ -635,9 +636,9 @@ static uint64_t wait_ends(const struct upstream_call *call)
     return ms > 0 ? from_ms + (uint64_t)ms : 0;
 }
 
-void call_arm(struct upstream_call *call)
+void upstream_call_arm(struct upstream_call *call)
 {
-    struct upstream_worker *worker = call_worker(call);
+    struct upstream_worker *worker = upstream_worker_of(call);
     struct upstream_exchange *exchange = call->exchange;
     uint64_t at_ms = wait_ends(call);
     int64_t total_ms = call->timeouts.total_ms;
@@ -645,7 +646,7 @@ void call_arm(struct upstream_call *call)
         at_ms = call->started_ms + (uint64_t)total_ms;
     }
     if (exchange->is_starved) {
-        at_ms = worker_now(worker) + 1;
+        at_ms = upstream_now(worker) + 1;
     }
     if (at_ms == 0) {
         net_deadline_off(&exchange->deadline);
@@ -664,29 +665,29 @@ static bool is_moving(struct upstream_call *call, uint64_t now_ms)
     }
     exchange->unsent = unsent;
     exchange->since_ms = now_ms;
-    call_arm(call);
+    upstream_call_arm(call);
     return true;
 }
 
 static void connect_late(struct upstream_call *call)
 {
     struct upstream_conn *conn = call->conn;
-    address_failed(conn->worker, conn->address);
-    call_untried(call, UPSTREAM_CAUSE_TIMEOUT,
+    upstream_address_failed(conn->worker, conn->address);
+    upstream_call_untried(call, UPSTREAM_CAUSE_TIMEOUT,
         "cannot connect to '%s' (%s): it took more than %lld ms", name_of(conn),
         conn->address->text, (long long)call->timeouts.connect_ms);
-    call_again(call);
+    upstream_call_again(call);
 }
 
 static void late(struct upstream_call *call, const char *what, int64_t ms)
 {
     const char *name = call->conn == NULL ? call->upstream->urls[0].authority : name_of(call->conn);
     const char *address = call->conn == NULL ? "no connection" : call->conn->address->text;
-    call_fail(call, UPSTREAM_CAUSE_TIMEOUT, "%s '%s' (%s) took more than %lld ms", what, name,
-        address, (long long)ms);
+    upstream_call_fail(call, UPSTREAM_CAUSE_TIMEOUT, "%s '%s' (%s) took more than %lld ms", what,
+        name, address, (long long)ms);
 }
 
-void call_due(struct net_deadline *deadline, uint64_t now_ms)
+void upstream_call_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct upstream_exchange *exchange =
         (struct upstream_exchange *)(void *)((char *)deadline -
@@ -694,7 +695,7 @@ void call_due(struct net_deadline *deadline, uint64_t now_ms)
     struct upstream_call *call = exchange->call;
     const struct upstream_timeouts *limits = &call->timeouts;
     if (exchange->is_starved) {
-        call_fail(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
+        upstream_call_fail(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
         return;
     }
     if (limits->total_ms > 0 && now_ms >= call->started_ms + (uint64_t)limits->total_ms) {

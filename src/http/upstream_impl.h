@@ -99,16 +99,16 @@ enum upstream_send {
  *      └─── failed, and tries left ◀────────────┘ not a byte was taken (U2)
  *   any state: failed, late, cancelled ──▶ DONE
  *
- * Transitions, all through call_move:
- *   WAITING → CONNECTING    conn_connect   an address was chosen
- *   CONNECTING → HEAD       conn_begin     the request is handed to the stream
- *   WAITING → HEAD          conn_begin     the same on a connection that was idle
- *   CONNECTING → WAITING    call_untried   it was refused, was late or is not who it should be
- *   HEAD → WAITING          call_untried   the stream took no byte
- *   HEAD → BODY             final_head     the head of the answer is whole
- *   any → DONE              call_done      in upstream.c; the last event follows, or none
+ * Transitions, all through upstream_call_move:
+ *   WAITING → CONNECTING  upstream_connect       an address was chosen
+ *   CONNECTING → HEAD     upstream_begin         the request is handed to the stream
+ *   WAITING → HEAD        upstream_begin         the same on a connection that was idle
+ *   CONNECTING → WAITING  upstream_call_untried  refused, late, or not who it should be
+ *   HEAD → WAITING        upstream_call_untried  the stream took no byte
+ *   HEAD → BODY           final_head             the head of the answer is whole
+ *   any → DONE            call_done              the last event follows, or none
  *
- * What holds (call_check):
+ * What holds (upstream_call_check):
  *   V1  One that is not DONE has an exchange, which is its own; one that is DONE has none.
  *   V2  WAITING has no connection; CONNECTING, HEAD and BODY have one, which is theirs.
  *   V3  A call comes back to WAITING only if nothing was taken of it (U2, U3).
@@ -117,8 +117,10 @@ enum upstream_send {
  *
  *   CONNECTING ──▶ BUSY ⇄ IDLE      any state ──▶ CLOSING ──▶ (freed)
  *
- *   CONNECTING → BUSY   conn_begin    BUSY → IDLE   conn_park    IDLE → BUSY   conn_begin
- *   any → CLOSING       upstream_conn_close    CLOSING → freed            on_closed
+ *   CONNECTING, IDLE → BUSY  upstream_begin         a request is handed to the stream
+ *   BUSY → IDLE              conn_park              the exchange was whole: U5
+ *   any → CLOSING            upstream_conn_close
+ *   CLOSING → freed          on_closed
  *
  * What holds (conn_check):
  *   N1  CONNECTING and BUSY have a call whose connection this is; IDLE and CLOSING have none.
@@ -241,49 +243,49 @@ static inline void upstream_count(_Atomic uint64_t *stat, uint64_t value)
     atomic_store_explicit(stat, was + value, memory_order_relaxed);
 }
 
-static inline struct upstream_worker *call_worker(const struct upstream_call *call)
+static inline struct upstream_worker *upstream_worker_of(const struct upstream_call *call)
 {
     return &call->upstream->workers[call->loop];
 }
 
-static inline uint64_t worker_now(const struct upstream_worker *worker)
+static inline uint64_t upstream_now(const struct upstream_worker *worker)
 {
     return net_loop_now(worker->loop);
 }
 
 /* upstream.c */
-void call_move(struct upstream_call *call, enum call_state state);
-void call_check(const struct upstream_call *call);
+void upstream_call_move(struct upstream_call *call, enum call_state state);
+void upstream_call_check(const struct upstream_call *call);
 /* How far it got. */
-enum upstream_point call_point(const struct upstream_call *call);
+enum upstream_point upstream_call_point(const struct upstream_call *call);
 /* The last event, failed. The connection, if there is one, is closed first. */
-void call_fail(struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void upstream_call_fail(struct upstream_call *call, enum upstream_cause cause, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
 /* The last event, end. The connection was dealt with. */
-void call_end(struct upstream_call *call);
+void upstream_call_end(struct upstream_call *call);
 /* Remember why a try failed, and be without a connection again: V3. */
-void call_untried(struct upstream_call *call, enum upstream_cause cause, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Try again after call_untried: a last event may come. */
-void call_again(struct upstream_call *call);
-void call_arm(struct upstream_call *call);
+void upstream_call_untried(struct upstream_call *call, enum upstream_cause cause,
+    const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Try again after upstream_call_untried: a last event may come. */
+void upstream_call_again(struct upstream_call *call);
+void upstream_call_arm(struct upstream_call *call);
 /* There may be room for those that wait; they are looked at later, not from within. */
-void worker_news(struct upstream_worker *worker);
+void upstream_news(struct upstream_worker *worker);
 struct upstream_inbox *upstream_inbox_take(struct upstream_worker *worker) MUST_CHECK;
 void upstream_inbox_give(struct upstream_worker *worker, struct upstream_inbox *inbox);
 
 /* upstream_conn.c */
-/* True: the call is on its way. False: it failed at once, and is as call_untried leaves it. */
-bool conn_connect(struct upstream_call *call, struct upstream_address *address) MUST_CHECK;
+/* True: it is on its way, or failed for good. False: it is as upstream_call_untried leaves it. */
+bool upstream_connect(struct upstream_call *call, struct upstream_address *address) MUST_CHECK;
 /* The same on an idle connection. An event may come: drained. */
-bool conn_begin(struct upstream_conn *conn, struct upstream_call *call) MUST_CHECK;
+bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call) MUST_CHECK;
 /* The most recently used one to that address, or NULL for any, that is alive; NULL: none. */
-struct upstream_conn *conn_find_idle(
+struct upstream_conn *upstream_find_idle(
     struct upstream_worker *worker, const struct upstream_address *address) MUST_CHECK;
 /* The call, if it has one, is left to the caller. */
 void upstream_conn_close(struct upstream_conn *conn);
 /* The time that a state may take is over. */
-void call_due(struct net_deadline *deadline, uint64_t now_ms);
+void upstream_call_due(struct net_deadline *deadline, uint64_t now_ms);
 
 /* upstream_address.c */
 enum status upstream_url_parse(const struct mem *mem, const char *text,
@@ -296,14 +298,15 @@ enum upstream_pick {
     UPSTREAM_PICK_NONE,  /* all were tried, or there are none and *ret_failure says why */
 };
 /* The next address for a call, by turns; one that is down only if there is no other. */
-enum upstream_pick address_pick(struct upstream_worker *worker, const struct upstream_call *call,
-    struct upstream_address **ret_address, const char **ret_failure);
+enum upstream_pick upstream_address_pick(struct upstream_worker *worker,
+    const struct upstream_call *call, struct upstream_address **ret_address,
+    const char **ret_failure);
 /* A connect begins; one that was down is tried by one call at a time. */
-void address_trying(struct upstream_worker *worker, struct upstream_address *address);
-void address_went_well(struct upstream_worker *worker, struct upstream_address *address);
-void address_failed(struct upstream_worker *worker, struct upstream_address *address);
+void upstream_address_trying(struct upstream_worker *worker, struct upstream_address *address);
+void upstream_address_went_well(struct upstream_worker *worker, struct upstream_address *address);
+void upstream_address_failed(struct upstream_worker *worker, struct upstream_address *address);
 /* Numeric addresses, and the first lookups of the others. */
-void addresses_attach(struct upstream_worker *worker);
-void addresses_detach(struct upstream_worker *worker);
+void upstream_addresses_attach(struct upstream_worker *worker);
+void upstream_addresses_detach(struct upstream_worker *worker);
 
 #endif

@@ -30,27 +30,46 @@ static enum option_kind kind_of(const struct config_option *option)
     return OPTION_FLAG;
 }
 
+static void same_option(const struct option_def *option, const struct config_option *o)
+{
+    assert_non_null(option);
+    same_text(option->env, o->env);
+    same_text(option->fallback, o->fallback);
+    assert_true(
+        option->kind == kind_of(o) || (option->kind == OPTION_FILE && o->kind == CONFIG_TEXT));
+    assert_true(option->repeated == (o->kind == CONFIG_LISTEN || o->kind == CONFIG_LIST));
+    for (size_t i = 0; o->choices[i] != NULL; i++) {
+        same_text(option->choices[i], o->choices[i]);
+    }
+}
+
 static void every_flag_of_the_table_is_an_option_of_serve(void **state)
 {
     (void)state;
     size_t flags = 0;
     for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        if (o->flag == NULL) {
-            continue;
+        if (o->flag != NULL) {
+            same_option(option_find(command_find("serve"), o->flag), o);
+            flags++;
         }
-        const struct option_def *option = option_find(command_find("serve"), o->flag);
-        assert_non_null(option);
-        same_text(option->env, o->env);
-        same_text(option->fallback, o->fallback);
-        assert_true(
-            option->kind == kind_of(o) || (option->kind == OPTION_FILE && o->kind == CONFIG_TEXT));
-        assert_true(option->repeated == (o->kind == CONFIG_LISTEN));
-        for (size_t i = 0; o->choices[i] != NULL; i++) {
-            same_text(option->choices[i], o->choices[i]);
-        }
-        flags++;
     }
     assert_true(flags >= 8);
+}
+
+static void every_flag_of_the_gateway_is_an_option_of_its_command(void **state)
+{
+    (void)state;
+    size_t flags = 0;
+    if (command_find("gateway") == NULL) {
+        skip();
+    }
+    for (const struct config_option *o = config_gateway_options; o->path != NULL; o++) {
+        if (o->flag != NULL) {
+            same_option(option_find(command_find("gateway"), o->flag), o);
+            flags++;
+        }
+    }
+    assert_int_equal(flags, 3);
 }
 
 static void every_option_of_serve_is_in_the_table_or_its_own(void **state)
@@ -71,18 +90,24 @@ static void every_option_of_serve_is_in_the_table_or_its_own(void **state)
 }
 
 /* ONCE_LIMITS_BODY_BYTES_MAX is limits.body_bytes_max: nobody has to look it up. */
+static void check_variable(const struct config_option *option)
+{
+    char name[64] = "ONCE_";
+    size_t len = strlen(option->path);
+    assert_true(len < sizeof name - 5);
+    for (size_t i = 0; i <= len; i++) {
+        char c = option->path[i];
+        name[5 + i] = (char)(c == '.' ? '_' : c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    }
+    assert_string_equal(option->env, name);
+}
+
 static void every_variable_is_made_from_its_path(void **state)
 {
     (void)state;
     for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        char name[64] = "ONCE_";
-        size_t len = strlen(o->path);
-        for (size_t i = 0; i <= len; i++) {
-            char c = o->path[i];
-            name[5 + i] = (char)(c == '.' ? '_' : c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-        }
         if (o->kind != CONFIG_TOKENS) {
-            assert_string_equal(o->env, name);
+            check_variable(o);
         } else {
             assert_null(o->env); /* nothing about tokens is for an environment */
         }
@@ -90,12 +115,20 @@ static void every_variable_is_made_from_its_path(void **state)
         assert_non_null(o->unsure);
         assert_true(o->fallback != NULL || o->example != NULL || o->kind == CONFIG_TOKENS);
     }
+    for (const struct config_option *o = config_gateway_options; o->path != NULL; o++) {
+        /* What a route may say has a variable only where it is also a flag. */
+        assert_true((o->env != NULL) == (o->in == CONFIG_IN_SECTION || o->flag != NULL));
+        if (o->env != NULL) {
+            check_variable(o);
+        }
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_flag_of_the_table_is_an_option_of_serve),
+        TEST(every_flag_of_the_gateway_is_an_option_of_its_command),
         TEST(every_option_of_serve_is_in_the_table_or_its_own),
         TEST(every_variable_is_made_from_its_path),
     };

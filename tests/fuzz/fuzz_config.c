@@ -76,15 +76,14 @@ static void read_policy(struct slice text)
 {
     struct config *config = NULL;
     struct config_faults faults = {.count = 0};
-    struct config_policy policy = {.count = 0};
     must(config_new(&mem_libc, &config, NULL) == OK);
     (void)config_is_policy(&mem_libc, text);
-    enum status status = config_policy_read(config, text, &policy, &faults);
+    enum status status = config_policy_read(config, text, &faults);
     must(status == OK || status == E_INVALID);
     must((status == OK) == (faults.count == 0));
-    for (size_t i = 0; status == OK && i < policy.count; i++) {
-        must(policy.lines[i].line > 0 && policy.lines[i].line <= lines_of(text));
-        must(policy.lines[i].meaning[0] != '\0');
+    for (size_t i = 0; status == OK && i < config->policy.count; i++) {
+        must(config->policy.lines[i].line > 0 && config->policy.lines[i].line <= lines_of(text));
+        must(config->policy.lines[i].meaning[0] != '\0');
     }
     check_faults(&faults, text);
     config_free(config);

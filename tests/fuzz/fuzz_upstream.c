@@ -5,7 +5,7 @@
  * some the bytes that follow: a call is started, a connect goes well or not, bytes arrive, a peer
  * ends or breaks off, time passes, a send is blocked, or breaks before or after bytes were taken,
  * the caller puts, pauses or cancels. Nothing may crash, the states hold what they say (conn_check,
- * call_check), in the end everything is given back, and for each call:
+ * upstream_call_check), in the end everything is given back, and for each call:
  *
  *   U1  there is one last event, and none after it;
  *   U2  NOT_SENT is said, by failed or by cancel, only if no byte of it was taken;

@@ -1,16 +1,18 @@
-"""The fixtures: `server`, ready to be asked, and `make_server` for one with options."""
+"""The fixtures: `server`, ready to be asked, and `make_server` for one with options; `gateway` and
+`make_gateway` the same of a gateway, in front of `origin`."""
 import pytest
 
+from once_gateway import Gateway
 from once_server import LIGHT, STDERR_SHOWN, Server
+from origin import Origin
 
 
-@pytest.fixture
-def make_server(request):
-    """make_server("--option", …, config=YAML) -> Server, as many as you like; all are ended."""
-    servers = request.node.once_servers = []
+def made(request, make_one):
+    """make(…) of as many as you like; all are ended."""
+    servers = request.node.once_servers = getattr(request.node, "once_servers", [])
 
     def make(*options, **how):
-        server = Server(*options, **how)
+        server = make_one(*options, **how)
         servers.append(server)
         return server
 
@@ -21,6 +23,41 @@ def make_server(request):
     finally:
         for server in servers:
             server.remove()
+
+
+@pytest.fixture
+def make_server(request):
+    """make_server("--option", …, config=YAML) -> Server, as many as you like; all are ended."""
+    yield from made(request, Server)
+
+
+@pytest.fixture
+def make_origin():
+    origins = []
+
+    def make(**how):
+        origins.append(Origin(**how))
+        return origins[-1]
+
+    yield make
+    for one in origins:
+        one.close()
+
+
+@pytest.fixture
+def origin(make_origin):
+    return make_origin()
+
+
+@pytest.fixture
+def make_gateway(request, origin):
+    """make_gateway("--option", …, routes=[…]) -> Gateway in front of `origin`; all are ended."""
+    yield from made(request, lambda *options, **how: Gateway(*options, origin=origin, **how))
+
+
+@pytest.fixture
+def gateway(make_gateway):
+    return make_gateway()
 
 
 @pytest.fixture

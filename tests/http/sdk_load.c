@@ -1,12 +1,13 @@
 /*
  * sdk_load: many operations through the SDK against a server that fails, counted at this end.
  *
- *     sdk_load URL [operations=2000] [threads=8] [prefix=load] [deadline_ms=60000]
+ *     sdk_load URL [operations=2000] [threads=8] [prefix=load] [deadline_ms=60000] [answers]
  *
  * Each operation is a POST of {"n":N} under the key PREFIX-N. Every one has to end with a 2xx;
  * every 20th is sent once more afterwards, and has to be a replay with the same body. The last line
  * is a JSON object of figures. Exit 0: none was lost. Whether each took effect exactly once is for
- * the one behind the URL to say.
+ * the one behind the URL to say; to compare, `answers` is a file that gets a line "KEY STATUS BODY"
+ * for each that was done.
  */
 #include <once/client.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@ struct load {
     const char *prefix;
     long operations;
     long deadline_ms;
+    FILE *answers;        /* NULL: nobody compares */
     atomic_long next;     /* the next operation to take */
     atomic_long done;     /* ended with 2xx */
     atomic_long replayed; /* of these, by an answer of an earlier attempt */
@@ -83,6 +85,16 @@ static void send_again(
     once_response_free(load->client, again);
 }
 
+/* One call a line: stdio keeps them apart. */
+static void write_down(struct load *load, const char *key, const struct once_response *response)
+{
+    if (load->answers != NULL &&
+        fprintf(load->answers, "%s %d %.*s\n", key, response->status, (int)response->body.size,
+            (const char *)response->body.data) < 0) {
+        load->failures++;
+    }
+}
+
 static void *work(void *context)
 {
     struct load *load = context;
@@ -96,6 +108,7 @@ static void *work(void *context)
         }
         load->done++;
         load->replayed += response->is_replayed;
+        write_down(load, key, response);
         if (response->effect != ONCE_EFFECT_YES) {
             load->failures++;
             fprintf(stderr, "%s: 2xx and effect %s\n", key, once_effect_name(response->effect));
@@ -146,8 +159,14 @@ int main(int argc, char **argv)
     };
     long threads = number_of(argc, argv, 3, 8);
     if (load.url == NULL || threads < 1 || threads > THREADS_MAX) {
-        fprintf(stderr, "usage: sdk_load URL [operations] [threads] [prefix] [deadline_ms]\n");
+        fprintf(stderr,
+            "usage: sdk_load URL [operations] [threads] [prefix] [deadline_ms] [answers]\n");
         return 64;
+    }
+    load.answers = argc > 6 ? fopen(argv[6], "w") : NULL;
+    if (argc > 6 && load.answers == NULL) {
+        perror(argv[6]);
+        return 69;
     }
     if (once_client_new(&options, &load.client, &error) != ONCE_OK) {
         fprintf(stderr, "sdk_load: %s\n", error.text);
@@ -157,6 +176,7 @@ int main(int argc, char **argv)
     run(&load, (int)threads);
     double seconds = now_s() - began;
     once_client_free(load.client);
+    load.failures += load.answers != NULL && fclose(load.answers) != 0;
     printf("{\"operations\":%ld,\"done\":%ld,\"replayed\":%ld,\"attempts\":%ld,\"failures\":%ld,"
            "\"seconds\":%.2f,\"per_second\":%.0f}\n",
         load.operations, (long)load.done, (long)load.replayed, (long)load.attempts,

@@ -291,6 +291,33 @@ def test_an_answer_before_the_whole_request(status, then):
         assert origin.count == 1
 
 
+@pytest.mark.parametrize("status", [b"413 Content Too Large", b"200 OK"])
+def test_an_answer_while_the_caller_has_more_to_put(status):
+    """All that was put has left, and still it is half a request."""
+    def script(peer):
+        peer.read(200)
+        peer.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 5\r\n\r\nearly")
+        assert peer.wait_end()
+    with Origin(script) as origin, Driver(origin) as driver:
+        driver.start(1, method="POST", streamed=1, body=1000)
+        driver.say("put 1 500")
+        assert driver.last(1).startswith("end 5")
+        driver.wait_stats(open=0)
+        assert origin.count == 1
+
+
+def test_one_that_writes_its_head_before_it_reads():
+    """Whoever stopped to send at the head would wait for ever, and so would the origin."""
+    def script(peer):
+        peer.recv()
+        peer.send(b"HTTP/1.0 200 OK\r\n\r\n")
+        peer.request()
+        peer.send(b"done")
+    with Origin(script) as origin, Driver(origin) as driver:
+        assert driver.ask(1, method="POST", body=30000000).startswith("end 4")
+        assert origin.count == 1
+
+
 def test_an_early_refusal_of_a_streamed_body_gives_drained():
     data = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nea"
 

@@ -23,6 +23,7 @@ class Driver:
     """The upstream under test; lines of calls are sorted by the call's number."""
 
     def __init__(self, *urls, **settings):
+        settings.setdefault("idle_ms", 60000)  # what is closed sooner has another reason
         words = [str(word) for pair in settings.items() for word in pair]
         for url in urls:
             words += ["url", url.url if isinstance(url, Origin) else url]

@@ -1,0 +1,185 @@
+#include "gateway/question.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "http/chars.h"
+
+enum question_verdict question_verdict_of(const struct config_reconcile *reconcile, unsigned status)
+{
+    for (size_t i = 0; i < reconcile->executed_count; i++) {
+        if (reconcile->executed[i] == status) {
+            return QUESTION_EXECUTED;
+        }
+    }
+    for (size_t i = 0; i < reconcile->not_executed_count; i++) {
+        if (reconcile->not_executed[i] == status) {
+            return QUESTION_NOT_EXECUTED;
+        }
+    }
+    return QUESTION_OPEN;
+}
+
+/* ---- the target ---------------------------------------------------------------------------- */
+
+static void put_encoded(struct slice key, struct buf *out)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < key.len; i++) {
+        unsigned char c = (unsigned char)key.data[i];
+        if (http_is((char)c, HTTP_HOST)) { /* unreserved */
+            buf_char(out, (char)c);
+        } else {
+            buf_char(out, '%');
+            buf_char(out, hex[c >> 4]);
+            buf_char(out, hex[c & 0x0f]);
+        }
+    }
+}
+
+/* The template to its end; the key as it is, or encoded. */
+static void put_filled(struct slice template, struct slice key, bool is_encoded, struct buf *out)
+{
+    const struct slice mark = SLICE_LIT("{key}");
+    for (size_t i = 0; i < template.len; i++) {
+        bool is_mark = template.len - i >= mark.len &&
+                       slice_equal(slice_of(template.data + i, mark.len), mark);
+        if (!is_mark) {
+            buf_char(out, template.data[i]);
+            continue;
+        }
+        if (is_encoded) {
+            put_encoded(key, out);
+        } else {
+            buf_slice(out, key);
+        }
+        i += mark.len - 1;
+    }
+}
+
+static struct slice without_query(struct slice target)
+{
+    const char *query = memchr(target.data, '?', target.len);
+    return query == NULL ? target : slice_of(target.data, (size_t)(query - target.data));
+}
+
+/* As it looks to a server that decodes first and splits then, at whatever some server splits at. */
+static bool has_dot_segment(struct slice path)
+{
+    size_t start = 0;
+    for (size_t i = 0; i <= path.len; i++) {
+        bool is_end = i == path.len || (path.data[i] != '\0' && strchr("/\\;?#", path.data[i]));
+        if (is_end) {
+            struct slice segment = slice_of(path.data + start, i - start);
+            if (slice_is(segment, ".") || slice_is(segment, "..")) {
+                return true;
+            }
+            start = i + 1;
+        }
+    }
+    return false;
+}
+
+enum status question_target(
+    const char *template, struct slice key, struct buf *out, struct err *err)
+{
+    size_t start = out->len;
+    put_filled(without_query(slice_str(template)), key, false, out);
+    bool is_astray =
+        buf_status(out) == OK && has_dot_segment(slice_of(out->data + start, out->len - start));
+    out->len = start; /* that was only to look at */
+    if (is_astray) {
+        return err_set(err, E_INVALID, "the key has dot segments: its path would be another one");
+    }
+    put_filled(slice_str(template), key, true, out);
+    enum status status = buf_status(out);
+    return status == OK ? OK : err_set(err, status, "the path with the key in it is too long");
+}
+
+void question_key(struct slice key, struct buf *out)
+{
+    bool is_bare = true;
+    for (size_t i = 0; i < key.len; i++) {
+        char c = key.data[i];
+        if (c < 0x20 || c > 0x7e) {
+            return;
+        }
+        is_bare = is_bare && c != ' ' && c != '"' && c != '\\' && c != ',';
+    }
+    if (is_bare) {
+        buf_slice(out, key);
+        return;
+    }
+    buf_char(out, '"');
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.data[i] == '"' || key.data[i] == '\\') {
+            buf_char(out, '\\');
+        }
+        buf_char(out, key.data[i]);
+    }
+    buf_char(out, '"');
+}
+
+/* ---- when ---------------------------------------------------------------------------------- */
+
+bool question_is_due(
+    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms)
+{
+    int64_t pause_ms_max = reconcile->every_ms_max;
+    int64_t pause_ms = reconcile->every_ms;
+    ASSERT(pause_ms > 0 && pause_ms <= pause_ms_max);
+    int64_t at_ms = since_ms;
+    while (at_ms <= until_ms && at_ms <= after_ms) {
+        if (pause_ms == pause_ms_max) { /* months at once */
+            at_ms += (after_ms - at_ms) / pause_ms * pause_ms;
+        }
+        at_ms += pause_ms;
+        pause_ms = pause_ms > pause_ms_max / 2 ? pause_ms_max : 2 * pause_ms;
+    }
+    return at_ms <= until_ms;
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+static unsigned method_of(struct slice text)
+{
+    static const struct {
+        const char *name;
+        enum config_method bit;
+    } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
+        {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (slice_is(text, methods[i].name)) {
+            return methods[i].bit;
+        }
+    }
+    return 0;
+}
+
+bool question_scope(struct slice text, struct question_scope *ret_scope)
+{
+    const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
+    if (space == NULL) {
+        return false;
+    }
+    size_t len = (size_t)(space - text.data);
+    unsigned method = method_of(slice_of(text.data, len));
+    struct slice path = slice_of(space + 1, text.len - len - 1);
+    if (method == 0 || path.len == 0 || path.data[0] != '/') {
+        return false;
+    }
+    *ret_scope = (struct question_scope){
+        .method = method, .path = path, .is_cut = memchr(path.data, '#', path.len) != NULL};
+    return true;
+}
+
+void question_reason(
+    struct slice target, unsigned status, char ret_text[LIMIT_REASON_BYTES_MAX + 1])
+{
+    enum { AROUND = sizeof "reconciled: GET ... answered 200" }; /* with its terminator */
+    struct slice path = without_query(target);
+    int room = LIMIT_REASON_BYTES_MAX + 1 - AROUND;
+    bool is_cut = path.len > (size_t)room;
+    (void)snprintf(ret_text, LIMIT_REASON_BYTES_MAX + 1, "reconciled: GET %.*s%s answered %u",
+        is_cut ? room : (int)path.len, path.data, is_cut ? "..." : "", status);
+}

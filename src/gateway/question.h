@@ -1,0 +1,54 @@
+/*
+ * question: what an upstream is asked about an operation that nobody knows the outcome of, when,
+ * and what its answer means (docs/unknown.md). Pure.
+ *
+ * Promises:  only a status that the configuration names means anything. What a client chose as its
+ *            key stays within the place that the template gives it: it is percent-encoded, and no
+ *            key leads to another path of the upstream, whose answer would pass for an outcome and
+ *            be shown to that client.
+ * Does not:  send, or settle (reconcile.h).
+ */
+#ifndef ONCE_GATEWAY_QUESTION_H
+#define ONCE_GATEWAY_QUESTION_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "config/gateway.h"
+
+enum question_verdict {
+    QUESTION_OPEN, /* still nobody knows */
+    QUESTION_EXECUTED,
+    QUESTION_NOT_EXECUTED,
+};
+enum question_verdict question_verdict_of(
+    const struct config_reconcile *reconcile, unsigned status);
+
+/* The template with the key in it. E_INVALID: dot segments of the key would lead elsewhere, however
+ * they are encoded (RFC 3986 section 6.2.2). E_NOMEM, E_LIMIT. */
+enum status question_target(
+    const char *template, struct slice key, struct buf *out, struct err *err) MUST_CHECK;
+/* The value of Idempotency-Key: bare, or an RFC 9651 string where that is needed. Nothing is
+ * appended for a key that is no ASCII, which came through another door. */
+void question_key(struct slice key, struct buf *out);
+
+/* Whether a try falls into (after_ms, until_ms]: at once, then with pauses that double from
+ * every_ms to every_ms_max, counted from since_ms, when it became unknown. */
+bool question_is_due(
+    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms);
+
+/* The parts of a scope (asked_scope). */
+struct question_scope {
+    unsigned method;   /* a bit of enum config_method */
+    struct slice path; /* canonical */
+    bool is_cut;       /* the path is not all of it: the kept request has it */
+};
+/* False: no gateway made this. */
+bool question_scope(struct slice text, struct question_scope *ret_scope);
+
+/* "reconciled: GET /v1/payments/by-key/k answered 200": without the query, which may hold a
+ * secret, and cut where it is too long. */
+void question_reason(
+    struct slice target, unsigned status, char ret_text[LIMIT_REASON_BYTES_MAX + 1]);
+
+#endif
