@@ -676,7 +676,8 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
         (void)close(fd); /* nothing was written to it */
         return;
     }
-    unsigned open = atomic_fetch_add(&server->open, 1);
+    /* What a client that went away left behind holds as much as a connection does. */
+    unsigned open = atomic_fetch_add(&server->open, 1) + atomic_load(&server->awaited);
     bool is_over = open >= server->limits.connections_max;
     conn_link(worker, conn);
     conn->deadline.due = conn_due;

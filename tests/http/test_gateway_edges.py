@@ -83,3 +83,30 @@ def test_a_drain_waits_for_what_was_begun_for_a_client_that_is_gone(drain, outco
         gateway.stop()
         gateway.restart()
         assert status_of(gateway, "k") == outcome
+
+
+# --- Limits ----------------------------------------------------------------------------------------
+
+def test_what_clients_that_are_gone_left_behind_counts_as_connections():
+    """Else whoever connects, asks to wait and leaves makes the gateway hold more and more."""
+    def silent(upstream, link):
+        upstream.take(link)
+        time.sleep(WAIT_S)
+    above = "limits: {connections_max: 20, duplicate_rate: 0}\ndrain: 100ms\n"
+    with Upstream(silent) as upstream, Gateway(upstream, above=above) as gateway:
+        def leave_behind(fields=JSON):
+            with gateway.link() as link:
+                link.send(request("k", fields=fields))
+                time.sleep(0.01)
+                link.reset()
+        leave_behind()
+        until(lambda: upstream.requests)
+        for _ in range(40):
+            try:
+                leave_behind(JSON + "Prefer: wait=10\r\n")
+            except ConnectionError:
+                break
+        def is_refused():
+            answer = gateway.send(request("other"))
+            return answer.status == 503 and b"connections_max" in answer.body
+        until(is_refused)
