@@ -138,12 +138,12 @@ static void take_body(struct pass *pass)
             config->spool_memory_bytes, pass->route->body_bytes_max);
         pass->is_spooled = true;
         exchange->piece = on_body_piece;
-        exchange->cut = on_body_cut;
     }
 }
 
 void arrive_head(struct pass *pass)
 {
+    pass->exchange->cut = on_body_cut; /* the gate is held from here on, refused or not */
     if (take_key(pass) && has_required(pass) && take_principal(pass)) {
         take_body(pass);
     }

@@ -171,9 +171,19 @@ static unsigned refused_class(unsigned status)
     }
 }
 
+/* BODY, and begin asked to be told if handle never comes. */
+static bool is_promised(const struct conn *conn)
+{
+    return conn->state == CONN_BODY && conn->exchange->is_shown &&
+           conn->exchange->shown.cut != NULL;
+}
+
 void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
+    if (is_promised(conn)) {
+        conn_call(conn, conn->exchange->shown.cut);
+    }
     if (conn->exchange == NULL) {
         conn->exchange = exchange_take(conn->worker);
     }
@@ -585,14 +595,17 @@ void conn_close(struct conn *conn)
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    bool is_cut = conn->state == CONN_PIECES;
+    bool is_piecewise = conn->state == CONN_PIECES;
+    bool is_cut = is_piecewise || is_promised(conn);
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
     if (is_cut) {
         conn->exchange->shown.is_gone = true;
-        conn_take_back(conn);
+        if (is_piecewise) {
+            conn_take_back(conn);
+        }
         conn_call(conn, conn->exchange->shown.cut);
     } else if (conn->is_awaited) {
         struct http_exchange *shown = &conn->exchange->shown;
