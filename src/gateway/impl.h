@@ -21,9 +21,9 @@
 enum {
     GATEWAY_GIVE_BYTES = 64 << 10,  /* of an answer handed to the server at a time */
     GATEWAY_LEASE_MARGIN_MS = 5000, /* a lease lasts at least as long as the call, and this */
-    GATEWAY_SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are
+    GATEWAY_SCRATCH_BYTES_MAX = 512 << 20,   /* to read one body as JSON: a backstop, bodies are
                                               bounded */
-    GATEWAY_DISCARD_BYTES_MAX = 64 << 10,  /* a refused request's body is read to keep its
+    GATEWAY_DISCARD_BYTES_MAX = 64 << 10,    /* a refused request's body is read to keep its
                                               connection, if it is no longer than this */
     GATEWAY_CREDENTIAL_BYTES_MAX = 16 << 10, /* no server takes a longer field */
 };

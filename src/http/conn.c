@@ -230,7 +230,10 @@ void conn_answered(struct conn *conn)
         conn_take_back(conn);
     }
     if (conn->state == CONN_CLOSING) {
-        conn->is_awaited = false;
+        if (conn->is_awaited) {
+            conn->is_awaited = false;
+            server_less(worker, &worker->server->awaited);
+        }
         if (conn->is_closed) {
             conn->spent_next = worker->spent;
             worker->spent = conn;
@@ -598,6 +601,7 @@ void conn_close(struct conn *conn)
     bool is_piecewise = conn->state == CONN_PIECES;
     bool is_cut = is_piecewise || is_promised(conn);
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
+    atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
@@ -623,7 +627,7 @@ static void on_closed(struct net_stream *stream)
     struct worker *worker = conn->worker;
     conn->is_closed = true;
     stat_add(&worker->stats.closed, 1);
-    server_conn_closed(worker);
+    server_less(worker, &worker->server->open);
     if (!conn->is_awaited) {
         conn->spent_next = worker->spent;
         worker->spent = conn;

@@ -25,10 +25,10 @@ static void worker_turn(void *context)
     worker_recycle(worker);
 }
 
-void server_conn_closed(struct worker *worker)
+void server_less(struct worker *worker, atomic_uint *count)
 {
     struct http_server *server = worker->server;
-    if (atomic_fetch_sub(&server->open, 1) == 1 && worker->is_draining) {
+    if (atomic_fetch_sub(count, 1) == 1 && worker->is_draining) {
         pthread_mutex_lock(&server->lock);
         pthread_cond_broadcast(&server->changed);
         pthread_mutex_unlock(&server->lock);
@@ -341,14 +341,17 @@ static struct timespec after(int64_t ms)
     return at;
 }
 
-/* Until all workers did that many steps and nobody is connected, or the time is over. */
+/* Until all workers did that many steps and nobody is connected, or the time is over. With a time,
+ * what a client that went away asked for is waited for as well: it may still take effect. */
 static void wait_closed(struct http_server *server, unsigned steps, const struct timespec *until)
 {
     int rc = 0;
     unsigned wanted = steps * server->worker_count;
     pthread_mutex_lock(&server->lock);
-    while (rc == 0 && !(until != NULL && server->is_hurried) &&
-           (atomic_load(&server->open) > 0 || atomic_load(&server->drain_steps) < wanted)) {
+    while (
+        rc == 0 && !(until != NULL && server->is_hurried) &&
+        (atomic_load(&server->open) > 0 || (until != NULL && atomic_load(&server->awaited) > 0) ||
+            atomic_load(&server->drain_steps) < wanted)) {
         rc = until == NULL ? pthread_cond_wait(&server->changed, &server->lock)
                            : pthread_cond_timedwait(&server->changed, &server->lock, until);
     }

@@ -273,6 +273,7 @@ struct http_server {
     unsigned listener_count;
     atomic_uint next_worker;  /* whose turn the next Unix connection is */
     atomic_uint open;         /* connections */
+    atomic_uint awaited;      /* exchanges with a handler whose client went away */
     atomic_size_t body_bytes; /* of bodies in flight */
     atomic_bool is_draining;  /* every answer from now on says that it is the last */
     atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
@@ -378,7 +379,7 @@ struct outbox *conn_out(struct conn *conn) MUST_CHECK;
 void worker_ready(struct worker *worker);
 void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);
-/* A connection's stream is closed: for whoever waits for all of them. */
-void server_conn_closed(struct worker *worker);
+/* One less of the open, or of the awaited: for whoever waits for none to be left. */
+void server_less(struct worker *worker, atomic_uint *count);
 
 #endif

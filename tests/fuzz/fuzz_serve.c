@@ -119,9 +119,10 @@ void net_loop_post(struct net_loop *loop, struct net_task *task)
     task->run(task);
 }
 
-void server_conn_closed(struct worker *worker)
+void server_less(struct worker *worker, atomic_uint *count)
 {
-    atomic_fetch_sub(&worker->server->open, 1);
+    (void)worker;
+    ASSERT(atomic_fetch_sub(count, 1) > 0);
 }
 
 static void on_resume(void *context, struct http_exchange *exchange)
