@@ -153,7 +153,7 @@ static void *drain_main(void *context)
 }
 
 /* Let what is in flight end, as long as drain says and nobody hurries us. */
-static bool drain_connections(struct serve *serve, const sigset_t *signals, bool *ret_is_hurried)
+static bool drain_connections(struct serve *serve, const sigset_t *signals)
 {
     struct draining draining = {.server = serve->server, .ms_max = serve->config->drain_ms};
     pthread_t thread;
@@ -165,40 +165,19 @@ static bool drain_connections(struct serve *serve, const sigset_t *signals, bool
         int got = signal_wait(signals, DRAIN_TURN_MS);
         if (got == SIGTERM || got == SIGINT) {
             http_server_hurry(serve->server);
-            *ret_is_hurried = true;
         }
     }
     (void)pthread_join(thread, NULL);
     return draining.is_whole;
 }
 
-/* What goes on though its client is gone has no connection that could be waited for: an operation
- * that is with the upstream. */
-static void drain_detached(struct serve *serve, const sigset_t *signals, uint64_t began_nanos)
-{
-    uint64_t limit_nanos = (uint64_t)serve->config->drain_ms * NANOS_PER_MS;
-    int got = 0;
-    struct http_server_stats stats;
-    http_server_stats(serve->server, &stats);
-    while (stats.in_flight > 0 && got != SIGTERM && got != SIGINT &&
-           clock_nanos() - began_nanos < limit_nanos) {
-        got = signal_wait(signals, DRAIN_TURN_MS);
-        http_server_stats(serve->server, &stats);
-    }
-}
-
 static void drain(struct serve *serve, const sigset_t *signals)
 {
-    uint64_t began_nanos = clock_nanos();
     notify_say("STOPPING=1\nSTATUS=draining");
     log_text(serve, LOG_INFO, "draining", "no new connections; finishing what is in flight");
     api_not_ready(serve->api, "draining");
     engine_end_waits(serve->engine);
-    bool is_hurried = false;
-    bool is_whole = drain_connections(serve, signals, &is_hurried);
-    if (!is_hurried) {
-        drain_detached(serve, signals, began_nanos);
-    }
+    bool is_whole = drain_connections(serve, signals);
     serve->is_drained = true;
     log_text(serve, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
