@@ -211,12 +211,13 @@ void relay_begin(struct pass *pass)
         answer_refusal_now(pass, &(struct refusal){.kind = REFUSAL_MEMORY}, NULL);
         return;
     }
+    exchange->cut = on_body_cut; /* also of a request without one, whose turn may never come */
     exchange->gone = on_gone;
     exchange->drained = on_drained;
     exchange->body_bytes_max = INT64_MAX;
+    exchange->cut = on_body_cut;
     if (exchange->head->framing != HTTP_BODY_NONE) {
         exchange->piece = on_body_piece;
-        exchange->cut = on_body_cut;
         start(pass);
     }
 }

@@ -171,9 +171,21 @@ static unsigned refused_class(unsigned status)
     }
 }
 
+/* BODY: a handler that saw the head in begin and asked for it hears that no handle will come. */
+static void conn_forsake(struct conn *conn)
+{
+    struct exchange *exchange = conn->exchange;
+    if (conn->state == CONN_BODY && exchange->is_shown && !exchange->is_begun) {
+        http_handle cut = exchange->shown.cut;
+        exchange->shown.cut = NULL; /* once */
+        conn_call(conn, cut);
+    }
+}
+
 void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
+    conn_forsake(conn);
     if (conn->exchange == NULL) {
         conn->exchange = exchange_take(conn->worker);
     }
@@ -591,6 +603,7 @@ void conn_close(struct conn *conn)
     bool is_cut = conn->state == CONN_PIECES;
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
     atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
+    conn_forsake(conn);
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
@@ -663,7 +676,8 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
         (void)close(fd); /* nothing was written to it */
         return;
     }
-    unsigned open = atomic_fetch_add(&server->open, 1);
+    /* What a client that went away left behind holds as much as a connection does. */
+    unsigned open = atomic_fetch_add(&server->open, 1) + atomic_load(&server->awaited);
     bool is_over = open >= server->limits.connections_max;
     conn_link(worker, conn);
     conn->deadline.due = conn_due;

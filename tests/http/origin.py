@@ -69,6 +69,7 @@ class Request:
 class Origin:
     def __init__(self, tls=None):
         self.requests = []  # in the order they came
+        self.by_key = collections.defaultdict(list)  # the same
         self.effects = collections.Counter()  # by key
         self.operations = collections.Counter()  # by Once-Operation-Id
         self.fences = collections.defaultdict(list)  # by key, of each effect
@@ -92,7 +93,7 @@ class Origin:
     # --- For the test's thread ---
 
     def seen(self, key):
-        return [request for request in list(self.requests) if request.key == key]
+        return list(self.by_key.get(key, ()))
 
     def wait_for(self, key, count=1, whole=True):
         """Until that many requests with the key are here; the last of them."""
@@ -159,6 +160,7 @@ class Origin:
         request = Request(head)
         request.connection = number
         self.requests.append(request)
+        self.by_key[request.key].append(request)
         do = self._commands(request)
         if do.get("fault") != "early":
             await self._body(request, reader, writer)

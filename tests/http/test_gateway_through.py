@@ -4,7 +4,7 @@ import time
 
 import pytest
 from once_gateway import request_for
-from once_server import LIGHT
+from once_server import LIGHT, Broken
 
 LARGE = (20 if LIGHT else 200) * 1_000_000
 
@@ -129,16 +129,15 @@ def test_a_read_that_breaks_is_not_whole(gateway, origin):
     for do in ("fault=half_body&size=10000", "fault=half_chunk&size=10000"):
         with gateway.peer() as peer:
             peer.send(request_for("GET", "/x", do=do))
-            with pytest.raises(Exception):  # cut in the middle, and not taken for whole
+            with pytest.raises(Broken):  # and not taken for whole
                 peer.read()
-                pytest.fail("taken for whole")
 
 
 @pytest.mark.parametrize("do, status", [("fault=reset_after", {504}), ("fault=garbage", {504}),
     ("fault=close_after", {502, 504}), ("fault=half_head", {502, 504})])
-def test_a_read_without_an_answer_is_5xx(gateway, do, status):
+def test_a_read_without_an_answer_is_504(gateway, do):
     answer = gateway.send("GET", "/x", do=do)
-    assert answer.status in status and "Request-Id" in answer.fields
+    assert answer.status == 504 and "Request-Id" in answer.fields
     assert gateway.operations() == []
 
 
