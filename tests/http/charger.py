@@ -13,6 +13,7 @@ import struct
 import threading
 
 SPELL_S = (0.02, 0.08)  # how long nobody listens
+UNTOLD = ("reset_after", "close_after", "half_head", "half_body", "slow")  # done, and not told so
 POSTS = {  # how a POST fails: its share of the failures
     "503": 4, "reset_before": 3, "close_before": 2,  # without a charge
     "reset_after": 3, "close_after": 3, "half_head": 2, "half_body": 3, "slow": 2,  # behind it
