@@ -929,6 +929,57 @@ static const struct example_def check_examples[] = {
     {NULL, NULL},
 };
 
+static const char *const policy_text[] = {
+    "Sends the requests of CASES through a gateway with the given configuration and policy file, "
+    "in front of a stand-in for the API behind, and compares what comes back with what is "
+    "expected: statuses, decisions, replays, and how many calls reached the API. It is for CI: a "
+    "change of a route or a policy shows what it changes for clients.",
+    "It is the real gateway, over loopback sockets, with a fresh store in memory for every case. "
+    "Nothing else is contacted and nothing is left behind. docs/gateway-policy.md has the form of "
+    "the file. CASES can be - for standard input.",
+    NULL,
+};
+
+static const struct option_def policy_options[] = {
+    {.name = "config",
+        .letter = 'c',
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_CONFIG",
+        .help = "the YAML file of the gateway; its upstreams are never called"},
+    {.name = "policy",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .env = "ONCE_GATEWAY_POLICY",
+        .help = "a policy in the form of idempotency.yml, over which routes may say otherwise"},
+    {.name = "profile",
+        .letter = 'p',
+        .kind = OPTION_CHOICE,
+        .argument = "NAME",
+        .fallback = "ietf",
+        .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
+        .env = "ONCE_GATEWAY_PROFILE",
+        .help = "how keys are asked for and refusals look"},
+    OPT_JSON,
+    OPT_END,
+};
+
+static const struct exit_def policy_exits[] = {
+    {0, "every case is as expected"},
+    EXIT_BAD_USAGE,
+    {65, "at least one is not"},
+    {69, "no loopback port, or no memory"},
+    EXIT_NO_OUTPUT,
+    {78, "the cases, the configuration or the policy are wrong, or cannot be read"},
+    EXIT_END,
+};
+
+static const struct example_def policy_examples[] = {
+    {"once policy test --config once.yaml cases.yaml", "does it still do what clients rely on?"},
+    {"once policy test --policy idempotency.yml cases.yaml", "the same for a policy alone"},
+    {NULL, NULL},
+};
+
 static const char *const token_text[] = {
     "new makes a bearer token of 256 random bits and prints it, once, together with the line for "
     "the configuration. That line has only its SHA-256: the server never knows the token itself. "
@@ -1036,6 +1087,17 @@ const struct command_def commands[] = {
         .exits = check_exits,
         .examples = check_examples,
         .run = cmd_check},
+    {.name = "policy",
+        .summary = "test a gateway's configuration with requests and expected decisions",
+        .operands = "test CASES",
+        .operand_choices = {"test"},
+        .operands_min = 2,
+        .operands_max = 2,
+        .text = policy_text,
+        .options = policy_options,
+        .exits = policy_exits,
+        .examples = policy_examples,
+        .run = cmd_policy},
     {.name = "token",
         .summary = "make a bearer token",
         .operands = "new|hash",

@@ -102,6 +102,19 @@ int serve_config_policy(const char *path, struct config *config, struct config_f
     return code;
 }
 
+int serve_config_cases(const char *path, struct config *config, struct config_cases *ret_cases,
+    struct config_faults *faults)
+{
+    struct slice text = SLICE_EMPTY;
+    size_t first = faults->count;
+    int code = file_text(config, faults, "cases", path, &text);
+    if (code == CLI_OK) {
+        code = code_of(config_cases_read(config, text, ret_cases, faults));
+    }
+    name_faults(faults, first, path);
+    return code;
+}
+
 int serve_config_file(const char *path, struct serve_file *ret_file)
 {
     struct slice text = SLICE_EMPTY;
@@ -134,9 +147,15 @@ static enum status set_listed(struct cli *cli, const struct config_option *optio
     return status;
 }
 
+/* once policy test runs the gateway too, in front of an upstream of its own. */
+static bool has_standin(const struct cli *cli)
+{
+    return strcmp(cli->command->name, "policy") == 0;
+}
+
 static bool is_gateway(const struct cli *cli)
 {
-    return strcmp(cli->command->name, "gateway") == 0;
+    return strcmp(cli->command->name, "gateway") == 0 || has_standin(cli);
 }
 
 /* --listen and its like are of the door that the command opens. */
@@ -212,6 +231,11 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     code = code == CLI_OK ? set : code;
     set = set_all(cli, config_gateway_options, config, faults);
     code = code == CLI_OK ? set : code;
+    if (has_standin(cli)) {
+        set = code_of(config_set(config, config_option_find("gateway.upstream"),
+            "http://127.0.0.1:1", "the stand-in", false, faults));
+        code = code == CLI_OK ? set : code;
+    }
     if (is_gateway(cli)) {
         leave_api(config);
     }

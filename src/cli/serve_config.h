@@ -7,6 +7,7 @@
 #define ONCE_CLI_SERVE_CONFIG_H
 
 #include "cli/cli.h"
+#include "config/cases.h"
 #include "config/config.h"
 
 /* One file alone, for once check. */
@@ -21,8 +22,11 @@ int serve_config_file(const char *path, struct serve_file *ret_file) MUST_CHECK;
  * same. */
 int serve_config_policy(
     const char *path, struct config *config, struct config_faults *faults) MUST_CHECK;
-/* All of them together, for once serve and once gateway, the policy file of --policy too where the
- * command has that option. The same. */
+/* Read the cases of once policy test into a configuration's memory. The same. */
+int serve_config_cases(const char *path, struct config *config, struct config_cases *ret_cases,
+    struct config_faults *faults) MUST_CHECK;
+/* All of them together, for once serve, once gateway and once policy, the policy file of --policy
+ * too where the command has that option. The same. */
 int serve_config(
     struct cli *cli, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -66,6 +67,8 @@ struct metrics {
     unsigned loop_count;
     double started; /* seconds since 1970 */
     struct series *series;
+    metrics_tell_upstreams tell; /* NULL: there are no upstreams */
+    void *tell_context;
     struct loop loops[];
 };
 
@@ -95,6 +98,12 @@ void metrics_free(struct metrics *metrics)
         series_free(metrics->series);
         mem_free(metrics->mem, metrics);
     }
+}
+
+void metrics_upstreams(struct metrics *metrics, metrics_tell_upstreams tell, void *context)
+{
+    metrics->tell = tell;
+    metrics->tell_context = context;
 }
 
 /* --- Counting --------------------------------------------------------------------------------- */
@@ -452,6 +461,76 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->head.seq);
 }
 
+/* A figure of each upstream; label is a second one with its value, or NULL. */
+struct upstream_family {
+    const char *name;
+    const char *type;
+    const char *help;
+    const char *label;
+    struct {
+        const char *value; /* of the label; NULL: none, and no more of them */
+        size_t offset;     /* in struct upstream_stats */
+    } figures[3];
+};
+
+#define FIGURE(member) offsetof(struct upstream_stats, member)
+static const struct upstream_family upstream_families[] = {
+    {"once_upstream_calls_total", "counter", "Requests to an upstream that were begun.", NULL,
+        {{NULL, FIGURE(calls)}}},
+    {"once_upstream_failed_total", "counter",
+        "Those that failed, by how far they got: not_sent did not happen, the others may have.",
+        "point",
+        {{"not_sent", FIGURE(failed[UPSTREAM_NOT_SENT])}, {"sent", FIGURE(failed[UPSTREAM_SENT])},
+            {"head", FIGURE(failed[UPSTREAM_HEAD])}}},
+    {"once_upstream_connects_total", "counter", "Connections to an upstream that were made.", NULL,
+        {{NULL, FIGURE(connects)}}},
+    {"once_upstream_reused_total", "counter", "Requests on a connection that had been kept.", NULL,
+        {{NULL, FIGURE(reused)}}},
+    {"once_upstream_connections", "gauge", "Connections to an upstream that are open.", NULL,
+        {{NULL, FIGURE(open)}}},
+    {"once_upstream_idle", "gauge", "Those of them that are kept for later requests.", NULL,
+        {{NULL, FIGURE(idle)}}},
+    {"once_upstream_waiting", "gauge", "Requests that wait for a connection.", NULL,
+        {{NULL, FIGURE(waiting)}}},
+    {"once_upstream_addresses_down", "gauge",
+        "Addresses that are left out for now because they failed, added up over the loops.", NULL,
+        {{NULL, FIGURE(down)}}},
+};
+#undef FIGURE
+
+static void put_upstream(
+    struct buf *out, const struct upstream_family *family, const struct metrics_upstream *upstream)
+{
+    for (size_t i = 0; i == 0 || (i < 3 && family->figures[i].value != NULL); i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const char *)&upstream->stats + family->figures[i].offset, sizeof value);
+        buf_printf(out, "%s{", family->name);
+        put_label(out, "upstream", slice_str(upstream->name == NULL ? "_other" : upstream->name));
+        if (family->label != NULL) {
+            buf_char(out, ',');
+            put_label(out, family->label, slice_str(family->figures[i].value));
+        }
+        buf_printf(out, "} %llu\n", (unsigned long long)value);
+    }
+}
+
+static void put_upstreams(const struct metrics *metrics, struct buf *out)
+{
+    struct metrics_upstream upstreams[METRICS_UPSTREAMS_MAX];
+    size_t families = sizeof upstream_families / sizeof upstream_families[0];
+    if (metrics->tell == NULL) {
+        return;
+    }
+    size_t count = metrics->tell(metrics->tell_context, upstreams, METRICS_UPSTREAMS_MAX);
+    for (size_t i = 0; i < families; i++) {
+        const struct upstream_family *family = &upstream_families[i];
+        put_family(out, family->name, family->type, family->help);
+        for (size_t k = 0; k < count; k++) {
+            put_upstream(out, family, &upstreams[k]);
+        }
+    }
+}
+
 /* 0 where there is no /proc. */
 static double resident_bytes(void)
 {
@@ -523,6 +602,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_routes(metrics, out);
         put_http(&view->http, out);
         put_engine(&view->engine, out);
+        put_upstreams(metrics, out);
         put_process(view, out);
     }
 }

@@ -9,7 +9,8 @@
  * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
  *            start and whether the clock is held. Whatever would tell of others' traffic is left
  *            out (P9): requests, connections, queues, batches, flushes, live keys, the evidence's
- *            length, memory, descriptors, and "_other", which tenants past the cap share.
+ *            length, upstreams, memory, descriptors, and "_other", which tenants past the cap
+ *            share.
  *
  * Threads:   each loop counts on its own number; metrics_put from any thread.
  */
@@ -20,6 +21,7 @@
 #include "core/decide.h"
 #include "engine/engine.h"
 #include "http/serve.h"
+#include "http/upstream.h"
 
 struct metrics;
 
@@ -27,6 +29,7 @@ enum {
     METRICS_SERIES_MAX = 1000, /* of scopes that tenants have beyond their own room */
     METRICS_SCOPES_OWN = 8,    /* of a tenant, whatever others use: few programs have more (P9) */
     METRICS_TENANTS_MAX = 100,
+    METRICS_UPSTREAMS_MAX = 64,        /* shown by name; those past it are added up as "_other" */
     METRICS_PAGE_BYTES_MAX = 64 << 20, /* every series with the longest names and each decision */
 };
 
@@ -47,6 +50,18 @@ void metrics_decision(
 /* One answered request; route is the pattern of the path ("/v1/operations/{operation_id}"). */
 void metrics_request(
     struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos);
+
+/* An upstream of a gateway. */
+struct metrics_upstream {
+    const char *name; /* its URLs; stays until the one who tells is gone */
+    struct upstream_stats stats;
+};
+/* Tells of up to max upstreams, the rest added up in the last one with name NULL. How many. Any
+ * thread. */
+typedef size_t (*metrics_tell_upstreams)(
+    void *context, struct metrics_upstream *ret_upstreams, size_t max);
+/* Who tells; NULL: nobody. Before the server is started, or when it is gone. */
+void metrics_upstreams(struct metrics *metrics, metrics_tell_upstreams tell, void *context);
 
 /* What else is shown. */
 struct metrics_view {

@@ -90,6 +90,18 @@ static bool has_required(struct pass *pass)
     return true;
 }
 
+/* Which of two types the upstream goes by nobody knows: then the fingerprint could hold neither. */
+static bool has_one_type(struct pass *pass)
+{
+    struct slice type;
+    if (!http_find_single(pass->exchange->head, SLICE_LIT("Content-Type"), &type)) {
+        (void)err_set(&pass->fault, E_INVALID, "Content-Type came more than once");
+        refuse_early(pass, REFUSAL_REQUEST);
+        return false;
+    }
+    return true;
+}
+
 static bool take_principal(struct pass *pass)
 {
     enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
@@ -143,8 +155,8 @@ static void take_body(struct pass *pass)
 
 void arrive_head(struct pass *pass)
 {
-    pass->exchange->cut = on_body_cut; /* the gate is held from here on, refused or not */
-    if (take_key(pass) && has_required(pass) && take_principal(pass)) {
+    pass->exchange->cut = on_body_cut; /* it holds its configuration from here on */
+    if (take_key(pass) && has_required(pass) && has_one_type(pass) && take_principal(pass)) {
         take_body(pass);
     }
 }

@@ -33,14 +33,17 @@ static void origin_free(struct gateway *gateway, struct origin *origin)
     }
 }
 
-/* The text that two routes with the same upstream have in common. */
+/* The text that two routes with the same upstream have in common, and its name in the figures. */
 static enum status origin_name(const struct config_route *route, struct buf *out)
 {
     for (size_t i = 0; i < route->upstream_count; i++) {
+        buf_str(out, i == 0 ? "" : " ");
         buf_str(out, route->upstreams[i]);
-        buf_char(out, '\n');
     }
-    buf_str(out, route->ca_file == NULL ? "" : route->ca_file);
+    if (route->ca_file != NULL) {
+        buf_str(out, " ca_file=");
+        buf_str(out, route->ca_file);
+    }
     buf_char(out, '\0');
     return buf_status(out);
 }
@@ -108,6 +111,41 @@ struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsig
         origin->is_attached[loop] = true;
     }
     return origin->upstream;
+}
+
+static void stats_add(struct upstream_stats *sum, const struct upstream_stats *more)
+{
+    sum->calls += more->calls;
+    sum->connects += more->connects;
+    sum->reused += more->reused;
+    sum->open += more->open;
+    sum->idle += more->idle;
+    sum->waiting += more->waiting;
+    sum->down += more->down;
+    for (size_t i = 0; i < sizeof sum->failed / sizeof sum->failed[0]; i++) {
+        sum->failed[i] += more->failed[i];
+    }
+}
+
+/* The newest first: those of old configurations are the ones that are added up. */
+static size_t figures(void *context, struct metrics_upstream *ret_upstreams, size_t max)
+{
+    struct gateway *gateway = context;
+    size_t count = 0;
+    (void)pthread_mutex_lock(&gateway->lock);
+    struct origin *first = gateway->origins; /* new ones come before it, and none goes */
+    (void)pthread_mutex_unlock(&gateway->lock);
+    for (struct origin *at = first; at != NULL; at = at->next) {
+        struct upstream_stats stats;
+        upstream_stats(at->upstream, &stats);
+        if (count < max) {
+            ret_upstreams[count++] = (struct metrics_upstream){.name = at->name, .stats = stats};
+        } else {
+            ret_upstreams[max - 1].name = NULL;
+            stats_add(&ret_upstreams[max - 1].stats, &stats);
+        }
+    }
+    return count;
 }
 
 /* ---- configurations ------------------------------------------------------------------------ */
@@ -330,6 +368,7 @@ enum status gateway_new(
 
 void gateway_attach(struct gateway *gateway, struct http_server *server)
 {
+    metrics_upstreams(door_metrics(gateway->door), figures, gateway);
     gateway->server = server;
     rounds_start(gateway);
 }
@@ -342,6 +381,7 @@ void gateway_free(struct gateway *gateway)
     ASSERT(gateway->gate == NULL || gateway->gate->holders == 1); /* the server is gone */
     ASSERT(gateway_is_idle(gateway));
     ASSERT(gateway->questions == NULL);
+    metrics_upstreams(door_metrics(gateway->door), NULL, NULL);
     rounds_free(gateway->rounds);
     gate_free(gateway, gateway->gate);
     for (struct origin *at = gateway->origins, *next = NULL; at != NULL; at = next) {
@@ -417,20 +457,25 @@ static unsigned method_bit(enum http_method method)
     return 0;
 }
 
-const struct config_route *gate_route(
-    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin)
+size_t gateway_route(const struct config_gateway *config, unsigned method, struct slice path)
 {
-    const struct config_gateway *config = gate->gateway;
     for (size_t i = 0; i < config->route_count; i++) {
         const struct config_route *route = &config->routes[i];
         if ((route->methods == 0 || (route->methods & method) != 0) &&
             asked_glob(route->path, path)) {
-            *ret_origin = gate->origins[i];
-            return route;
+            return i;
         }
     }
-    *ret_origin = gate->origins[config->route_count];
-    return config->otherwise;
+    return config->route_count;
+}
+
+const struct config_route *gate_route(
+    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin)
+{
+    const struct config_gateway *config = gate->gateway;
+    size_t which = gateway_route(config, method, path);
+    *ret_origin = gate->origins[which];
+    return which < config->route_count ? &config->routes[which] : config->otherwise;
 }
 
 /* True: the request is fenced. */

@@ -45,6 +45,10 @@ void gateway_begin(struct gateway *gateway, struct http_exchange *exchange);
 void gateway_handle(struct gateway *gateway, struct http_exchange *exchange);
 void gateway_end(struct gateway *gateway, unsigned loop);
 
+/* The number of the first route that matches, route_count when none does. method is a bit of enum
+ * config_method, or 0; the path is canonical (asked_path). */
+size_t gateway_route(const struct config_gateway *config, unsigned method, struct slice path);
+
 /* Use another configuration for requests that begin from now on. On failure the old one stays. */
 enum status gateway_reload(
     struct gateway *gateway, struct config *config, struct err *err) MUST_CHECK;

@@ -21,7 +21,8 @@
 enum {
     ROUNDS_QUESTIONS_MAX = 16, /* asked at a time: an upstream that was down is not overrun */
     ROUNDS_PAUSE_MS = 500,     /* between two rounds, at least */
-    ROUNDS_SHARE = 4,          /* … and so many times what the looking took */
+    ROUNDS_SHARE = 19,         /* … and so many times what the looking took: a twentieth of the
+                                  engine's time at most, however many keys it has */
     PAGE_RECORDS = 64,
     LOOK_ARENA_BYTES_MAX = 16 << 20, /* so many records, or one with its bodies, at their limits */
 };

@@ -171,19 +171,21 @@ static unsigned refused_class(unsigned status)
     }
 }
 
-/* BODY, and begin asked to be told if handle never comes. */
-static bool is_promised(const struct conn *conn)
+/* BODY: a handler that saw the head in begin and asked for it hears that no handle will come. */
+static void conn_forsake(struct conn *conn)
 {
-    return conn->state == CONN_BODY && conn->exchange->is_shown &&
-           conn->exchange->shown.cut != NULL;
+    struct exchange *exchange = conn->exchange;
+    if (conn->state == CONN_BODY && exchange->is_shown && !exchange->is_begun) {
+        http_handle cut = exchange->shown.cut;
+        exchange->shown.cut = NULL; /* once */
+        conn_call(conn, cut);
+    }
 }
 
 void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
-    if (is_promised(conn)) {
-        conn_call(conn, conn->exchange->shown.cut);
-    }
+    conn_forsake(conn);
     if (conn->exchange == NULL) {
         conn->exchange = exchange_take(conn->worker);
     }
@@ -598,18 +600,16 @@ void conn_close(struct conn *conn)
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    bool is_piecewise = conn->state == CONN_PIECES;
-    bool is_cut = is_piecewise || is_promised(conn);
+    bool is_cut = conn->state == CONN_PIECES;
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
     atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
+    conn_forsake(conn);
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);
     if (is_cut) {
         conn->exchange->shown.is_gone = true;
-        if (is_piecewise) {
-            conn_take_back(conn);
-        }
+        conn_take_back(conn);
         conn_call(conn, conn->exchange->shown.cut);
     } else if (conn->is_awaited) {
         struct http_exchange *shown = &conn->exchange->shown;
@@ -676,7 +676,8 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
         (void)close(fd); /* nothing was written to it */
         return;
     }
-    unsigned open = atomic_fetch_add(&server->open, 1);
+    /* What a client that went away left behind holds as much as a connection does. */
+    unsigned open = atomic_fetch_add(&server->open, 1) + atomic_load(&server->awaited);
     bool is_over = open >= server->limits.connections_max;
     conn_link(worker, conn);
     conn->deadline.due = conn_due;

@@ -52,7 +52,7 @@ struct http_exchange {
 
     /* For begin to set; see below. */
     http_piece piece;        /* NULL: the body is gathered in memory, for handle */
-    http_handle cut;         /* the body will never be whole, and handle never comes */
+    http_handle cut;         /* the body will never be whole, and handle will not come */
     uint64_t body_bytes_max; /* of this one; as the server's limit says until it is set */
 
     /* The handler's, at any time. */
@@ -101,9 +101,9 @@ void http_answer_finish(struct http_exchange *exchange, bool is_whole);
  * timed. When the body cannot become whole (the client is gone or too slow, its framing is bad, it
  * is past its limit) cut is called instead of handle: the handler lets go of the exchange, touches
  * it no more (a wake that is on its way is dropped; none may come after), and the server answers
- * what is to be answered; if an answer was begun, it breaks off. An answer may end before the body
- * is whole: no piece, cut or handle comes after it, and the connection closes behind it. Whoever
- * takes the body whole and holds something from begin to handle sets cut without piece.
+ * what is to be answered; if an answer was begun, it breaks off. cut works without piece, too, for
+ * a handler that holds something from begin on. An answer may end before the body
+ * is whole: no piece, cut or handle comes after it, and the connection closes behind it.
  */
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);

@@ -135,8 +135,8 @@ struct exchange {
  *   C2  HEAD to ANSWERED have an exchange that is this connection's.
  *   C3  A handler has the exchange (is_taken) in PIECES, HANDLED and STREAMED, and in CLOSING when
  *       it came from one of the last two (is_awaited). It has it in no other state, so that each
- *       exchange taken is ended exactly once: by its answer, or by cut, which PIECES calls. BODY
- *       calls cut as well, for what begin may hold besides the exchange.
+ *       exchange taken is ended exactly once: by its answer, or by cut. In BODY it owes nothing,
+ *       but what it holds since begin it lets go when cut says that handle will not come.
  *   C4  Once a handler has seen the head (is_shown), bytes of the inbox before at do not move.
  *   C5  While something is being sent (sending) no request is read or handled: who does not read
  *       our answers cannot make us do more work. Only pieces of the body whose own answer is being

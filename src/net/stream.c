@@ -39,8 +39,23 @@ void net_stream_connected(struct net_stream *stream, const char *failure)
     stream->events->connected(stream, failure);
 }
 
+/* libuv calls a reset an end when bytes before it were read in the same turn: it sees the hang-up
+ * and not its cause. Where an answer lasts until the end, half of one would pass for a whole. */
+static int cause_of_end(struct net_stream *stream)
+{
+    int failure = 0;
+    socklen_t size = sizeof failure;
+    uv_os_fd_t fd;
+    if (uv_fileno(&stream->uv.handle, &fd) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) != 0 || failure == 0) {
+        return UV_EOF;
+    }
+    return uv_translate_sys_error(failure);
+}
+
 static void ended(struct net_stream *stream, int rc)
 {
+    rc = rc == UV_EOF ? cause_of_end(stream) : rc;
     if (stream->is_connecting) {
         net_stream_connected(
             stream, rc == UV_EOF ? "closed during the TLS handshake" : uv_strerror(rc));

@@ -249,9 +249,13 @@ static bool expect_name(SSL *ssl, const char *name)
     if (X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1) {
         return true;
     }
+    union { /* OpenSSL copies it, but its prototype is older than const */
+        const char *in;
+        void *out;
+    } sni = {.in = name};
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return X509_VERIFY_PARAM_set1_host(param, name, 0) == 1 &&
-           SSL_set_tlsext_host_name(ssl, name) == 1;
+           SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, sni.out) == 1;
 }
 
 enum status net_tls_new_client(struct net_tls_context *context, struct net_loop *loop,

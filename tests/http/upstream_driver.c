@@ -4,6 +4,7 @@
  *
  *   upstream_driver [option value]...
  *     url URL   ca FILE   connections N   waiting N   idle_ms N   resolve_ms N
+ *     names ADDRESS|none   (as the command)
  *     fail_after N   (the allocation behind the Nth fails)   fails N   (so many; all, unless said)
  *
  * Commands, each done on the loop before the next is read:
@@ -11,12 +12,15 @@
  *   start ID [name=value]...    method path body (N bytes) streamed chunked close max
  *                               connect first total (ms), pause_at cancel_at restart_at (an event),
  *                               sleep (ms, before the restart)
- *   put ID N    put_end ID    pause ID    go_on ID    cancel ID    stats    detach
+ *   put ID N    put_end ID    pause ID    go_on ID    cancel ID    stats    detach    lookups
+ *   names ADDRESS...            what every name has from now on; none: lookups fail
  *
  * Answers:  "ID head STATUS", "ID end BYTES CRC", "ID failed POINT CAUSE: text", "ID drained",
  *           "ID put more|wait", "ID cancelled unsent|sent", "stats {…}".
  */
+#include <dlfcn.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,7 +33,7 @@
 #include "base/text.h"
 #include "http/upstream.h"
 
-enum { CALLS_MAX = 4096, WORDS_MAX = 32, PATH_BYTES_MAX = 256 };
+enum { CALLS_MAX = 4096, WORDS_MAX = 32, PATH_BYTES_MAX = 256, NAMES_MAX = 8 };
 
 struct asked {
     struct upstream_call call; /* first */
@@ -56,6 +60,16 @@ static struct {
     bool is_done;
     atomic_llong allocations_left;
     long long fails;
+    struct { /* the stand-in for the name server */
+        bool is_on;
+        unsigned count;
+        unsigned lookups;
+        struct sockaddr_in found[NAMES_MAX];
+        struct addrinfo infos[NAMES_MAX];
+        struct net_task answer;
+        uv_getaddrinfo_t *asked;
+        uv_getaddrinfo_cb told;
+    } names;
 } driver;
 
 static void *resize(void *context, void *pointer, size_t size)
@@ -70,6 +84,67 @@ static void *resize(void *context, void *pointer, size_t size)
 }
 
 static const struct mem failing = {.resize = resize};
+
+/* --------------------------------------------------------------------------- the name server -- */
+
+/* These take the place of libuv's. */
+UV_EXTERN int uv_getaddrinfo(uv_loop_t *loop, uv_getaddrinfo_t *request, uv_getaddrinfo_cb told,
+    const char *node, const char *service, const struct addrinfo *hints);
+UV_EXTERN void uv_freeaddrinfo(struct addrinfo *found);
+
+static void answer_lookup(struct net_task *task)
+{
+    (void)task;
+    bool has_any = driver.names.count > 0;
+    driver.names.told(
+        driver.names.asked, has_any ? 0 : UV_EAI_NONAME, has_any ? driver.names.infos : NULL);
+}
+
+int uv_getaddrinfo(uv_loop_t *loop, uv_getaddrinfo_t *request, uv_getaddrinfo_cb told,
+    const char *node, const char *service, const struct addrinfo *hints)
+{
+    uint64_t port = 0;
+    ASSERT(text_u64(slice_str(service), &port));
+    driver.names.lookups++;
+    if (!driver.names.is_on) {
+        union { /* ISO C has no conversion between the two */
+            void *object;
+            int (*call)(uv_loop_t *, uv_getaddrinfo_t *, uv_getaddrinfo_cb, const char *,
+                const char *, const struct addrinfo *);
+        } real = {.object = dlsym(RTLD_NEXT, "uv_getaddrinfo")};
+        return real.call(loop, request, told, node, service, hints);
+    }
+    for (unsigned i = 0; i < driver.names.count; i++) {
+        driver.names.found[i].sin_port = htons((uint16_t)port);
+        driver.names.infos[i] = (struct addrinfo){.ai_family = AF_INET,
+            .ai_addr = (struct sockaddr *)(void *)&driver.names.found[i],
+            .ai_addrlen = sizeof driver.names.found[i],
+            .ai_next = i + 1 < driver.names.count ? &driver.names.infos[i + 1] : NULL};
+    }
+    driver.names.asked = request;
+    driver.names.told = told;
+    driver.names.answer.run = answer_lookup;
+    net_loop_post(&driver.loop, &driver.names.answer);
+    return 0;
+}
+
+void uv_freeaddrinfo(struct addrinfo *found)
+{
+    if (found != NULL && found != driver.names.infos) {
+        freeaddrinfo(found);
+    }
+}
+
+static void set_names(char **words)
+{
+    driver.names.is_on = true;
+    driver.names.count = 0;
+    for (; *words != NULL && driver.names.count < NAMES_MAX; words++) {
+        ASSERT(uv_ip4_addr(*words, 0, &driver.names.found[driver.names.count++]) == 0);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- calls -- */
 
 static struct asked *asked_of(struct upstream_call *call)
 {
@@ -290,12 +365,16 @@ static void run_line(char *line)
         words[count++] = word;
     }
     uint64_t number = 0;
-    if (count > 1 && text_u64(slice_str(words[1]), &number)) {
+    if (count > 1 && strcmp(words[0], "names") != 0 && text_u64(slice_str(words[1]), &number)) {
         ASSERT(number < CALLS_MAX);
         driver.asked[number].number = (unsigned)number;
         about_call(&driver.asked[number], words);
     } else if (strcmp(words[0], "stats") == 0) {
         show_stats();
+    } else if (strcmp(words[0], "names") == 0) {
+        set_names(words + 1);
+    } else if (strcmp(words[0], "lookups") == 0) {
+        printf("lookups %u\n", driver.names.lookups);
     } else if (strcmp(words[0], "detach") == 0) {
         upstream_detach(driver.upstream, 0);
     } else if (strcmp(words[0], "end") == 0) {
@@ -338,7 +417,13 @@ static void take_option(
 {
     uint64_t number = 0;
     bool is_number = text_u64(slice_str(value), &number);
-    if (strcmp(name, "url") == 0) {
+    if (strcmp(name, "names") == 0) {
+        char *words[] = {NULL, NULL};
+        char word[64];
+        (void)snprintf(word, sizeof word, "%s", value);
+        words[0] = strcmp(value, "none") == 0 ? NULL : word;
+        set_names(words);
+    } else if (strcmp(name, "url") == 0) {
         urls[options->url_count++] = value;
     } else if (strcmp(name, "ca") == 0) {
         options->ca_file = value;

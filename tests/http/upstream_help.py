@@ -121,7 +121,7 @@ class Peer:
         self.origin = origin
         self.sock = sock
         self.number = number
-        self.buffer = b""
+        self.buffer = bytearray()
 
     def recv(self):
         data = self.sock.recv(65536)
@@ -133,15 +133,24 @@ class Peer:
         """At least that many bytes, or what came before the end."""
         while len(self.buffer) < count and self.recv():
             pass
-        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        taken = bytes(self.buffer[:count])
+        del self.buffer[:count]
+        return taken
+
+    def line(self, end):
+        """What is in front of the end, which is cut off; or None at the end of all."""
+        while end not in self.buffer:
+            if not self.recv():
+                return None
+        taken = self.read(self.buffer.index(end))
+        self.read(len(end))
         return taken
 
     def request(self):
         """One whole request: (head, body), or None at the end."""
-        while b"\r\n\r\n" not in self.buffer:
-            if not self.recv():
-                return None
-        head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        head = self.line(b"\r\n\r\n")
+        if head is None:
+            return None
         lower = head.lower()
         if b"transfer-encoding: chunked" in lower:
             return head, self.chunks()
@@ -153,10 +162,9 @@ class Peer:
     def chunks(self):
         body = b""
         while True:
-            while b"\r\n" not in self.buffer:
-                if not self.recv():
-                    raise ConnectionError("inside a chunked body")
-            size, _, self.buffer = self.buffer.partition(b"\r\n")
+            size = self.line(b"\r\n")
+            if size is None:
+                raise ConnectionError("inside a chunked body")
             size = int(size, 16)
             body += self.read(size)
             assert self.read(2) == b"\r\n"
@@ -189,7 +197,7 @@ class Origin:
 
     def __init__(self, *scripts, address="127.0.0.1", port=0, context=None, backlog=64):
         self.scripts = scripts
-        self.received = b""
+        self.received = bytearray()
         self.count = 0
         self.context = context
         self.errors = []

@@ -57,6 +57,56 @@ static size_t lines_with(const char *text, const char *part)
     return lines;
 }
 
+/* As many as the context says, each with calls by its number. */
+static size_t tell_some(void *context, struct metrics_upstream *ret_upstreams, size_t max)
+{
+    static char names[METRICS_UPSTREAMS_MAX][32];
+    size_t count = *(const size_t *)context;
+    assert_true(count <= max && max == METRICS_UPSTREAMS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        (void)snprintf(names[i], sizeof names[i], "http://up%zu", i);
+        ret_upstreams[i] = (struct metrics_upstream){.name = i + 1 == max ? NULL : names[i],
+            .stats = {.calls = i + 1,
+                .failed = {10, 20, 30},
+                .connects = 2,
+                .reused = 3,
+                .open = 4,
+                .idle = 5,
+                .waiting = 6,
+                .down = 7}};
+    }
+    return count;
+}
+
+static void each_upstream_has_its_figures(void **state)
+{
+    (void)state;
+    struct buf out;
+    size_t count = 2;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    assert_null(strstr(page(metrics, "", &out), "once_upstream"));
+    metrics_upstreams(metrics, tell_some, &count);
+    const char *text = page(metrics, "", &out);
+    assert_has(text, "once_upstream_calls_total{upstream=\"http://up0\"} 1");
+    assert_has(text, "once_upstream_calls_total{upstream=\"http://up1\"} 2");
+    assert_has(text, "once_upstream_failed_total{upstream=\"http://up0\",point=\"not_sent\"} 10");
+    assert_has(text, "once_upstream_failed_total{upstream=\"http://up0\",point=\"sent\"} 20");
+    assert_has(text, "once_upstream_failed_total{upstream=\"http://up1\",point=\"head\"} 30");
+    assert_has(text, "once_upstream_connects_total{upstream=\"http://up1\"} 2");
+    assert_has(text, "once_upstream_reused_total{upstream=\"http://up1\"} 3");
+    assert_has(text, "once_upstream_connections{upstream=\"http://up1\"} 4");
+    assert_has(text, "once_upstream_idle{upstream=\"http://up1\"} 5");
+    assert_has(text, "once_upstream_waiting{upstream=\"http://up1\"} 6");
+    assert_has(text, "once_upstream_addresses_down{upstream=\"http://up1\"} 7");
+    count = METRICS_UPSTREAMS_MAX;
+    text = page(metrics, "", &out);
+    assert_has(text, "once_upstream_calls_total{upstream=\"_other\"} 64");
+    assert_int_equal(lines_with(text, "once_upstream_calls_total{"), METRICS_UPSTREAMS_MAX);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
 static void what_loops_counted_is_added_up(void **state)
 {
     (void)state;
@@ -148,6 +198,8 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
     buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
     buf_init(&quiet, &mem_libc, METRICS_PAGE_BYTES_MAX);
     struct metrics *metrics = metrics_new(&mem_libc, 2);
+    size_t upstreams = 2;
+    metrics_upstreams(metrics, tell_some, &upstreams);
     count(metrics, 0, "acme", "pay", "first_seen");
     (void)page(metrics, "acme", &quiet);
     for (int i = 0; i < 50; i++) {
@@ -163,7 +215,7 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
     static const char *const hidden[] = {"once_http", "once_live_keys", "once_operations",
         "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
         "once_unknown", "once_quarantined", "once_log", "once_flood", "process_resident",
-        "process_open_fds"};
+        "process_open_fds", "once_upstream"};
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         assert_null(strstr(out.data, hidden[i]));
     }
@@ -333,6 +385,8 @@ static int print_page(void)
     count(metrics, 1, "acme", "pay", "sealed");
     count(metrics, 1, "acme", "pay", "duplicate_refused");
     metrics_request(metrics, 0, "/v1/fences/{operation_id}/seal", 200, 100000);
+    size_t upstreams = 2;
+    metrics_upstreams(metrics, tell_some, &upstreams);
     (void)page(metrics, "", &out);
     ssize_t wrote = write(STDOUT_FILENO, out.data, out.len - 1);
     int failed = wrote != (ssize_t)out.len - 1;
@@ -349,6 +403,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(what_loops_counted_is_added_up),
         TEST(the_engines_figures_are_shown_in_their_units),
+        TEST(each_upstream_has_its_figures),
         TEST(labels_are_escaped),
         TEST(a_tenant_sees_its_own_series_and_nothing_of_others),
         TEST(scopes_past_the_cap_share_one_series_of_their_tenant),

@@ -1,0 +1,413 @@
+/*
+ * One case: a store, an engine and a gateway of its own in this process, a stand-in behind it, and
+ * its requests over real sockets, one after another. A request whose upstream waits is sent on a
+ * thread of its own, and what is expected of it is looked at when the case is over.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "canon/json.h"
+#include "cli/policy.h"
+#include "cli/serve.h"
+#include "cli/standin.h"
+#include "gateway/asked.h"
+
+enum {
+    TIMEOUT_MS = 1000,        /* of a case whose upstream never answers: long for a loopback */
+    REACH_MS_MAX = 10000,     /* until a request that waits has come to the upstream */
+    SHOWN_BYTES_MAX = 200,    /* of a value in a difference */
+    CODE_BYTES_MAX = 1 << 20, /* of memory to read a refusal */
+    CONNECTIONS_MAX = 256,
+};
+
+/* A request that is under way while others follow. */
+struct waiting {
+    pthread_t thread;
+    const struct case_step *step;
+    size_t number;
+    const char *address;
+    uint64_t calls_before;
+    struct policy_answer answer;
+    atomic_bool is_over; /* the answer is here */
+    bool is_open;        /* its thread has to be joined */
+};
+
+/* A case that runs. */
+struct run {
+    struct policy_bench *bench;
+    struct policy_result *result;
+    struct policy_difference **last; /* where the next one goes */
+    struct arena *arena;
+    struct standin *standin;
+    struct serve serve;
+    struct waiting waiting[CASE_STEPS_MAX];
+    size_t waiting_count;
+};
+
+/* ---- the bench --------------------------------------------------------------------------- */
+
+enum status policy_bench_init(struct policy_bench *bench, struct cli *cli, struct config *config)
+{
+    struct config_gateway *gateway = &config->gateway;
+    *bench = (struct policy_bench){.cli = cli,
+        .config = config,
+        .said = gateway->routes,
+        .said_otherwise = gateway->otherwise,
+        .routes =
+            arena_zalloc(&config->arena, (gateway->route_count + 1) * sizeof(struct config_route)),
+        .otherwise = arena_zalloc(&config->arena, sizeof(struct config_route))};
+    if (bench->routes == NULL || bench->otherwise == NULL) {
+        return E_NOMEM;
+    }
+    config->store = "mem:";
+    config->listen_count = 0;
+    config->tls_cert = config->tls_key = NULL;
+    config->has_auth = false;
+    config->log_level = CONFIG_LEVEL_ERROR;
+    config->log_decisions = false;
+    config->loops = 1;
+    config->connections_max = CONNECTIONS_MAX;
+    gateway->listen[0] = "127.0.0.1:0";
+    gateway->listen_count = 1;
+    gateway->tls_cert = gateway->tls_key = NULL;
+    gateway->spool_dir = NULL;
+    return OK;
+}
+
+static bool has_timeout(const struct config_case *of)
+{
+    for (size_t i = 0; i < of->step_count; i++) {
+        if (of->steps[i].upstream.fail == CASE_FAIL_TIMEOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void stand_behind(
+    struct config_route *route, const struct config_route *said, const char *url, bool hurries)
+{
+    *route = *said;
+    route->upstreams[0] = url;
+    route->upstream_count = 1;
+    route->ca_file = NULL;
+    if (hurries) {
+        route->first_byte_ms =
+            route->first_byte_ms < TIMEOUT_MS ? route->first_byte_ms : TIMEOUT_MS;
+    }
+}
+
+static void bench_set(struct policy_bench *bench, const struct config_case *of, const char *url)
+{
+    struct config_gateway *gateway = &bench->config->gateway;
+    bool hurries = has_timeout(of);
+    for (size_t i = 0; i < gateway->route_count; i++) {
+        stand_behind(&bench->routes[i], &bench->said[i], url, hurries);
+    }
+    gateway->routes = bench->routes;
+    if (bench->said_otherwise != NULL) {
+        stand_behind(bench->otherwise, bench->said_otherwise, url, hurries);
+        gateway->otherwise = bench->otherwise;
+    }
+}
+
+/* ---- differences ------------------------------------------------------------------------- */
+
+static const char *shown(struct run *run, struct slice text)
+{
+    struct slice copy = SLICE_EMPTY;
+    size_t len = text.len < SHOWN_BYTES_MAX ? text.len : SHOWN_BYTES_MAX;
+    char *out = arena_zalloc(run->arena, len + 4);
+    if (out == NULL || arena_copy(run->arena, slice_of(text.data, len), &copy) != OK) {
+        return "(out of memory)";
+    }
+    for (size_t i = 0; i < len; i++) { /* what a stranger sent, fit for a terminal */
+        unsigned char c = (unsigned char)copy.data[i];
+        out[i] = c >= ' ' && c < 127 ? (char)c : '?';
+    }
+    (void)memcpy(out + len, "...", text.len > len ? 3 : 0);
+    return out;
+}
+
+static const char *number(struct run *run, uint64_t value)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%" PRIu64, value);
+    return shown(run, slice_str(text));
+}
+
+struct place {
+    const struct case_step *step;
+    size_t number;
+};
+
+static void differ(
+    struct run *run, struct place at, const char *what, const char *got, const char *expected)
+{
+    if (run->last == &run->result->spare.next) {
+        return; /* the spare one is used already */
+    }
+    struct policy_difference *one = arena_zalloc(run->arena, sizeof *one);
+    if (one == NULL) { /* that it differs is told whatever memory there is */
+        one = &run->result->spare;
+    }
+    *one = (struct policy_difference){
+        .step = at.number, .line = at.step->line, .what = what, .got = got, .expected = expected};
+    *run->last = one;
+    run->last = &one->next;
+}
+
+/* ---- what came --------------------------------------------------------------------------- */
+
+static struct slice field_of(const struct policy_answer *answer, const char *name)
+{
+    struct slice value = SLICE_EMPTY;
+    (void)policy_answer_field(answer, name, &value);
+    return value;
+}
+
+/* Without a word of the gateway's: whether it came to the upstream tells which of the two it is. */
+static struct slice decision_of(const struct policy_answer *answer, bool has_reached)
+{
+    struct slice said = field_of(answer, "Once-Decision");
+    return said.len > 0 ? said : has_reached ? SLICE_LIT("passed_through") : SLICE_LIT("refused");
+}
+
+/* A refusal's code, in whichever form its profile has. */
+static struct slice code_in(const struct json_value *root)
+{
+    const struct json_value *code = json_find(root, SLICE_LIT("code"));
+    const struct json_value *error = json_find(root, SLICE_LIT("error"));
+    const struct json_value *errors = json_find(root, SLICE_LIT("errors"));
+    if (code == NULL && error != NULL) {
+        code = json_is(error, JSON_OBJECT) ? json_find(error, SLICE_LIT("code")) : error;
+    }
+    if (code == NULL && errors != NULL && json_is(errors, JSON_ARRAY) && errors->count > 0) {
+        const struct json_value *first = &errors->items[0];
+        code = json_is(first, JSON_OBJECT) ? json_find(first, SLICE_LIT("code")) : NULL;
+    }
+    return code != NULL && json_is(code, JSON_STRING) ? json_text(code) : SLICE_EMPTY;
+}
+
+static const char *code_of(struct run *run, const struct policy_answer *answer)
+{
+    struct arena scratch;
+    const struct json_value *root = NULL;
+    const char *code = "";
+    arena_init(&scratch, &mem_libc, CODE_BYTES_MAX);
+    if (json_read(buf_view(&answer->body), &scratch, &root, NULL) == OK &&
+        json_is(root, JSON_OBJECT)) {
+        code = shown(run, code_in(root));
+    }
+    arena_release(&scratch);
+    return code;
+}
+
+static unsigned method_of(const char *method)
+{
+    static const char *const names[] = {"POST", "PUT", "PATCH", "DELETE"};
+    static const unsigned bits[] = {
+        CONFIG_METHOD_POST, CONFIG_METHOD_PUT, CONFIG_METHOD_PATCH, CONFIG_METHOD_DELETE};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(method, names[i]) == 0) {
+            return bits[i];
+        }
+    }
+    return 0;
+}
+
+/* The route's match; "" when the path is none. */
+static const char *route_of(struct run *run, const struct case_request *request)
+{
+    const struct config_gateway *gateway = &run->bench->config->gateway;
+    struct slice path = slice_of(request->path, strcspn(request->path, "?"));
+    if (asked_path(path, run->arena, &path, NULL) != OK) {
+        return "";
+    }
+    size_t which = gateway_route(gateway, method_of(request->method), path);
+    return which < gateway->route_count ? gateway->routes[which].match
+           : gateway->otherwise != NULL ? gateway->otherwise->match
+                                        : "";
+}
+
+/* ---- against what is expected ------------------------------------------------------------ */
+
+static void compare_text(
+    struct run *run, struct place at, const char *what, struct slice got, const char *expected)
+{
+    if (expected != NULL && !slice_is(got, expected)) {
+        differ(run, at, what, got.len == 0 ? "none" : shown(run, got), expected);
+    }
+}
+
+static bool contains(struct slice text, const char *part)
+{
+    size_t len = strlen(part);
+    for (size_t i = 0; i + len <= text.len; i++) {
+        if (memcmp(text.data + i, part, len) == 0) {
+            return true;
+        }
+    }
+    return len == 0;
+}
+
+static void compare_fields(struct run *run, struct place at, const struct policy_answer *answer)
+{
+    const struct case_headers *headers = &at.step->expect.headers;
+    for (size_t i = 0; i < headers->count; i++) {
+        const struct case_header *header = &headers->items[i];
+        struct slice value = SLICE_EMPTY;
+        bool is_there = policy_answer_field(answer, header->name, &value);
+        bool is_fine =
+            header->value == NULL ? !is_there : is_there && slice_is(value, header->value);
+        if (!is_fine) {
+            char what[SHOWN_BYTES_MAX];
+            (void)snprintf(what, sizeof what, "header %s", header->name);
+            differ(run, at, shown(run, slice_str(what)), is_there ? shown(run, value) : "none",
+                header->value == NULL ? "none" : header->value);
+        }
+    }
+}
+
+static void compare(
+    struct run *run, struct place at, const struct policy_answer *answer, bool has_reached)
+{
+    const struct case_expect *expect = &at.step->expect;
+    uint64_t calls = standin_calls(run->standin);
+    if (answer->status == 0) {
+        differ(run, at, "answer", shown(run, slice_str(answer->why)), "one");
+        return;
+    }
+    if (expect->status != 0 && answer->status != expect->status) {
+        differ(run, at, "status", number(run, answer->status), number(run, expect->status));
+    }
+    compare_text(run, at, "decision", decision_of(answer, has_reached), expect->decision);
+    bool is_replayed = slice_is(field_of(answer, "Idempotent-Replayed"), "true");
+    if (expect->has_replayed && is_replayed != expect->replayed) {
+        differ(run, at, "replayed", is_replayed ? "true" : "false",
+            expect->replayed ? "true" : "false");
+    }
+    if (expect->has_effects && calls != expect->effects) {
+        differ(run, at, "effects", number(run, calls), number(run, expect->effects));
+    }
+    if (expect->code != NULL) {
+        compare_text(run, at, "code", slice_str(code_of(run, answer)), expect->code);
+    }
+    if (expect->route != NULL) {
+        compare_text(run, at, "route", slice_str(route_of(run, at.step->request)), expect->route);
+    }
+    if (expect->body_contains != NULL &&
+        !contains(buf_view(&answer->body), expect->body_contains)) {
+        differ(run, at, "body", shown(run, buf_view(&answer->body)), expect->body_contains);
+    }
+    compare_fields(run, at, answer);
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+static void *waiting_main(void *context)
+{
+    struct waiting *waiting = context;
+    policy_ask(waiting->address, waiting->step->request, &waiting->answer);
+    atomic_store(&waiting->is_over, true);
+    return NULL;
+}
+
+static void waiting_end(struct run *run, struct waiting *waiting)
+{
+    (void)pthread_join(waiting->thread, NULL);
+    compare(run, (struct place){waiting->step, waiting->number}, &waiting->answer,
+        standin_calls(run->standin) > waiting->calls_before);
+    policy_answer_release(&waiting->answer);
+    waiting->is_open = false;
+}
+
+/* Until it is with the upstream, or was answered without it. */
+static void step_wait(struct run *run, struct place at)
+{
+    struct waiting *waiting = &run->waiting[run->waiting_count++];
+    *waiting = (struct waiting){.step = at.step,
+        .number = at.number,
+        .address = run->serve.gateway_bound[0],
+        .calls_before = standin_calls(run->standin)};
+    if (pthread_create(&waiting->thread, NULL, waiting_main, waiting) != 0) {
+        differ(run, at, "answer", "no thread for the request", "one");
+        return;
+    }
+    waiting->is_open = true;
+    for (int i = 0; i < REACH_MS_MAX && !atomic_load(&waiting->is_over) &&
+                    standin_calls(run->standin) == waiting->calls_before;
+         i++) {
+        cli_sleep_ms(1);
+    }
+    if (atomic_load(&waiting->is_over)) {
+        waiting_end(run, waiting);
+    }
+}
+
+static void step_once(struct run *run, struct place at)
+{
+    struct policy_answer answer;
+    uint64_t before = standin_calls(run->standin);
+    policy_ask(run->serve.gateway_bound[0], at.step->request, &answer);
+    compare(run, at, &answer, standin_calls(run->standin) > before);
+    policy_answer_release(&answer);
+}
+
+static enum status run_steps(struct run *run, struct err *err)
+{
+    const struct config_case *of = run->result->of;
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < of->step_count; i++) {
+        struct place at = {&of->steps[i], i + 1};
+        status = standin_script(run->standin, &at.step->upstream, err);
+        if (status == OK && at.step->upstream.waits) {
+            step_wait(run, at);
+        }
+        /* One difference of a step is enough: the same a hundred times tells no more. */
+        struct policy_difference **before = run->last;
+        for (uint64_t k = 0;
+             status == OK && !at.step->upstream.waits && k < at.step->repeat && run->last == before;
+             k++) {
+            step_once(run, at);
+        }
+    }
+    standin_release(run->standin);
+    for (size_t i = 0; i < run->waiting_count; i++) {
+        if (run->waiting[i].is_open) {
+            waiting_end(run, &run->waiting[i]);
+        }
+    }
+    return status;
+}
+
+int policy_run(struct policy_bench *bench, const struct config_case *of,
+    struct policy_result *ret_result, struct arena *arena)
+{
+    struct err err = {.status = OK};
+    struct run *run = mem_zalloc(&mem_libc, 1, sizeof *run);
+    *ret_result = (struct policy_result){.of = of};
+    if (run == NULL || standin_new(&run->standin, &err) != OK) {
+        mem_free(&mem_libc, run);
+        return err.status == OK ? CLI_UNAVAILABLE : cli_fail_err(&err);
+    }
+    run->bench = bench;
+    run->result = ret_result;
+    run->last = &ret_result->first;
+    run->arena = arena;
+    bench_set(bench, of, standin_url(run->standin));
+    run->serve = (struct serve){.cli = bench->cli, .config = config_hold(bench->config)};
+    run->serve.started = run->serve.config;
+    int code = serve_open(&run->serve);
+    if (code == CLI_OK && run_steps(run, &err) != OK) {
+        code = cli_fail_err(&err);
+    }
+    int closed = serve_close(&run->serve);
+    standin_free(run->standin);
+    mem_free(&mem_libc, run);
+    return code == CLI_OK ? closed : code;
+}

@@ -1,0 +1,108 @@
+/*
+ * cases: what a file for `once policy test` says (docs/policy-test.md), as plain data.
+ *
+ *     - name: a retry gets the first answer
+ *       steps:
+ *         - request: {method: POST, path: /pay, headers: {Idempotency-Key: k1}, json: {amount: 1}}
+ *           upstream: {status: 201}
+ *           expect: {status: 201, decision: first_seen, effects: 1}
+ *         - expect: {status: 201, decision: duplicate_replayed, effects: 1}
+ *
+ * Promises:  what is not known is an error with its place, never ignored: an expectation that is
+ *            misspelt would hold for ever.
+ * Ownership: in the config's memory, until config_free.
+ */
+#ifndef ONCE_CONFIG_CASES_H
+#define ONCE_CONFIG_CASES_H
+
+#include "config/config.h"
+
+enum {
+    CASES_MAX = 1000,
+    CASE_STEPS_MAX = 64,
+    CASE_REPEAT_MAX = 1000,
+    CASE_HEADERS_MAX = 32, /* of a message */
+};
+
+/* How the stand-in for the upstream fails. */
+enum case_fail {
+    CASE_FAIL_NONE,
+    CASE_FAIL_REFUSE,  /* no connection: certainly nothing was sent */
+    CASE_FAIL_RESET,   /* the request was read, and the connection is reset without an answer */
+    CASE_FAIL_TIMEOUT, /* the request was read, and nothing is ever said */
+    CASE_FAIL_HALF,    /* half of an answer, and the end of the connection */
+};
+
+struct case_header {
+    const char *name;
+    const char *value; /* NULL: expected not to be there */
+};
+
+struct case_headers {
+    struct case_header items[CASE_HEADERS_MAX];
+    size_t count;
+};
+
+struct case_request {
+    const char *method;
+    const char *path; /* and query */
+    struct case_headers headers;
+    struct slice body;
+    bool has_body;
+    bool is_json; /* given as json:, so that it has that Content-Type unless another is given */
+};
+
+struct case_upstream {
+    unsigned status;
+    struct case_headers headers;
+    struct slice body;
+    bool has_body; /* none: a small JSON */
+    bool is_json;
+    bool waits; /* answers when the case is over: what follows finds it in progress */
+    enum case_fail fail;
+    const struct case_upstream *reconcile; /* to the gateway's own question what became of an
+                                              operation; NULL: 503, which says nothing */
+};
+
+/* What is not set is not looked at. */
+struct case_expect {
+    unsigned status;      /* 0: any */
+    const char *decision; /* NULL: any */
+    bool has_replayed;
+    bool replayed;
+    bool has_effects;
+    uint64_t effects;  /* calls the upstream has seen, of this case so far */
+    const char *code;  /* of a refusal; NULL: any */
+    const char *route; /* its match; NULL: any */
+    const char *body_contains;
+    struct case_headers headers;
+};
+
+struct case_step {
+    unsigned line;
+    const struct case_request *request; /* that of the step before unless it has its own */
+    struct case_upstream upstream;
+    uint64_t repeat; /* times; what is expected is expected of each */
+    struct case_expect expect;
+};
+
+struct config_case {
+    const char *name;
+    unsigned line;
+    const struct case_step *steps;
+    size_t step_count;
+};
+
+struct config_cases {
+    const struct config_case *items;
+    size_t count;
+};
+
+/* The decisions that can be expected; ended by NULL. */
+extern const char *const case_decisions[];
+
+/* E_INVALID: at least one fault was added, in the order of the file. E_NOMEM. */
+enum status config_cases_read(struct config *config, struct slice text,
+    struct config_cases *ret_cases, struct config_faults *faults) MUST_CHECK;
+
+#endif

@@ -1,0 +1,112 @@
+"""What a running gateway tells of itself: /metrics on the socket in the data directory (OPS-12)."""
+import re
+import signal
+import socket
+import time
+
+from once_server import Wire
+
+LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def figures(gateway):
+    """{(name, (label, value), …): number}"""
+    with Wire(str(gateway.data_dir / "once.sock")) as wire:
+        wire.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        status, _, body = wire.answer()
+    assert status == 200, body
+    text = body.decode() if isinstance(body, bytes) else body
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = LINE.match(line).groups()
+            key = (name, *sorted(LABEL.findall(labels or "")))
+            assert key not in found, f"twice: {line}"
+            found[key] = float(value)
+    return found
+
+
+def value(found, name, **labels):
+    return found.get((name, *sorted(labels.items())), 0)
+
+
+def test_decisions_are_counted_by_endpoint_and_tenant(make_gateway, origin):
+    gateway = make_gateway(routes=[{"match": "POST /pay", "tenant": "acme", "profile": "ops"},
+        {"match": "POST /mail"}])
+    gateway.post("a")
+    gateway.post("a")
+    gateway.post("a")
+    gateway.post("a", {"amount": 2, "more": "x" * 100})
+    gateway.post("a", path="/mail")
+    gateway.send("GET", "/pay")
+    found = figures(gateway)
+    def decisions(decision, scope, tenant):
+        return value(found, "once_decisions_total", decision=decision, scope=scope, tenant=tenant)
+    assert decisions("first_seen", "POST /pay", "acme") == 1
+    assert decisions("duplicate_replayed", "POST /pay", "acme") == 2
+    assert decisions("conflict_rejected", "POST /pay", "acme") == 1
+    assert decisions("sealed", "POST /pay", "acme") == 1
+    assert decisions("first_seen", "POST /mail", "default") == 1
+    assert decisions("duplicate_replayed", "POST /mail", "default") == 0
+    for tenant in ("acme", "default"):
+        assert value(found, "once_first_seen_to_seal_seconds_count", tenant=tenant) == 1
+    assert value(found, "once_conflicts_total", tenant="acme") == 1
+    assert value(found, "once_conflict_diff_bytes_count", tenant="acme") == 1
+    assert value(found, "once_conflict_diff_bytes_sum", tenant="acme") > 100
+    assert value(found, "once_http_requests_total", route="gateway, fenced", code="200") == 4
+    assert value(found, "once_http_requests_total", route="gateway, passed through",
+        code="200") == 1
+    assert origin.effects["a"] == 2
+
+
+def test_the_time_to_the_seal_is_the_upstreams(gateway):
+    gateway.post("slow", do="after_ms=300")
+    found = figures(gateway)
+    assert value(found, "once_first_seen_to_seal_seconds_bucket", tenant="default", le="0.25") == 0
+    assert value(found, "once_first_seen_to_seal_seconds_sum", tenant="default") >= 0.3
+
+
+def test_calls_to_an_upstream_are_counted_by_how_far_they_got(make_gateway, origin):
+    with socket.socket() as reserved:  # bound and not listening: connections are refused
+        reserved.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+        gateway = make_gateway("--loops", "1",
+            routes=[{"match": "POST /dead", "upstream": dead}, {"match": "POST /**"}])
+        for number in range(3):
+            gateway.post(f"k{number}")
+        gateway.post("a", do="fault=reset_after")
+        gateway.post("b", do="fault=half_body")
+        gateway.post("c", path="/dead")
+        found = figures(gateway)
+    def of(name, upstream=origin.url, **labels):
+        return value(found, f"once_upstream_{name}", upstream=upstream, **labels)
+    assert of("calls_total") == 5 and of("calls_total", dead) == 1
+    assert of("failed_total", point="not_sent") == 0
+    assert of("failed_total", point="sent") == 1
+    assert of("failed_total", point="head") == 1
+    assert of("failed_total", dead, point="not_sent") == 1
+    assert of("connects_total") + of("reused_total") == 5 and of("reused_total") >= 2
+    assert of("connections") == of("idle") <= 1 and of("waiting") == 0
+    assert of("addresses_down", dead) == 1 and of("addresses_down") == 0
+
+
+def test_an_upstream_of_an_old_configuration_keeps_its_figures(make_gateway, make_origin, origin):
+    other = make_origin()
+    gateway = make_gateway(routes=[{"match": "POST /**"}])
+    gateway.post("a")
+    gateway.upstream = other.url
+    gateway.rewrite(routes=[{"match": "POST /**"}])
+    gateway.signal(signal.SIGHUP)
+    until = time.monotonic() + 30
+    while '"reloaded"' not in gateway.stderr():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    gateway.post("b")
+    found = figures(gateway)
+    for url in (origin.url, other.url):
+        assert value(found, "once_upstream_calls_total", upstream=url) == 1
+
+
+def test_without_a_gateway_there_are_no_upstreams(server):
+    assert not any(key[0].startswith("once_upstream") for key in figures(server))
