@@ -215,7 +215,6 @@ void relay_begin(struct pass *pass)
     exchange->gone = on_gone;
     exchange->drained = on_drained;
     exchange->body_bytes_max = INT64_MAX;
-    exchange->cut = on_body_cut;
     if (exchange->head->framing != HTTP_BODY_NONE) {
         exchange->piece = on_body_piece;
         start(pass);

@@ -58,6 +58,7 @@ def test_a_client_that_goes_away_before_its_body_is_here_did_nothing(gateway, or
     with gateway.peer() as peer:
         peer.send(whole)
         assert peer.read().decision == "first_seen"
+    gateway.stop()  # nothing is held for those who left
 
 
 def test_a_client_that_reads_nothing_does_not_hold_the_operation(gateway, origin):
