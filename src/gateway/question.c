@@ -37,7 +37,8 @@ static void put_encoded(struct slice key, struct buf *out)
     }
 }
 
-/* What stands for a name of the operation at the beginning of a template's rest; its length, or 0. */
+/* What stands for a name of the operation at the beginning of a template's rest: its length, or
+ * 0. */
 static size_t mark_at(struct slice rest, const struct question_names *names, struct slice *ret_name)
 {
     const struct {
