@@ -247,7 +247,7 @@ static void compare_text(
 static bool contains(struct slice text, const char *part)
 {
     size_t len = strlen(part);
-    for (size_t i = 0; i + len <= text.len; i++) {
+    for (size_t i = 0; len > 0 && i + len <= text.len; i++) {
         if (memcmp(text.data + i, part, len) == 0) {
             return true;
         }

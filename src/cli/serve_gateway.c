@@ -1,5 +1,6 @@
 /* What a configuration comes to for the gateway, and what a policy file means: on paper. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "cli/out.h"
@@ -46,6 +47,12 @@ static void text_route(const struct config_route *route)
         out_text("%s", (route->fenced & methods[i].bit) != 0 ? methods[i].name : "");
     }
     out_text("\n");
+    if (route->reconcile.get != NULL && route->principal != CONFIG_PRINCIPAL_NONE &&
+        strstr(route->reconcile.get, "{operation_id}") == NULL) {
+        out_text("%-8snote: reconcile asks by {key}, which two principals may share; the API has "
+                 "to look at Once-Operation-Id, or ask by {operation_id}\n",
+            "");
+    }
 }
 
 static void text_notes(const struct config_policy *policy)
@@ -146,6 +153,7 @@ static void json_unknown(struct jsonw *json, const struct config_route *route)
         jsonw_str_some(json, "authorization_file", reconcile->authorization_file);
         json_ms(json, "every", reconcile->every_ms);
         json_ms(json, "every_max", reconcile->every_ms_max);
+        json_ms(json, "quiet", reconcile->quiet_ms);
         jsonw_close(json, '}');
     }
 }
@@ -228,6 +236,7 @@ void serve_gateway_json(struct jsonw *json, const struct config *config)
     jsonw_str_some(json, "tls_key", gateway->tls_key);
     jsonw_str_some(json, "spool_dir", gateway->spool_dir);
     jsonw_u64(json, "spool_memory", gateway->spool_memory_bytes);
+    jsonw_u64(json, "spool_max", gateway->spool_bytes_max);
     jsonw_u64(json, "connections_max", gateway->connections_max);
     json_ms(json, "idle", gateway->idle_ms_max);
     json_texts(json, "require_headers", gateway->require_headers, gateway->require_header_count);

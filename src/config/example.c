@@ -103,7 +103,7 @@ static void put_routes(struct buf *out)
     put_prose(out,
         "gateway.routes: one for every path by default. The first that matches a request counts. "
         "What no route matches is passed through, not fenced. A route has a match, and any setting "
-        "above that is not of the whole gateway (listen, tls, spool_dir, spool_memory, "
+        "above that is not of the whole gateway (listen, tls, spool_dir, spool_memory, spool_max, "
         "connections_max, idle): what it says holds for it, what it does not say is as the section "
         "says. SIGHUP reads routes again.");
     put_prose(out, "If unsure: Leave it out: every path is fenced.");

@@ -87,6 +87,8 @@ struct config_reconcile {
     const char *authorization_file; /* the Authorization field's value; NULL: none is sent */
     int64_t every_ms;               /* first pause between two tries; 1 s */
     int64_t every_ms_max;           /* pauses double up to this; 5 m */
+    int64_t quiet_ms; /* not_executed is believed when it has been unknown for so long:
+                                       until then the first attempt may still be at work; total */
 };
 
 struct config_route {
@@ -150,6 +152,7 @@ struct config_gateway {
     const char *spool_dir;       /* for bodies too long for memory; NULL: the store's directory, or
                                     /tmp */
     uint64_t spool_memory_bytes; /* of one body held in memory; 256 KiB */
+    uint64_t spool_bytes_max;    /* of all bodies and answers on their way; 1 GiB */
     uint64_t connections_max;    /* to one upstream, a loop; 256 */
     int64_t idle_ms_max;         /* an upstream connection is kept; 4 s */
 };

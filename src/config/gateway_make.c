@@ -307,6 +307,7 @@ static void check_reconcile(const struct maker *maker)
 static void make_reconcile(const struct maker *maker)
 {
     struct config_reconcile *reconcile = &maker->route->reconcile;
+    const struct route_said *quiet = teller(maker, SETTING_RECONCILE_QUIET);
     maker->route->on_unknown =
         (enum config_on_unknown)teller(maker, SETTING_ON_UNKNOWN)->on_unknown;
     *reconcile =
@@ -314,7 +315,10 @@ static void make_reconcile(const struct maker *maker)
             .authorization_file =
                 teller(maker, SETTING_RECONCILE_AUTHORIZATION_FILE)->authorization_file,
             .every_ms = teller(maker, SETTING_RECONCILE_EVERY)->every_ms,
-            .every_ms_max = teller(maker, SETTING_RECONCILE_EVERY_MAX)->every_ms_max};
+            .every_ms_max = teller(maker, SETTING_RECONCILE_EVERY_MAX)->every_ms_max,
+            .quiet_ms = quiet->at[SETTING_RECONCILE_QUIET].is_set
+                            ? quiet->quiet_ms
+                            : teller(maker, SETTING_TIMEOUT_TOTAL)->total_ms};
     reconcile->executed_count =
         take_statuses(&teller(maker, SETTING_RECONCILE_EXECUTED)->executed, reconcile->executed);
     reconcile->not_executed_count = take_statuses(
@@ -466,6 +470,7 @@ static void make_doors(const struct maker *maker)
     gateway->tls_key = said->tls_key;
     gateway->spool_dir = said->spool_dir;
     gateway->spool_memory_bytes = said->spool_memory_bytes;
+    gateway->spool_bytes_max = said->spool_bytes_max;
     gateway->connections_max = said->connections_max;
     gateway->idle_ms_max = said->idle_ms;
     if ((said->tls_cert == NULL) != (said->tls_key == NULL)) {

@@ -304,6 +304,18 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .max = UINT64_C(24) * HOUR_MS,
         .help = "The longest such pause.",
         .unsure = "Leave it."},
+    [SETTING_RECONCILE_QUIET] = {.path = "gateway.reconcile.quiet",
+        .kind = CONFIG_DURATION,
+        BOTH,
+        AT_ALL(quiet_ms),
+        .max = UINT64_C(24) * HOUR_MS,
+        .absent = "timeout.total",
+        .example = "60s",
+        .help = "How long an operation has been unknown before not_executed is believed. Until "
+                "then the first attempt may still be at work behind an answer that knows nothing "
+                "of it, and a second one would double its effect.",
+        .unsure = "Leave it; 0s only if the API knows of a request before it begins to work on "
+                  "it."},
     [SETTING_TIMEOUT_CONNECT] = {.path = "gateway.timeout.connect",
         .kind = CONFIG_DURATION,
         BOTH,
@@ -404,6 +416,16 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .env = "ONCE_GATEWAY_SPOOL_MEMORY",
         .help = "How much of one body, or one answer, is held in memory before a file is used. "
                 "More is faster for large bodies and costs it for each request in flight.",
+        .unsure = "Leave it."},
+    [SETTING_SPOOL_MAX] = {.path = "gateway.spool_max",
+        .kind = CONFIG_SIZE,
+        SECTION,
+        AT(spool_bytes_max),
+        .fallback = "1GiB",
+        .min = 1 << 20,
+        .env = "ONCE_GATEWAY_SPOOL_MAX",
+        .help = "Bytes of all bodies and answers on their way, in memory and in files together. "
+                "Past it a request is refused with 503, and an answer is sealed without its body.",
         .unsure = "Leave it."},
     [SETTING_CONNECTIONS_MAX] = {.path = "gateway.connections_max",
         .kind = CONFIG_COUNT,

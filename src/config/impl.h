@@ -126,6 +126,7 @@ enum setting {
     SETTING_RECONCILE_AUTHORIZATION_FILE,
     SETTING_RECONCILE_EVERY,
     SETTING_RECONCILE_EVERY_MAX,
+    SETTING_RECONCILE_QUIET,
     SETTING_TIMEOUT_CONNECT,
     SETTING_TIMEOUT_FIRST_BYTE,
     SETTING_TIMEOUT_TOTAL,
@@ -136,6 +137,7 @@ enum setting {
     SETTING_CA_FILE,
     SETTING_SPOOL_DIR,
     SETTING_SPOOL_MEMORY,
+    SETTING_SPOOL_MAX,
     SETTING_CONNECTIONS_MAX,
     SETTING_IDLE,
     SETTINGS,
@@ -177,6 +179,7 @@ struct route_said {
     const char *authorization_file;
     int64_t every_ms;
     int64_t every_ms_max;
+    int64_t quiet_ms;
     int64_t connect_ms;
     int64_t first_byte_ms;
     int64_t total_ms;
@@ -206,6 +209,7 @@ struct gateway_said {
     const char *tls_key;
     const char *spool_dir;
     uint64_t spool_memory_bytes;
+    uint64_t spool_bytes_max;
     uint64_t connections_max;
     int64_t idle_ms;
     struct route_said *routes; /* in the order of the file */

@@ -32,6 +32,7 @@ void pass_end(struct pass *pass, unsigned status)
     pass->state = PASS_ANSWERED;
     spool_release(&pass->body);
     spool_release(&pass->answer);
+    atomic_fetch_sub(&gateway->spooled, pass->spooled);
     metrics_request(door_metrics(gateway->door), pass->exchange->loop,
         pass->key.len > 0 ? "gateway, fenced" : "gateway, passed through", status,
         clock_nanos() - pass->exchange->started_nanos);
@@ -156,7 +157,8 @@ void answer_replay(struct pass *pass)
             "duplicate_replayed");
         return;
     }
-    if (!heads_is_ours(outcome->meta)) {
+    bool is_status = outcome->code >= 200 && outcome->code <= 599;
+    if (!is_status || !heads_is_ours(outcome->meta)) {
         replay_foreign(pass, record);
         return;
     }

@@ -119,12 +119,15 @@ static void on_body_piece(void *context, struct http_exchange *exchange, struct 
 {
     (void)context;
     struct pass *pass = exchange->state;
-    enum status status = spool_put(&pass->body, piece, &pass->fault);
+    enum status status = pass_spool(pass, &pass->body, piece);
     if (status != OK) {
+        /* The body's own limit is the reader's to watch: this one is of all together. */
         answer_refusal_now(pass,
             &(struct refusal){.kind = status == E_NOMEM   ? REFUSAL_MEMORY
-                                      : status == E_LIMIT ? REFUSAL_BODY_TOO_LARGE
-                                                          : REFUSAL_SPOOL},
+                                      : status == E_LIMIT ? REFUSAL_OVERLOADED
+                                                          : REFUSAL_SPOOL,
+                .detail = status == E_LIMIT ? slice_str(pass->fault.text) : SLICE_EMPTY,
+                .retry_after_ms = status == E_LIMIT ? 1000 : 0},
             NULL);
     }
 }
@@ -146,8 +149,7 @@ static void take_body(struct pass *pass)
         head->framing == HTTP_BODY_NONE ||
         (head->framing == HTTP_BODY_LENGTH && head->length <= config->spool_memory_bytes);
     if (!is_short) {
-        spool_init(&pass->body, pass->gateway->mem, pass->gateway->spool_dir,
-            config->spool_memory_bytes, pass->route->body_bytes_max);
+        pass_spool_init(pass, &pass->body, pass->route->body_bytes_max);
         pass->is_spooled = true;
         exchange->piece = on_body_piece;
     }

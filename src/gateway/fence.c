@@ -396,8 +396,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     }
     pass->has_head = true;
     take_effect_id(pass);
-    spool_init(&pass->answer, pass->gateway->mem, pass->gateway->spool_dir,
-        pass->gate->gateway->spool_memory_bytes, pass->route->outcome_bytes_max);
+    pass_spool_init(pass, &pass->answer, pass->route->outcome_bytes_max);
     if (head->framing == HTTP_BODY_LENGTH && head->length > pass->route->outcome_bytes_max) {
         long_settle(pass);
     }
@@ -411,7 +410,7 @@ static void on_piece(struct upstream_call *up, struct slice piece)
         return;
     }
     ASSERT(pass->state == PASS_FORWARDED); /* paused while sealing */
-    if (spool_put(&pass->answer, piece, &pass->fault) == OK) {
+    if (pass_spool(pass, &pass->answer, piece) == OK) {
         return;
     }
     /* This piece is not in the spool: it goes behind it. */

@@ -422,6 +422,26 @@ enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err)
     return status;
 }
 
+void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max)
+{
+    const struct config *config = pass->gate->config;
+    bool is_much = atomic_load(&pass->gateway->spooled) > config->in_flight_bytes_max;
+    spool_init(spool, pass->gateway->mem, pass->gateway->spool_dir,
+        is_much ? 0 : config->gateway.spool_memory_bytes, total_max);
+}
+
+enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piece)
+{
+    struct gateway *gateway = pass->gateway;
+    uint64_t all = atomic_fetch_add(&gateway->spooled, piece.len) + piece.len;
+    pass->spooled += piece.len; /* pass_end takes it back, whatever became of the piece */
+    if (all > pass->gate->gateway->spool_bytes_max) {
+        return err_set(&pass->fault, E_LIMIT,
+            "too many bytes of bodies are on their way: gateway.spool_max is reached");
+    }
+    return spool_put(spool, piece, &pass->fault);
+}
+
 enum status pass_trace(struct pass *pass)
 {
     unsigned char random[24];

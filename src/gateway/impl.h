@@ -62,8 +62,9 @@ struct gateway {
     struct origin *origins;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
     unsigned question_count;
-    struct rounds *rounds; /* the janitor (rounds.c) */
-    atomic_bool is_cut;    /* no upstream is called any more */
+    struct rounds *rounds;    /* the janitor (rounds.c) */
+    atomic_bool is_cut;       /* no upstream is called any more */
+    _Atomic uint64_t spooled; /* bytes of all bodies and answers on their way */
     /* What gateway_is_idle looks at. Each is raised before is_cut is asked, so that who cuts sees
      * it or is seen. */
     atomic_uint busy;      /* questions and rounds that are not over */
@@ -146,6 +147,7 @@ struct pass {
     struct buf meta;         /* its fields that are kept */
     struct spool answer;     /* its body */
     struct slice view;       /* all of that */
+    uint64_t spooled;        /* bytes of both spools, as they count in the gateway */
     struct slice rest;       /* a piece behind it that the spool had no room for */
     size_t given;            /* of view, to the client */
     struct slice effect_id; /* the upstream's name for what it did (Once-Effect-Id); may be empty */
@@ -171,6 +173,10 @@ struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsig
 /* The client's traceparent or a fresh one. */
 enum status pass_trace(struct pass *pass);
 void pass_move(struct pass *pass, enum pass_state state);
+/* Make one of its spools ready. Where much is on its way already, memory is left to others. */
+void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max);
+/* spool_put, within what all of them may have together. E_LIMIT, with fault, past that too. */
+enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piece) MUST_CHECK;
 
 /* fence.c: after route and gate are set. */
 void fence_begin(struct pass *pass);

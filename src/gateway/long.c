@@ -65,7 +65,6 @@ static void sealed_long(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct pass *pass = exchange->state;
-    answer_tell(pass, pass->kept_status);
     if (pass->call.engine.err.status != OK) {
         if (pass->is_up) {
             pass->is_up = false;
@@ -74,6 +73,7 @@ static void sealed_long(void *context, struct http_exchange *exchange)
         fence_settled(NULL, exchange);
         return;
     }
+    answer_tell(pass, pass->kept_status);
     if (exchange->is_gone) {
         http_answer_begin(exchange, pass->kept_status);
         http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);

@@ -54,7 +54,8 @@ struct reconciling {
     /* Asked. */
     struct record_key key;
     struct op_id operation_id;
-    uint64_t fence; /* of the attempt that is asked about */
+    uint64_t fence;     /* of the attempt that is asked about */
+    int64_t unknown_ms; /* since when it is */
     char operation_text[OP_ID_TEXT_BYTES];
     char request_id[TEXT_UUID_BYTES];
     struct slice target;
@@ -149,7 +150,7 @@ static void tell_open(const struct reconciling *reconciling)
         LOG_TEXT("idempotency_key", reconciling->key.key),
         LOG_TEXT("request_id", slice_str(reconciling->request_id)),
         LOG_NUMBER("status", reconciling->status),
-        LOG_TEXT("text", reconciling->status > 0
+        LOG_TEXT("text", reconciling->fault.text[0] == '\0'
                              ? SLICE_LIT("the answer is neither executed nor not_executed")
                              : slice_str(reconciling->fault.text)),
     };
@@ -296,12 +297,24 @@ static void answered_long(struct reconciling *reconciling, uint64_t bytes)
     answered(reconciling);
 }
 
+/* Whether the attempt has been over for so long that nothing of it can still come. */
+static bool is_quiet(const struct reconciling *reconciling)
+{
+    int64_t now_ms = clock_read(&reconciling->gateway->clock).wall_ms;
+    return now_ms - reconciling->unknown_ms >= reconciling->route->reconcile.quiet_ms;
+}
+
 static void on_head(struct upstream_call *up, const struct http_head *head)
 {
     struct reconciling *reconciling = reconciling_of(up);
     const struct config_route *route = reconciling->route;
     reconciling->status = head->status;
     reconciling->verdict = question_verdict_of(&route->reconcile, head->status);
+    if (reconciling->verdict == QUESTION_NOT_EXECUTED && !is_quiet(reconciling)) {
+        reconciling->verdict = QUESTION_OPEN;
+        (void)err_set(
+            &reconciling->fault, E_UNKNOWN, "not executed so far; believed after reconcile.quiet");
+    }
     if (reconciling->verdict != QUESTION_EXECUTED) {
         return;
     }
@@ -459,6 +472,7 @@ static struct reconciling *reconciling_new(struct gateway *gateway, unsigned loo
     reconciling->route = route;
     reconciling->operation_id = record->operation_id;
     reconciling->fence = record->fence;
+    reconciling->unknown_ms = record->updated_ms;
     reconciling->started_nanos = clock_nanos();
     gate_hold(gateway, gate);
     return reconciling;

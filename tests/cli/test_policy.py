@@ -107,7 +107,8 @@ RECONCILE = """gateway:
   routes:
     - match: POST /pay
       on_unknown: reconcile
-      reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], every: 1m}
+      reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], every: 1m,
+        quiet: 0s}
 """
 ASKED = [  # what the API says of an unknown operation; what a repetition gets then
     ("{}", "decision: held_unknown, effects: 1"),

@@ -110,3 +110,20 @@ def test_what_clients_that_are_gone_left_behind_counts_as_connections():
             answer = gateway.send(request("other"))
             return answer.status == 503 and b"connections_max" in answer.body
         until(is_refused)
+
+
+def test_bodies_on_their_way_are_bounded_together():
+    """Past gateway.spool_max a request is refused, and an answer is sealed without its body."""
+    def answer(upstream, link):
+        upstream.take(link)
+        link.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1500000\r\n\r\n" + b"x" * 1500000)
+    with Upstream(answer) as upstream, \
+            Gateway(upstream, above="drain: 100ms\n", more="  spool_max: 1MiB\n") as gateway:
+        long = request("long", fields=JSON, body=b"1" * 1200000)
+        refused = gateway.send(long)
+        assert refused.status == 503 and b"gateway.spool_max" in refused.body
+        assert not upstream.requests
+        whole = gateway.send(request("k"))
+        assert whole.status == 200 and whole.body == b"x" * 1500000
+        again = gateway.send(request("k"))
+        assert again.status == 410 and b"outcome_not_retained" in again.body

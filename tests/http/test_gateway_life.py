@@ -12,7 +12,7 @@ from once_server import BINARY
 
 WAIT_S = 30
 RECONCILE = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "200ms",
-    "every_max": "1s"}
+    "quiet": "0s", "every_max": "1s"}
 
 
 def until(true, what):

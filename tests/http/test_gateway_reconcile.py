@@ -12,7 +12,7 @@ from once_gateway import DUPLICATES_FREE
 from once_server import Broken
 
 ASK = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "1s",
-    "every_max": "4s"}
+    "quiet": "0s", "every_max": "4s"}
 QUICK = {"connect": "500ms", "first_byte": "400ms", "total": "1s"}
 LOST = "fault=reset_after"  # it happened, and nobody heard of it
 NOT_DONE = "fault=reset_before"  # it did not, and nobody knows
@@ -506,3 +506,27 @@ def test_the_log_says_what_was_settled_and_what_was_not(origin, reconciling):
     assert still_open and still_open[0]["status"] == 503, lines
     assert [(one["decision"], one["idempotency_key"], one["actor"]) for one in settled] == [
         ("resolved", "a", "reconcile")]
+
+
+def test_a_no_is_believed_only_when_the_first_attempt_can_no_longer_come(origin, reconciling):
+    """The upstream works longer than the gateway waits, and meanwhile knows of nothing."""
+    gateway = reconciling(reconcile={"quiet": "5s", "every": "100ms"})
+    origin.lookups["k"] = (404, b"no such payment")
+    assert gateway.post("k", do="before_ms=2500").status == 504
+    wait_questions(origin, "k", 3)
+    assert gateway.status_of("k") == "unknown"
+    until = time.monotonic() + 30
+    while origin.effects["k"] == 0:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    del origin.lookups["k"]  # now it knows
+    gateway.wait_status("k", "executed")
+    assert gateway.post("k").is_replay and origin.effects["k"] == 1
+
+
+def test_a_question_may_name_the_operation(origin, reconciling):
+    gateway = reconciling(reconcile={"get": "/by-key/{key}?of={operation_id}"})
+    lost = gateway.post("k", do=LOST)
+    gateway.wait_status("k", "executed")
+    asked = wait_questions(origin, "k")[0]
+    assert asked.target.endswith("?of=" + lost.fields["Once-Operation-Id"])
