@@ -1,5 +1,6 @@
-"""Everything at once: an upstream that fails in every way, clients that leave at any point, duplicates,
-waits, conflicts, reads, reloads. No key has two effects, and what was answered once stays the answer.
+"""Everything at once: an upstream that fails in every way, clients that leave at any point,
+duplicates, waits, conflicts, reads, reloads. No key has two effects, and what was answered once
+stays the answer.
 """
 import random
 import signal
@@ -85,7 +86,8 @@ class Chaos:
                 self.faults.append(fault)
 
     def run(self):
-        threads = [threading.Thread(target=self.client, args=(number,)) for number in range(CLIENTS)]
+        threads = [threading.Thread(target=self.client, args=(number,))
+            for number in range(CLIENTS)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
