@@ -18,8 +18,8 @@ origin.does[None], for every request):
     interim=N (1xx before it)  cookie=1  fields=N (more of them)  field=NAME:VALUE (repeatable)
 
 An effect is counted under the Idempotency-Key (quoted or bare) and the Once-Operation-Id. Reads
-have none. GET /by-key/KEY is for reconciling: 200 with the first answer's body when KEY had an effect,
-else 404; origin.lookups[KEY] = (status, body) overrides it.
+have none. GET /by-key/KEY is for reconciling: 200 with the first answer's body when KEY had an
+effect, else 404; origin.lookups[KEY] = (status, body) overrides it.
 
 One thread with an event loop of its own. What it notes is only ever appended to, or counted.
 """

@@ -2,7 +2,8 @@
 
 Clients send fresh keys; the upstream takes its time. After each kill everything that was in doubt
 is asked again. A key that the upstream has seen is in progress (until its lease ends, then unknown)
-or replayed; only one that it never saw may run. What was answered before is replayed, byte for byte.
+or replayed; only one that it never saw may run. What was answered before is replayed, byte for
+byte.
 """
 import random
 import threading

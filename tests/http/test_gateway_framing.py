@@ -2,8 +2,9 @@
 byte and before any grant.
 
 The cases are those of tests/vectors/http/requests.txt that are refused, each as it stands and,
-where its beginning is sound, as a request that would be fenced: POST, with a key. The connections of all
-cuts of one case are open together, so that the first part is really read before the second is sent.
+where its beginning is sound, as a request that would be fenced: POST, with a key. The connections
+of all cuts of one case are open together, so that the first part is really read before the second
+is sent.
 """
 import re
 import select

@@ -16,7 +16,8 @@ def rss_bytes(gateway):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 @pytest.mark.parametrize("do", [None, "status=404", "status=503", "chunked=1&size=5000",
-    "status=204", "until_close=1&size=100", "body=binary&size=100000", "cookie=1", "fields=70", "interim=2",
+    "status=204", "until_close=1&size=100", "body=binary&size=100000", "cookie=1", "fields=70",
+    "interim=2",
     "status=304", "http10=1", "close=1"])
 def test_a_read_passes_through(gateway, origin, method, do):
     answer = gateway.send(method, "/things?q=1", do=do, headers={"Request-Id": "r", "X-Own": "1"})
