@@ -58,7 +58,7 @@ enum config_form {
     CONFIG_FORM_POINTER,   /* RFC 6901 */
     CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
     CONFIG_FORM_STATUS,    /* of an answer that says something: 200 to 499 */
-    CONFIG_FORM_TEMPLATE,  /* a path with {key} in it */
+    CONFIG_FORM_TEMPLATE,  /* a path with {key} or {operation_id} in it */
 };
 
 /* Where in the file a setting of the gateway may be; none: it is a setting of the server. */

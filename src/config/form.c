@@ -313,6 +313,19 @@ static enum status check_status(const char *name, struct slice text, struct valu
                      SLICE_ARGS(text));
 }
 
+/* The length of a mark that a template begins with; 0: it begins with none. */
+static size_t mark_bytes(struct slice text)
+{
+    static const char *const marks[] = {"{key}", "{operation_id}"};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        size_t len = strlen(marks[i]);
+        if (text.len >= len && memcmp(text.data, marks[i], len) == 0) {
+            return len;
+        }
+    }
+    return 0;
+}
+
 static enum status check_template(const char *name, struct slice text, struct value_fault *fault)
 {
     static const char hint[] = "such as /v1/payments/by-key/{key}";
@@ -320,20 +333,21 @@ static enum status check_template(const char *name, struct slice text, struct va
         return value_refuse(
             fault, hint, "%s: '%.*s' is not a path that begins with '/'", name, SHOWN(text));
     }
-    size_t keys = 0;
+    size_t marks = 0;
     for (size_t i = 0; i < text.len; i++) {
-        bool is_key = text.len - i >= 5 && memcmp(text.data + i, "{key}", 5) == 0;
-        if (!is_key && (text.data[i] == '{' || text.data[i] == '}')) {
-            return value_refuse(
-                fault, hint, "%s: '%.*s' has a brace that is no part of {key}", name, SHOWN(text));
+        size_t len = mark_bytes(slice_of(text.data + i, text.len - i));
+        if (len == 0 && (text.data[i] == '{' || text.data[i] == '}')) {
+            return value_refuse(fault, hint,
+                "%s: '%.*s' has a brace that is no part of {key} or {operation_id}", name,
+                SHOWN(text));
         }
-        keys += is_key;
-        i += is_key ? 4 : 0;
+        marks += len > 0;
+        i += len > 0 ? len - 1 : 0;
     }
-    return keys > 0 ? OK
-                    : value_refuse(fault, hint,
-                          "%s: '%.*s' has no {key}: it would ask the same of every operation", name,
-                          SHOWN(text));
+    return marks > 0 ? OK
+                     : value_refuse(fault, hint,
+                           "%s: '%.*s' has no {key}: it would ask the same of every operation",
+                           name, SHOWN(text));
 }
 
 static bool is_claim(struct slice name)

@@ -78,7 +78,8 @@ struct config_jwt {
 };
 
 struct config_reconcile {
-    const char *get; /* path and query, with {key} in it; NULL: there is no reconcile */
+    const char
+        *get; /* path and query, with {key} or {operation_id} in it; NULL: there is no reconcile */
     uint16_t executed[CONFIG_STATUSES_MAX];
     size_t executed_count;
     uint16_t not_executed[CONFIG_STATUSES_MAX];

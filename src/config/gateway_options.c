@@ -256,7 +256,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(reconcile_get),
         .example = "/v1/payments/by-key/{key}",
         .help = "Path, and query if need be, of a GET that tells whether the operation of a key "
-                "was done. {key} is the key, percent-encoded.",
+                "was done. {key} is the key, percent-encoded; {operation_id} is Once-Operation-Id, "
+                "which tells two principals with the same key apart.",
         .unsure = "Leave it out if the API has no such path."},
     [SETTING_RECONCILE_EXECUTED] = {.path = "gateway.reconcile.executed",
         .kind = CONFIG_LIST,

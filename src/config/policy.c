@@ -256,7 +256,7 @@ static enum status take_field(struct policy *policy, const struct yaml_node *nod
         if (slice_is(node->text, logged[i])) {
             policy->reader->config->said->policy.needs_log = true;
             return explain(policy, node, KEY_INCLUDE_FIELDS, false,
-                "every line of the log about a decision has it");
+                "a line of the log about a decision has it, where there is one");
         }
     }
     const char *near = text_nearest(node->text.data, logged, LOGGED);

@@ -37,23 +37,40 @@ static void put_encoded(struct slice key, struct buf *out)
     }
 }
 
-/* The template to its end; the key as it is, or encoded. */
-static void put_filled(struct slice template, struct slice key, bool is_encoded, struct buf *out)
+/* What stands for a name of the operation at the beginning of a template's rest: its length, or
+ * 0. */
+static size_t mark_at(struct slice rest, const struct question_names *names, struct slice *ret_name)
 {
-    const struct slice mark = SLICE_LIT("{key}");
-    for (size_t i = 0; i < template.len; i++) {
-        bool is_mark = template.len - i >= mark.len &&
-                       slice_equal(slice_of(template.data + i, mark.len), mark);
-        if (!is_mark) {
+    const struct {
+        struct slice mark;
+        struct slice name;
+    } marks[] = {
+        {SLICE_LIT("{key}"), names->key}, {SLICE_LIT("{operation_id}"), names->operation_id}};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        size_t len = marks[i].mark.len;
+        if (rest.len >= len && slice_equal(slice_of(rest.data, len), marks[i].mark)) {
+            *ret_name = marks[i].name;
+            return len;
+        }
+    }
+    return 0;
+}
+
+/* The template to its end; names as they are, or encoded. */
+static void put_filled(
+    struct slice template, const struct question_names *names, bool is_encoded, struct buf *out)
+{
+    for (size_t i = 0; i < template.len;) {
+        struct slice name = SLICE_EMPTY;
+        size_t len = mark_at(slice_of(template.data + i, template.len - i), names, &name);
+        if (len == 0) {
             buf_char(out, template.data[i]);
-            continue;
-        }
-        if (is_encoded) {
-            put_encoded(key, out);
+        } else if (is_encoded) {
+            put_encoded(name, out);
         } else {
-            buf_slice(out, key);
+            buf_slice(out, name);
         }
-        i += mark.len - 1;
+        i += len == 0 ? 1 : len;
     }
 }
 
@@ -81,17 +98,17 @@ static bool has_dot_segment(struct slice path)
 }
 
 enum status question_target(
-    const char *template, struct slice key, struct buf *out, struct err *err)
+    const char *template, const struct question_names *names, struct buf *out, struct err *err)
 {
     size_t start = out->len;
-    put_filled(without_query(slice_str(template)), key, false, out);
+    put_filled(without_query(slice_str(template)), names, false, out);
     bool is_astray =
         buf_status(out) == OK && has_dot_segment(slice_of(out->data + start, out->len - start));
     out->len = start; /* that was only to look at */
     if (is_astray) {
         return err_set(err, E_INVALID, "the key has dot segments: its path would be another one");
     }
-    put_filled(slice_str(template), key, true, out);
+    put_filled(slice_str(template), names, true, out);
     enum status status = buf_status(out);
     return status == OK ? OK : err_set(err, status, "the path with the key in it is too long");
 }

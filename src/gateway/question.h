@@ -24,10 +24,16 @@ enum question_verdict {
 enum question_verdict question_verdict_of(
     const struct config_reconcile *reconcile, unsigned status);
 
+/* What a template may name. */
+struct question_names {
+    struct slice key;          /* {key}: the client's, which two principals may share */
+    struct slice operation_id; /* {operation_id}: ours, which the upstream got with the request */
+};
+
 /* The template with the key in it. E_INVALID: dot segments of the key would lead elsewhere, however
  * they are encoded (RFC 3986 section 6.2.2). E_NOMEM, E_LIMIT. */
-enum status question_target(
-    const char *template, struct slice key, struct buf *out, struct err *err) MUST_CHECK;
+enum status question_target(const char *template, const struct question_names *names,
+    struct buf *out, struct err *err) MUST_CHECK;
 /* The value of Idempotency-Key: bare, or an RFC 9651 string where that is needed. Nothing is
  * appended for a key that is no ASCII, which came through another door. */
 void question_key(struct slice key, struct buf *out);

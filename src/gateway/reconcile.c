@@ -436,9 +436,10 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
                           : status;
     status = status == OK ? arena_copy(arena, record->key.key, &reconciling->key.key) : status;
     status = status == OK ? uuid_make(reconciling->request_id, &err) : status;
-    status = status == OK ? question_target(
-                                reconciling->route->reconcile.get, record->key.key, &target, &err)
-                          : status;
+    struct question_names names = {record->key.key, slice_str(reconciling->operation_text)};
+    status = status == OK
+                 ? question_target(reconciling->route->reconcile.get, &names, &target, &err)
+                 : status;
     reconciling->target = buf_view(&target);
     return status == OK ? put_head(reconciling) : status;
 }

@@ -2,8 +2,8 @@
 
 It knows nothing of idempotency: two requests with one key are two charges. What it did for a key
 can be asked for, GET /by-key/{key}: 200 with the answer that the POST gave or would have given, or
-404. A share of the requests fails, each in a way that chance and `seed` choose: before the charge, or
-after it, when only the charger knows that it happened.
+404. A share of the requests fails, each in a way that chance and `seed` choose: before the charge,
+or after it, when only the charger knows that it happened.
 """
 import asyncio
 import json
@@ -13,6 +13,7 @@ import struct
 import threading
 
 SPELL_S = (0.02, 0.08)  # how long nobody listens
+UNTOLD = ("reset_after", "close_after", "half_head", "half_body", "slow")  # done, and not told so
 POSTS = {  # how a POST fails: its share of the failures
     "503": 4, "reset_before": 3, "close_before": 2,  # without a charge
     "reset_after": 3, "close_after": 3, "half_head": 2, "half_body": 3, "slow": 2,  # behind it

@@ -5,8 +5,8 @@
             link.send(request("k"))
             answer = link.answer()
 
-The end of a Gateway is part of the test: it has to stop by itself, with 0, and no sanitizer may have
-anything to say.
+The end of a Gateway is part of the test: it has to stop by itself, with 0, and no sanitizer may
+have anything to say.
 """
 import re
 import socket

@@ -40,7 +40,7 @@ def test_what_is_said_of_the_effect_is_true_when_the_disk_is_full(make_gateway, 
                 assert origin.effects[key] == 1, answer
                 unsealed.append(key)
     assert len(refused) + len(unsealed) == REFUSALS, f"{len(sealed)} fit"
-    for key in list(sealed)[::50]:  # a replay needs room for its evidence, or is refused; never lost
+    for key in list(sealed)[::50]:  # a replay may need room for its evidence; never lost
         answer = gateway.post(key, {"for": key})
         assert answer.status == 503 or (answer.is_replay and answer.body == sealed[key]), answer
     (place / "filler").unlink()

@@ -13,7 +13,7 @@ def until(true):
         time.sleep(0.01)
 
 
-# --- Clients that stop -----------------------------------------------------------------------------
+# --- Clients that stop ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without one"])
 @pytest.mark.parametrize("how", ["close", "reset", "half", "late"])
@@ -34,7 +34,7 @@ def test_a_client_that_stops_inside_its_body_leaves_nothing_behind(key, how):
         # What it held is let go of: else the end of the gateway is not a good one.
 
 
-# --- Upstreams that stop ---------------------------------------------------------------------------
+# --- Upstreams that stop -------------------------------------------------------------------------
 
 def test_an_answer_until_the_close_that_is_reset_is_not_whole():
     def script(upstream, link):
@@ -49,7 +49,7 @@ def test_an_answer_until_the_close_that_is_reset_is_not_whole():
         assert len(upstream.requests) == 20
 
 
-# --- Requests with two readings --------------------------------------------------------------------
+# --- Requests with two readings ------------------------------------------------------------------
 
 def test_a_fenced_request_with_two_content_types_is_refused():
     with Upstream() as upstream, Gateway(upstream) as gateway:
@@ -59,7 +59,7 @@ def test_a_fenced_request_with_two_content_types_is_refused():
         assert gateway.send(request("k")).field("Once-Decision") == "first_seen"
 
 
-# --- The end ---------------------------------------------------------------------------------------
+# --- The end -------------------------------------------------------------------------------------
 
 def status_of(gateway, key):
     answer = gateway.own(b"GET /v1/operations HTTP/1.1\r\nHost: once\r\n\r\n")
@@ -85,7 +85,7 @@ def test_a_drain_waits_for_what_was_begun_for_a_client_that_is_gone(drain, outco
         assert status_of(gateway, "k") == outcome
 
 
-# --- Limits ----------------------------------------------------------------------------------------
+# --- Limits --------------------------------------------------------------------------------------
 
 def test_what_clients_that_are_gone_left_behind_counts_as_connections():
     """Else whoever connects, asks to wait and leaves makes the gateway hold more and more."""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from charger import Charger, quiet_port
+from charger import UNTOLD, Charger, quiet_port
 from once_server import BINARY, LIGHT, LONG, ROOT
 
 PLACES = [Path(BINARY).parent, ROOT / "build-asan"]  # the release build has no test programs
@@ -21,10 +21,11 @@ PROGRAM = next((path for path in (place / "tests/http/sdk_load" for place in PLA
 SEED = int(os.environ.get("ONCE_TEST_SEED") or time.time_ns() % 1000000)
 OPERATIONS = 300 if LIGHT else 10000 if LONG else 1500
 OPERATIONS_KILLED = 200 if LIGHT else 10000 if LONG else 1000
+OPERATIONS_STOPPED = 200 if LIGHT else 5000 if LONG else 1000
 THREADS = 16 if LIGHT else 48
 CHANCE = 0.3
 FIRST_BYTE_MS = 1000 if LIGHT else 400
-KILL_EVERY_S = 0.5
+ACT_EVERY_S = 0.5  # what is done to the gateway meanwhile
 DEADLINE_MS = 300000 if LIGHT or LONG else 120000  # of one operation: none may need all of it
 TIMEOUT_S = 1500
 ROUTE = {"match": "POST /charges/**", "on_unknown": "reconcile",
@@ -84,8 +85,8 @@ def check(gateway, charger, load, figures):
     for key, (status, body) in load.answered().items():
         assert status in (200, 201) and body.encode() == charger.answers[key], (key, body)
         assert json.loads(body)["for"] == {"n": int(key.removeprefix("load-"))}
-    assert charger.failed() > CHANCE - 0.07, "too little failed to prove anything"
-    assert set(charger.ends) >= {"well", "503", "reset_after", "half_body", "slow", "close_kept"}
+    untold = sum(charger.ends.get(mood, 0) for mood in UNTOLD)
+    assert charger.failed() > CHANCE / 2 and untold > operations / 30, "too little failed"
     listed = gateway.operations()
     assert len(listed) == operations and {each["status"] for each in listed} == {"executed"}
     done = gateway.cli("verify", "--store", gateway.store)
@@ -100,29 +101,58 @@ def test_each_effect_happens_exactly_once_and_none_is_lost(make_gateway, charger
     assert figures["attempts"] > 1.2 * OPERATIONS
 
 
-def test_the_same_holds_when_the_gateway_is_killed_again_and_again(make_gateway, charger, tmp_path):
-    gateway = make_gateway(upstream=charger.url, routes=[ROUTE],
-        listen=f"127.0.0.1:{quiet_port()}")
-    load = Load(gateway, OPERATIONS_KILLED, tmp_path)
-    over, kills, fault = threading.Event(), [], []
+def during(load, act):
+    """Act again and again until the load is through; (its figures, how often)."""
+    over, faults, count = threading.Event(), [], 0
 
-    def kill_again_and_again():
+    def go_on():
+        nonlocal count
         try:
-            while not over.wait(KILL_EVERY_S):
-                gateway.kill9()
-                gateway.restart()
-                kills.append(time.monotonic())
-        except BaseException as broken:  # told by the main thread
-            fault.append(broken)
+            while not over.wait(ACT_EVERY_S):
+                act()
+                count += 1
+        except BaseException as fault:  # told by the main thread; the load would wait long
+            faults.append(fault)
+            load.process.kill()
 
-    killer = threading.Thread(target=kill_again_and_again)
-    killer.start()
+    thread = threading.Thread(target=go_on)
+    thread.start()
     try:
         figures = load.figures()
     finally:
         over.set()
-        killer.join()
-    assert not fault, fault
-    print(f"{len(kills)} kills")
+        thread.join()
+        if faults:
+            raise faults[0]
+    return figures, count
+
+
+def test_the_same_holds_when_the_gateway_is_killed_again_and_again(make_gateway, charger, tmp_path):
+    gateway = make_gateway(upstream=charger.url, routes=[ROUTE],
+        listen=f"127.0.0.1:{quiet_port()}")
+
+    def kill():
+        gateway.kill9()
+        gateway.restart()
+
+    load = Load(gateway, OPERATIONS_KILLED, tmp_path)
+    figures, kills = during(load, kill)
+    print(f"{kills} kills")
     check(gateway, charger, load, figures)
-    assert len(kills) >= 3
+    assert kills >= 3
+
+
+def test_a_stop_in_good_order_leaves_nothing_in_progress(make_gateway, charger, tmp_path):
+    gateway = make_gateway(upstream=charger.url, routes=[ROUTE],
+        listen=f"127.0.0.1:{quiet_port()}")
+
+    def stop():
+        gateway.stop()
+        assert gateway.operations(status="in_progress") == []
+        gateway.restart()
+
+    load = Load(gateway, OPERATIONS_STOPPED, tmp_path)
+    figures, stops = during(load, stop)
+    print(f"{stops} stops")
+    check(gateway, charger, load, figures)
+    assert stops >= 1

@@ -26,7 +26,8 @@ static void check_target(const char *template, const char *key, const char *expe
     struct buf out;
     struct err err;
     buf_init(&out, &mem_libc, 4096);
-    enum status status = question_target(template, slice_str(key), &out, &err);
+    enum status status = question_target(
+        template, &(struct question_names){slice_str(key), SLICE_LIT("op_7")}, &out, &err);
     assert_int_equal(status, expected == NULL ? E_INVALID : OK);
     if (expected != NULL && !slice_is(buf_view(&out), expected)) {
         fail_msg("'%.*s' should be '%s'", SLICE_ARGS(buf_view(&out)), expected);
@@ -45,6 +46,8 @@ static void the_key_takes_each_of_its_places_and_no_more(void **state)
     check_target("/by-key/{key}", "\xc3\xa9", "/by-key/%C3%A9");
     check_target("/by-key/{key}", "...", "/by-key/...");
     check_target("/by-key/{key}", "a..b", "/by-key/a..b");
+    check_target("/op/{operation_id}", "..", "/op/op_7");
+    check_target("/op/{operation_id}/{key}", "k", "/op/op_7/k");
 }
 
 static void a_key_with_dot_segments_leads_nowhere(void **state)
@@ -67,7 +70,9 @@ static void a_target_too_long_is_refused_and_leaves_nothing(void **state)
     struct err err;
     (void)state;
     buf_init(&out, &mem_libc, 16);
-    assert_int_equal(question_target("/by-key/{key}", SLICE_LIT("123456789"), &out, &err), E_LIMIT);
+    assert_int_equal(question_target("/by-key/{key}",
+                         &(struct question_names){SLICE_LIT("123456789"), SLICE_EMPTY}, &out, &err),
+        E_LIMIT);
     buf_release(&out);
 }
 
