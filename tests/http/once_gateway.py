@@ -125,7 +125,7 @@ class Gateway(Server):
             more=None, listen="127.0.0.1:0", **how):
         """routes, gateway (more of that section), limits, more (of the file): as in the file.
         upstream: URL, or a list of them; the origin's when not given. listen: with a port of its
-        own it is on the same one after a restart."""
+        own it is on the same one after a restart; None: where the file says."""
         self.listen = listen
         self.upstream = upstream if upstream is not None else origin.url
         options = list(options)
@@ -150,7 +150,8 @@ class Gateway(Server):
         (self.directory / "once.yaml").write_text(json.dumps(self.config, indent=1))
 
     def command(self):
-        return [BINARY, "gateway", "--listen", self.listen, "--store",
+        listen = ["--listen", self.listen] if self.listen else []
+        return [BINARY, "gateway", *listen, "--store",
             f"journal:{self.data_dir}{self.store_options}", *self.options]
 
     def _is_ready(self):

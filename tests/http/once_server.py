@@ -187,7 +187,7 @@ class Server:
                 start_new_session=True)
         until = time.monotonic() + START_S
         self.lines = self._start_lines(until)
-        self.url = re.search(r"http://[^\s'\"/]+", "\n".join(self.lines)).group()
+        self.url = re.search(r"https?://[^\s'\",/]+", "\n".join(self.lines)).group()
         self.port = int(self.url.rsplit(":", 1)[1])
         while not self._is_ready():
             assert self.process.poll() is None, f"it ended with {self.process.returncode}"

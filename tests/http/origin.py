@@ -17,9 +17,9 @@ origin.does[None], for every request):
     chunked=1  trailers=1  until_close=1  close=1 (Connection)  http10=1
     interim=N (1xx before it)  cookie=1  fields=N (more of them)  field=NAME:VALUE (repeatable)
 
-An effect is counted under the Idempotency-Key (quoted or bare) and the Once-Operation-Id. Reads have
-none. GET /by-key/KEY is for reconciling: 200 with the first answer's body when KEY had an effect,
-else 404; origin.lookups[KEY] = (status, body) overrides it.
+An effect is counted under the Idempotency-Key (quoted or bare) and the Once-Operation-Id. Reads
+have none. GET /by-key/KEY is for reconciling: 200 with the first answer's body when KEY had an
+effect, else 404; origin.lookups[KEY] = (status, body) overrides it.
 
 One thread with an event loop of its own. What it notes is only ever appended to, or counted.
 """
@@ -170,8 +170,9 @@ class Origin:
         text = self.does.get(request.key) or request.get("X-Do") or self.does.get(None) or ""
         if callable(text):
             text = text(request) or ""
-        do = dict(parse_qsl(text, keep_blank_values=True))
-        do["fields_given"] = [value for name, value in parse_qsl(text) if name == "field"]
+        given = parse_qsl(text, keep_blank_values=True, encoding="latin-1")  # bytes as they are
+        do = dict(given)
+        do["fields_given"] = [value for name, value in given if name == "field"]
         return do
 
     async def _body(self, request, reader, writer):
@@ -241,7 +242,7 @@ class Origin:
         if do.get("body") == "empty" or status in (204, 304):
             return b""
         if "text" in do:
-            return do["text"].encode()
+            return do["text"].encode("latin-1")
         if do.get("body") == "binary":
             size = int(do.get("size", 1024))
             return (bytes(range(256)) * (size // 256 + 1))[:size]
@@ -256,7 +257,8 @@ class Origin:
     def _lookup(self, request, do):
         key = unquote(request.path.removeprefix("/by-key/"))
         found = self.answers.get(key) if self.effects[key] else None
-        status, body = self.lookups.get(key) or ((200, found) if found is not None else (404, b"{}"))
+        usual = (200, found) if found is not None else (404, b"{}")
+        status, body = self.lookups.get(key) or usual
         do.setdefault("status", str(status))
         return body
 

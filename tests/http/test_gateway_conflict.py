@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-FIRST = {"amount": 100, "to": {"name": "Ann", "tags": ["a", "b"]}, "card": {"number": "4111", "cvc": 1}}
+FIRST = {"amount": 100, "to": {"name": "Ann", "tags": ["a", "b"]},
+    "card": {"number": "4111", "cvc": 1}}
 
 
 def patched(document, diff):
@@ -65,7 +66,8 @@ def test_a_removed_member_is_in_the_diff(gateway):
 def test_redacted_values_are_never_shown_and_never_stored(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /**", "profile": "ops",
         "redact": ["/card/number", "/secrets"]}])
-    first = {"amount": 1, "card": {"number": "4111-first", "cvc": 1}, "secrets": {"first-name": "v1"}}
+    first = {"amount": 1, "card": {"number": "4111-first", "cvc": 1},
+        "secrets": {"first-name": "v1"}}
     gateway.post("k", first)
     now = {"amount": 2, "card": {"number": "4222-now", "cvc": 1}, "secrets": {"now-name": "v2"}}
     answer = conflict(gateway, now)

@@ -1,8 +1,9 @@
 """SIGKILL of the gateway in mid-flight, 200 times under load: no key has more than one effect.
 
-Clients send fresh keys; the upstream takes its time. After each kill everything that was in doubt is
-asked again. A key that the upstream has seen is in progress (until its lease ends, then unknown) or
-replayed; only one that it never saw may run. What was answered before is replayed, byte for byte.
+Clients send fresh keys; the upstream takes its time. After each kill everything that was in doubt
+is asked again. A key that the upstream has seen is in progress (until its lease ends, then unknown)
+or replayed; only one that it never saw may run. What was answered before is replayed, byte for
+byte.
 """
 import random
 import threading
@@ -168,7 +169,8 @@ def test_no_key_has_two_effects_through_hundreds_of_kills(make_gateway, origin):
         if key.answer is not None:
             assert status == "executed", (key.name, status)
     effects = dict(origin.effects)
-    harness.ask([key for key in keys if key.name in listed])  # unknown ones are held, others replayed
+    # Unknown ones are held, others replayed.
+    harness.ask([key for key in keys if key.name in listed])
     assert {key: origin.effects[key] for key in effects} == effects
     done = gateway.cli("verify", "--store", gateway.store)
     print(f"{KILLS} kills in {took:.1f} s, {len(keys)} keys, {len(harness.in_doubt)} in doubt, "

@@ -1,4 +1,5 @@
-"""The operation goes on whatever its client does; many clients of one key; floods; what is too large."""
+"""The operation goes on whatever its client does; many clients of one key; floods; what is too
+large."""
 import json
 import socket
 import threading

@@ -1,9 +1,10 @@
-"""Raw requests, cut at every byte: what has two readings is 400 and closed, before any upstream byte
-and before any grant.
+"""Raw requests, cut at every byte: what has two readings is 400 and closed, before any upstream
+byte and before any grant.
 
-The cases are those of tests/vectors/http/requests.txt that are refused, each as it stands and, where
-its beginning is sound, as a request that would be fenced: POST, with a key. The connections of all
-cuts of one case are open together, so that the first part is really read before the second is sent.
+The cases are those of tests/vectors/http/requests.txt that are refused, each as it stands and,
+where its beginning is sound, as a request that would be fenced: POST, with a key. The connections
+of all cuts of one case are open together, so that the first part is really read before the second
+is sent.
 """
 import re
 import select
@@ -157,7 +158,8 @@ def test_a_request_inside_a_refused_ones_body_is_never_read(gateway, origin, ins
         b"Content-Length: -1\r\n", b"Content-Length: 0\r\n\rX: y\r\n"]
     for head in heads:
         text = b"POST /out HTTP/1.1\r\nHost: a\r\n" + KEY + head + b"\r\n0\r\n\r\n" + inside
-        for reply in answers_of(gateway.port, text, [0, 30, len(text) - len(inside), len(text) - 1]):
+        places = [0, 30, len(text) - len(inside), len(text) - 1]
+        for reply in answers_of(gateway.port, text, places):
             assert reply is not None and reply[9:12] in (b"400", b"501"), (head, reply)
             assert len(STATUS_LINE.findall(reply)) == 1, (head, reply)
     assert origin.bytes_seen == 0 and gateway.operations() == []
@@ -166,7 +168,8 @@ def test_a_request_inside_a_refused_ones_body_is_never_read(gateway, origin, ins
 def test_good_requests_cut_at_every_byte_have_one_effect_each(gateway, origin):
     """The other way round: nothing that has one reading is refused or read twice."""
     bodies = {b"length": b"Content-Length: 12\r\n\r\n{\"amount\":1}",
-        b"chunks": b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"amo\r\n7;x=y\r\nunt\":1}\r\n0\r\nT: v\r\n\r\n"}
+        b"chunks": b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"amo\r\n7;x=y\r\nunt\":1}\r\n"
+            b"0\r\nT: v\r\n\r\n"}
     for name, rest in bodies.items():
         base = b"POST /pay HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" \
             b"Connection: close\r\nIdempotency-Key: "

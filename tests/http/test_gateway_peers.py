@@ -57,8 +57,8 @@ class Nginx:
         (directory / "nginx.conf").write_text(CONFIG.format(dir=directory, port=self.port,
             servers=servers, more=more))
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process = subprocess.Popen([NGINX, "-p", directory, "-c", directory / "nginx.conf", "-e",
-            directory / "error.log"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        self.process = subprocess.Popen([NGINX, "-p", directory, "-c", directory / "nginx.conf",
+            "-e", directory / "error.log"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
         until = time.monotonic() + START_S
         while not self._is_ready():
@@ -151,7 +151,8 @@ def test_a_502_of_nginx_behind_is_released(make_gateway, origin, make_nginx):
 
 
 @needs_nginx
-def test_an_nginx_in_front_that_retries_by_itself_runs_nothing_twice(make_gateway, origin, make_nginx):
+def test_an_nginx_in_front_that_retries_by_itself_runs_nothing_twice(make_gateway, origin,
+        make_nginx):
     """It sends a POST again to the next server after a timeout, as it was told to. Both servers are
     the gateway."""
     gateway = make_gateway()
@@ -202,7 +203,7 @@ def test_with_curl(gateway, origin, tmp_path):
 
 
 def test_with_curl_and_its_own_retries(gateway, origin):
-    """Its --retry sends the same key again: 409 in progress is not among what it retries, 5xx is."""
+    """Its --retry sends the same key again, after a 5xx; 409 is not among what it retries."""
     origin.does["k"] = lambda request: "status=503" if len(origin.seen("k")) < 3 else None
     out = curl("--retry", "5", "--retry-delay", "1", "-H", "Idempotency-Key: k", "-d", "a=1",
         f"{gateway.url}/pay")
@@ -265,7 +266,8 @@ async function main() {
         answer.setEncoding("utf8");
         answer.on("data", (piece) => { text += piece; });
         answer.on("end", () => {
-          out.http.push([key, answer.statusCode, answer.headers["idempotent-replayed"] || null, text]);
+          out.http.push([key, answer.statusCode, answer.headers["idempotent-replayed"] || null,
+            text]);
           resolve();
         });
       });

@@ -1,5 +1,6 @@
-"""Everything at once: an upstream that fails in every way, clients that leave at any point, duplicates,
-waits, conflicts, reads, reloads. No key has two effects, and what was answered once stays the answer.
+"""Everything at once: an upstream that fails in every way, clients that leave at any point,
+duplicates, waits, conflicts, reads, reloads. No key has two effects, and what was answered once
+stays the answer.
 """
 import random
 import signal
@@ -25,7 +26,7 @@ FREEING = ["status=503&effect=0", "status=500&effect=0&size=90000", "status=429&
 ALLOWED = {200, 201, 204, 403, 404, 409, 410, 413, 422, 429, 500, 503, 504}
 
 
-class Chaos:
+class Storm:
     def __init__(self, gateway, origin):
         self.gateway, self.origin = gateway, origin
         self.until = time.monotonic() + SECONDS
@@ -85,7 +86,8 @@ class Chaos:
                 self.faults.append(fault)
 
     def run(self):
-        threads = [threading.Thread(target=self.client, args=(number,)) for number in range(CLIENTS)]
+        threads = [threading.Thread(target=self.client, args=(number,))
+            for number in range(CLIENTS)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -101,8 +103,8 @@ def test_nothing_happens_twice_whatever_happens(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /**", "limits": {"outcome_bytes_max": "600KiB"},
         "timeout": {"connect": "500ms", "first_byte": "300ms", "total": "900ms"}}],
         gateway={"spool_memory": "16KiB", "connections_max": 6}, limits=DUPLICATES_FREE)
-    chaos = Chaos(gateway, origin)
-    chaos.run()
+    storm = Storm(gateway, origin)
+    storm.run()
     twice = {key: count for key, count in origin.effects.items() if count > 1}
     assert not twice
     until = time.monotonic() + 30
@@ -110,13 +112,13 @@ def test_nothing_happens_twice_whatever_happens(make_gateway, origin):
         assert time.monotonic() < until, gateway.operations(status="in_progress")
         time.sleep(0.1)
     listed = {each["key"]: each["status"] for each in gateway.operations()}
-    for key, outcome in chaos.first.items():
+    for key, outcome in storm.first.items():
         assert listed[key] in ("executed", "failed"), (key, listed[key], outcome)
     for key, count in origin.effects.items():
         assert not (key and count) or listed[key] in ("executed", "failed", "unknown"), key
-    print(f"{chaos.answers} answers, {chaos.left} left, {len(listed)} keys, "
+    print(f"{storm.answers} answers, {storm.left} left, {len(listed)} keys, "
         f"{list(listed.values()).count('unknown')} unknown, {origin.total} effects")
-    assert chaos.answers > 100 and "unknown" in listed.values() and "released" in listed.values()
+    assert storm.answers > 100 and "unknown" in listed.values() and "released" in listed.values()
     gateway.stop()
     done = gateway.cli("verify", "--redecide", "--store", gateway.store)
     assert done.returncode == 0, done

@@ -15,8 +15,9 @@ def rss_bytes(gateway):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("do", [None, "status=404", "status=503", "chunked=1&size=5000", "status=204",
-    "until_close=1&size=100", "body=binary&size=100000", "cookie=1", "fields=70", "interim=2",
+@pytest.mark.parametrize("do", [None, "status=404", "status=503", "chunked=1&size=5000",
+    "status=204", "until_close=1&size=100", "body=binary&size=100000", "cookie=1", "fields=70",
+    "interim=2",
     "status=304", "http10=1", "close=1"])
 def test_a_read_passes_through(gateway, origin, method, do):
     answer = gateway.send(method, "/things?q=1", do=do, headers={"Request-Id": "r", "X-Own": "1"})
@@ -209,7 +210,8 @@ def test_the_first_route_that_matches_wins(make_gateway, make_origin):
 
 def test_what_no_route_matches_passes_through_unfenced(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /pay"}])
-    for method, path in (("POST", "/other"), ("PUT", "/pay"), ("DELETE", "/pay/1"), ("GET", "/pay")):
+    for method, path in (("POST", "/other"), ("PUT", "/pay"), ("DELETE", "/pay/1"),
+            ("GET", "/pay")):
         for _ in range(2):
             answer = gateway.send(method, path, key="k")
             assert answer.status == 200 and "Once-Decision" not in answer.fields

@@ -1,0 +1,89 @@
+"""The disk fills up under the gateway: what it says of the effect is true, and it goes on.
+
+Nothing is sent without a durable grant (P6, P11). What was sent and could not be sealed is said to
+have happened, or may have; its key stays held, and nothing runs twice.
+"""
+import time
+
+from once_gateway import DUPLICATES_FREE, request_for
+from test_disk_full import small_disk  # noqa: F401 (a fixture)
+
+KEYS_MAX = 20000  # far more than fit
+REFUSALS = 30  # while it is full
+ROOM_S = 30  # to go on by itself once there is room
+TOTAL_S = 1
+
+
+def test_what_is_said_of_the_effect_is_true_when_the_disk_is_full(make_gateway, origin,
+        small_disk):  # noqa: F811
+    place, options = small_disk
+    gateway = make_gateway(routes=[{"match": "POST /**", "lease": "1s",
+        "timeout": {"connect": "1s", "first_byte": "1s", "total": f"{TOTAL_S}s"}}],
+        gateway={"spool_dir": "/tmp"}, limits=DUPLICATES_FREE, data_dir=place / "data",
+        store_options=options)
+    sealed, refused, unsealed = {}, [], []
+    with gateway.peer() as peer:
+        while len(refused) + len(unsealed) < REFUSALS and len(sealed) < KEYS_MAX:
+            key = f"k{len(sealed) + len(refused) + len(unsealed)}"
+            peer.send(request_for("POST", "/pay", {"for": key}, key, do="size=3000"))
+            answer = peer.read()
+            if answer.status == 200:
+                sealed[key] = answer.body
+                continue
+            assert answer.status == 503, answer
+            effect = answer.json["effect"]
+            assert effect == answer.fields["Once-Effect"]
+            if effect == "no":
+                assert not origin.seen(key), f"{key} was sent and is said to have had no effect"
+                refused.append(key)
+            else:
+                assert origin.effects[key] == 1, answer
+                unsealed.append(key)
+    assert len(refused) + len(unsealed) == REFUSALS, f"{len(sealed)} fit"
+    for key in list(sealed)[::50]:  # a replay may need room for its evidence; never lost
+        answer = gateway.post(key, {"for": key})
+        assert answer.status == 503 or (answer.is_replay and answer.body == sealed[key]), answer
+    (place / "filler").unlink()
+    until = time.monotonic() + ROOM_S
+    while gateway.post("again").status != 200:
+        assert time.monotonic() < until, "it does not go on though there is room"
+        time.sleep(0.1)
+    for key in refused:
+        answer = gateway.post(key, {"for": key})
+        assert answer.status == 200 and answer.decision == "first_seen", answer
+    for key in unsealed:
+        gateway.wait_status(key, "unknown")
+        assert gateway.post(key, {"for": key}).decision == "held_unknown"
+    for key in list(sealed)[::20]:
+        answer = gateway.post(key, {"for": key})
+        assert answer.is_replay and answer.body == sealed[key]
+    print(f"{len(sealed)} fit, {len(refused)} refused, {len(unsealed)} sent and not sealed")
+    assert max(origin.effects.values()) == 1
+    gateway.stop()
+    done = gateway.cli("verify", "--redecide", "--store", gateway.store)
+    assert done.returncode == 0, done
+
+
+def test_an_operation_in_flight_while_the_disk_fills_is_held(make_gateway, origin,
+        small_disk):  # noqa: F811
+    place, options = small_disk
+    gateway = make_gateway(routes=[{"match": "POST /**", "timeout": {"connect": "1s",
+        "first_byte": "60s", "total": "60s"}}], gateway={"spool_dir": "/tmp"},
+        limits=DUPLICATES_FREE, data_dir=place / "data", store_options=options)
+    with gateway.peer() as held, gateway.peer() as peer:
+        held.send(request_for("POST", "/pay", {"a": 1}, "held", do="hold=1&size=500000"))
+        origin.wait_for("held")
+        for number in range(KEYS_MAX):
+            peer.send(request_for("POST", "/pay", {"a": 1}, f"k{number}", do="size=3000"))
+            if peer.read().status == 503:
+                break
+        origin.let_go("held")
+        answer = held.read()
+        assert answer.status == 503 and answer.json["effect"] in ("yes", "unknown"), answer
+        assert answer.json["operation_id"]
+    (place / "filler").unlink()
+    until = time.monotonic() + ROOM_S
+    while gateway.post("again").status != 200:
+        assert time.monotonic() < until, "it does not go on though there is room"
+        time.sleep(0.1)
+    assert gateway.post("held", {"a": 1}).status == 409 and origin.effects["held"] == 1
