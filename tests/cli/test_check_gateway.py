@@ -50,8 +50,8 @@ def test_each_route_is_shown_with_upstream_profile_and_window(once):
         "gateway 127.0.0.1:8080",
         "route   POST,PUT /v1/payments/** -> http://127.0.0.1:3000",
         "        guardia, window 24h, key required (a UUID), fences POST PUT",
-        "        note: reconcile asks by {key}, which two principals may share; the API has to look "
-        "at Once-Operation-Id, or ask by {operation_id}",
+        "        note: reconcile asks by {key}, which two principals may share; the API has to "
+        "look at Once-Operation-Id, or ask by {operation_id}",
         "route   /hooks/** -> http://127.0.0.1:3001",
         "        ops, window 336h, key required, fences POST PUT PATCH DELETE",
         "others  no route matches -> http://127.0.0.1:3000, not fenced",
