@@ -25,6 +25,20 @@ void answer_tell(struct pass *pass, unsigned status)
     door_tell(pass->gateway->door, pass->exchange->loop, &told);
 }
 
+void answer_log_failure(struct pass *pass, const struct err *err)
+{
+    struct log_field fields[] = {
+        LOG_TEXT("text", slice_str(err->text)),
+        LOG_TEXT("route", slice_str(pass->route->match)),
+        LOG_TEXT("path", pass->path),
+        LOG_TEXT("idempotency_key", pass->key),
+        LOG_TEXT("operation_id", slice_str(pass->operation_text)),
+        LOG_TEXT("request_id", pass->exchange->request_id),
+    };
+    log_event(door_log(pass->gateway->door), LOG_WARN, "upstream_failed", fields,
+        sizeof fields / sizeof fields[0]);
+}
+
 void pass_end(struct pass *pass, unsigned status)
 {
     struct gateway *gateway = pass->gateway;

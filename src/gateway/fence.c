@@ -317,6 +317,13 @@ static void settle_whole(struct pass *pass)
     pass_submit(pass, fence_settled);
 }
 
+/* Otherwise an operator was faster, or somebody took over: then this answer is not the one that
+ * duplicates get (P3). */
+static bool is_settled(enum decision_kind kind)
+{
+    return kind == DECISION_SEALED || kind == DECISION_RELEASED || kind == DECISION_UNKNOWN;
+}
+
 /* Settled, durably, or it can never be. */
 void fence_settled(void *context, struct http_exchange *exchange)
 {
@@ -332,13 +339,19 @@ void fence_settled(void *context, struct http_exchange *exchange)
                                 : pass->kept_status >= 400 ? PROBLEM_EFFECT_NO
                                                            : PROBLEM_EFFECT_YES},
             "first_seen");
+    } else if (!is_settled(pass->call.engine.decision.kind)) {
+        answer_refusal_now(pass,
+            &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
+                .detail = SLICE_LIT("somebody else settled this operation while it ran"),
+                .operation_id = slice_str(pass->operation_text),
+                .retry_after_ms = 1000},
+            "first_seen");
     } else if (pass->has_head) {
         answer_first(pass);
     } else {
         answer_refusal_now(pass,
-            &(struct refusal){.kind = pass->failure,
-                .detail = slice_str(pass->fault.text),
-                .operation_id = slice_str(pass->operation_text)},
+            &(struct refusal){
+                .kind = pass->failure, .operation_id = slice_str(pass->operation_text)},
             "first_seen");
     }
 }
@@ -374,7 +387,6 @@ static void fail_up(struct pass *pass, const char *reason)
     (void)upstream_cancel(&pass->up); /* it was sent: nothing is known but that */
     pass->has_head = false;
     pass->failure = REFUSAL_BROKEN_ANSWER;
-    (void)err_set(&pass->fault, E_UNKNOWN, "%s", reason);
     doubt(pass, reason);
 }
 
@@ -450,7 +462,7 @@ static void on_failed(struct upstream_call *up, enum upstream_point point,
         return;
     }
     pass->has_head = false;
-    pass->fault = *err;
+    answer_log_failure(pass, err);
     if (point == UPSTREAM_NOT_SENT) {
         pass->failure = cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY : REFUSAL_UNREACHABLE;
         release(pass, err->text);
@@ -493,7 +505,6 @@ static void forward(struct pass *pass)
     status = status == OK ? forward_head(pass, body) : status;
     if (status != OK || atomic_load(&pass->gateway->is_cut)) {
         pass->failure = status == OK ? REFUSAL_OVERLOADED : REFUSAL_MEMORY;
-        pass->fault.text[0] = '\0';
         release(pass, status == OK ? "the gateway is about to end; nothing was sent"
                                    : "out of memory before anything was sent");
         return;

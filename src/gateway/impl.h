@@ -212,6 +212,8 @@ void answer_replay(struct pass *pass);
 void answer_first(struct pass *pass);
 /* Fields that every answer to a fenced request has; decision NULL: nothing was decided. */
 void answer_fields(struct pass *pass, const char *decision);
+/* Why a call with the upstream failed: addresses are for the log, not for clients. */
+void answer_log_failure(struct pass *pass, const struct err *err);
 /* Count and log what was decided. */
 void answer_tell(struct pass *pass, unsigned status);
 /* Let go of everything a pass has but its exchange, and count the request. */

@@ -95,13 +95,12 @@ static void on_failed(struct upstream_call *up, enum upstream_point point,
         start(pass);
         return;
     }
-    pass->fault = *err;
+    answer_log_failure(pass, err);
     enum refusal_kind kind = cause == UPSTREAM_CAUSE_BUSY            ? REFUSAL_UPSTREAM_BUSY
                              : point == UPSTREAM_NOT_SENT            ? REFUSAL_UNREACHABLE
                              : is_safe(pass->exchange->head->method) ? REFUSAL_READ_FAILED
                                                                      : REFUSAL_NO_ANSWER;
-    answer_refusal_now(
-        pass, &(struct refusal){.kind = kind, .detail = slice_str(pass->fault.text)}, NULL);
+    answer_refusal_now(pass, &(struct refusal){.kind = kind}, NULL);
 }
 
 /* ---- the request --------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 """Corners of HTTP on the way through the gateway: odd but good requests, hostile answers, other
 addresses."""
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -163,5 +164,9 @@ def test_tls_to_the_client(make_gateway, origin, tmp_path):
             peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
             peer.send(request_for("POST", "/pay", {"amount": 1}, "k", do="size=300000"))
             bodies.append(peer.read().body)
-    assert bodies[0] == bodies[1] and origin.effects["k"] == 1
+    first = origin.answers["k"]
+    for body in bodies:
+        same = len(os.path.commonprefix([body, first]))
+        assert same == len(body) == len(first), body[max(0, same - 50):same + 50]
+    assert origin.effects["k"] == 1
     assert origin.requests[0].get("X-Forwarded-Proto") == "https"
