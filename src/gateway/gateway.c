@@ -10,11 +10,15 @@
 #include "gateway/secret.h"
 #include "http/chars.h"
 
-/* gateway_cut's errand on one loop. */
-struct gateway_cutter {
-    struct net_task task; /* first */
+enum { TRACE_RANDOM_BYTES = 24, RANDOM_BYTES = 128 * TRACE_RANDOM_BYTES };
+
+/* What each loop has of its own. */
+struct gateway_loop {
+    struct net_task cut; /* first: gateway_cut's errand */
     struct gateway *gateway;
     unsigned loop;
+    size_t random_at;                   /* the next unused byte; RANDOM_BYTES: none is left */
+    unsigned char random[RANDOM_BYTES]; /* for traces, of which one call to the kernel makes many */
 };
 
 /* ---- upstreams ----------------------------------------------------------------------------- */
@@ -307,8 +311,8 @@ static void detach(struct gateway *gateway, unsigned loop)
 
 static void cut_here(struct net_task *task)
 {
-    struct gateway_cutter *cutter = (struct gateway_cutter *)(void *)task;
-    detach(cutter->gateway, cutter->loop);
+    struct gateway_loop *mine = (struct gateway_loop *)(void *)task;
+    detach(mine->gateway, mine->loop);
 }
 
 void gateway_cut(struct gateway *gateway)
@@ -317,7 +321,7 @@ void gateway_cut(struct gateway *gateway)
         return;
     }
     for (unsigned i = 0; i < gateway->loops; i++) {
-        net_loop_post(http_server_loop(gateway->server, i), &gateway->cutters[i].task);
+        net_loop_post(http_server_loop(gateway->server, i), &gateway->own[i].cut);
     }
 }
 
@@ -351,11 +355,14 @@ enum status gateway_new(
     atomic_init(&gateway->busy, 0);
     atomic_init(&gateway->in_engine, 0);
     (void)pthread_mutex_init(&gateway->lock, NULL);
-    gateway->cutters = mem_zalloc(mem, options->loops, sizeof *gateway->cutters);
-    for (unsigned i = 0; gateway->cutters != NULL && i < options->loops; i++) {
-        gateway->cutters[i] = (struct gateway_cutter){{.run = cut_here}, gateway, i};
+    gateway->own = mem_zalloc(mem, options->loops, sizeof *gateway->own);
+    for (unsigned i = 0; gateway->own != NULL && i < options->loops; i++) {
+        gateway->own[i].cut.run = cut_here;
+        gateway->own[i].gateway = gateway;
+        gateway->own[i].loop = i;
+        gateway->own[i].random_at = RANDOM_BYTES;
     }
-    enum status status = gateway->cutters == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     status = status == OK ? rounds_new(gateway, &gateway->rounds, err) : status;
     status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
     if (status != OK) {
@@ -389,7 +396,7 @@ void gateway_free(struct gateway *gateway)
         origin_free(gateway, at);
     }
     (void)pthread_mutex_destroy(&gateway->lock);
-    mem_free(gateway->mem, gateway->cutters);
+    mem_free(gateway->mem, gateway->own);
     mem_free(gateway->mem, gateway);
 }
 
@@ -442,9 +449,22 @@ enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piec
     return spool_put(spool, piece, &pass->fault);
 }
 
+/* NULL: the kernel has none to give. On the loop. */
+static const unsigned char *random_take(struct gateway *gateway, unsigned loop)
+{
+    struct gateway_loop *own = &gateway->own[loop];
+    if (own->random_at == RANDOM_BYTES) {
+        if (rand_bytes(own->random, RANDOM_BYTES, NULL) != OK) {
+            return NULL;
+        }
+        own->random_at = 0;
+    }
+    own->random_at += TRACE_RANDOM_BYTES;
+    return own->random + own->random_at - TRACE_RANDOM_BYTES;
+}
+
 enum status pass_trace(struct pass *pass)
 {
-    unsigned char random[24];
     struct slice given = SLICE_EMPTY;
     if (http_find_single(pass->exchange->head, SLICE_LIT("traceparent"), &given) &&
         heads_traceparent_is_good(given)) {
@@ -452,11 +472,14 @@ enum status pass_trace(struct pass *pass)
         return OK;
     }
     char *text = arena_alloc(pass->exchange->arena, HEADS_TRACEPARENT_BYTES + 1);
-    if (text == NULL || rand_bytes(random, sizeof random, NULL) != OK) {
-        return text == NULL ? E_NOMEM : OK; /* without random bytes there is none */
+    if (text == NULL) {
+        return E_NOMEM;
     }
-    heads_traceparent(random, text);
-    pass->traceparent = slice_of(text, HEADS_TRACEPARENT_BYTES);
+    const unsigned char *random = random_take(pass->gateway, pass->exchange->loop);
+    if (random != NULL) { /* else there is none */
+        heads_traceparent(random, text);
+        pass->traceparent = slice_of(text, HEADS_TRACEPARENT_BYTES);
+    }
     return OK;
 }
 

@@ -56,9 +56,9 @@ struct gateway {
     const char *spool_dir;
     unsigned loops;
     struct clock clock;
-    struct gateway_cutter *cutters; /* of each loop: gateway_cut's */
-    pthread_mutex_t lock;           /* guards gate, its count, origins, and questions */
-    struct gate *gate;              /* for requests that begin now */
+    struct gateway_loop *own; /* of each loop */
+    pthread_mutex_t lock;     /* guards gate, its count, origins, and questions */
+    struct gate *gate;        /* for requests that begin now */
     struct origin *origins;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
     unsigned question_count;

@@ -236,8 +236,9 @@ static bool not_begun(struct upstream_conn *conn, enum upstream_cause cause, con
 
 static bool is_fit(const struct upstream_conn *conn)
 {
-    /* A fresh one with TLS may have had its session tickets sent already. */
-    return (conn->stream.tls != NULL && !conn->is_reused) || net_stream_is_quiet(&conn->stream);
+    /* One that is used again was looked at a moment ago (upstream_find_idle). A fresh one with TLS
+     * may have had its session tickets sent already. */
+    return conn->is_reused || conn->stream.tls != NULL || net_stream_is_quiet(&conn->stream);
 }
 
 bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call)
