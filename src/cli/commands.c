@@ -730,6 +730,39 @@ static const char *const serve_text[] = {
     NULL,
 };
 
+/* Of every server. */
+#define OPTS_SERVER                                                                                \
+    {.name = "loops",                                                                              \
+        .kind = OPTION_COUNT,                                                                      \
+        .argument = "N",                                                                           \
+        .fallback = "0",                                                                           \
+        .env = "ONCE_LOOPS",                                                                       \
+        .help = "threads that serve connections; 0 is one a core"},                                \
+        {.name = "drain",                                                                          \
+            .kind = OPTION_DURATION,                                                               \
+            .argument = "TIME",                                                                    \
+            .fallback = "10s",                                                                     \
+            .env = "ONCE_DRAIN",                                                                   \
+            .help = "how long to let requests in flight end when told to stop"},                   \
+        {.name = "log-level",                                                                      \
+            .kind = OPTION_CHOICE,                                                                 \
+            .argument = "LEVEL",                                                                   \
+            .fallback = "info",                                                                    \
+            .choices = {"debug", "info", "warn", "error"},                                         \
+            .env = "ONCE_LOG_LEVEL",                                                               \
+            .help = "the least important lines that are logged"},                                  \
+        {.name = "log-format",                                                                     \
+            .kind = OPTION_CHOICE,                                                                 \
+            .argument = "FORM",                                                                    \
+            .fallback = "auto",                                                                    \
+            .choices = {"auto", "json", "human"},                                                  \
+            .env = "ONCE_LOG_FORMAT",                                                              \
+            .help = "how they look; auto is human on a terminal and json otherwise"},              \
+    {                                                                                              \
+        .name = "json",                                                                            \
+        .help = "with --test: print JSON; else the lines at the start as one object"               \
+    }
+
 /* The settings among these are also in config/options.c, which a test holds against this. */
 static const struct option_def serve_options[] = {
     {.name = "config",
@@ -760,33 +793,7 @@ static const struct option_def serve_options[] = {
         .argument = "FILE",
         .env = "ONCE_TLS_KEY",
         .help = "PEM private key of --tls-cert"},
-    {.name = "loops",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "0",
-        .env = "ONCE_LOOPS",
-        .help = "threads that serve connections; 0 is one a core"},
-    {.name = "drain",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "10s",
-        .env = "ONCE_DRAIN",
-        .help = "how long to let requests in flight end when told to stop"},
-    {.name = "log-level",
-        .kind = OPTION_CHOICE,
-        .argument = "LEVEL",
-        .fallback = "info",
-        .choices = {"debug", "info", "warn", "error"},
-        .env = "ONCE_LOG_LEVEL",
-        .help = "the least important lines that are logged"},
-    {.name = "log-format",
-        .kind = OPTION_CHOICE,
-        .argument = "FORM",
-        .fallback = "auto",
-        .choices = {"auto", "json", "human"},
-        .env = "ONCE_LOG_FORMAT",
-        .help = "how they look; auto is human on a terminal and json otherwise"},
-    {.name = "json", .help = "with --test: print JSON; else the lines at the start as one object"},
+    OPTS_SERVER,
     OPT_END,
 };
 
@@ -844,33 +851,7 @@ static const struct option_def gateway_options[] = {
     {.name = "test",
         .letter = 't',
         .help = "check the whole configuration, open nothing, and exit"},
-    {.name = "loops",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "0",
-        .env = "ONCE_LOOPS",
-        .help = "threads that serve connections; 0 is one a core"},
-    {.name = "drain",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "10s",
-        .env = "ONCE_DRAIN",
-        .help = "how long to let requests in flight end when told to stop"},
-    {.name = "log-level",
-        .kind = OPTION_CHOICE,
-        .argument = "LEVEL",
-        .fallback = "info",
-        .choices = {"debug", "info", "warn", "error"},
-        .env = "ONCE_LOG_LEVEL",
-        .help = "the least important lines that are logged"},
-    {.name = "log-format",
-        .kind = OPTION_CHOICE,
-        .argument = "FORM",
-        .fallback = "auto",
-        .choices = {"auto", "json", "human"},
-        .env = "ONCE_LOG_FORMAT",
-        .help = "how they look; auto is human on a terminal and json otherwise"},
-    {.name = "json", .help = "with --test: print JSON; else the lines at the start as one object"},
+    OPTS_SERVER,
     OPT_END,
 };
 

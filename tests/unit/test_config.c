@@ -7,6 +7,7 @@
 
 #include "check_c.h"
 #include "config/config.h"
+#include "faulty_mem.h"
 #include "files.h"
 
 #define HASH_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -480,28 +481,6 @@ static void the_example_has_every_setting_with_its_default(void **state)
 }
 
 /* ---- no memory --------------------------------------------------------------------------- */
-
-struct faulty {
-    long live;
-    long asked;
-    long fail_at;
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-        return NULL;
-    }
-    if (++faulty->asked == faulty->fail_at) {
-        return NULL;
-    }
-    void *result = realloc(pointer, size);
-    faulty->live += result != NULL && pointer == NULL;
-    return result;
-}
 
 static void no_allocation_that_fails_is_taken_for_a_configuration(void **state)
 {

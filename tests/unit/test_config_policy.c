@@ -3,6 +3,7 @@
  * and every allocation of a gateway's configuration failing in turn.
  */
 #include "config_drive.h"
+#include "faulty_mem.h"
 
 static void the_policy_of_the_source_holds_for_every_route(void **state)
 {
@@ -169,28 +170,6 @@ static void a_configuration_is_no_policy(void **state)
 }
 
 /* ---- no memory --------------------------------------------------------------------------- */
-
-struct faulty {
-    long live;
-    long asked;
-    long fail_at;
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-        return NULL;
-    }
-    if (++faulty->asked == faulty->fail_at) {
-        return NULL;
-    }
-    void *result = realloc(pointer, size);
-    faulty->live += result != NULL && pointer == NULL;
-    return result;
-}
 
 static enum status read_faulty(const struct mem *mem, struct slice text, struct slice policy,
     struct config **ret_config, struct config_faults *faults)

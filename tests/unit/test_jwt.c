@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "check_c.h"
+#include "faulty_mem.h"
 #include "files.h"
 #include "gateway/jwt.h"
 #include "jwt_make.h"
@@ -564,28 +565,6 @@ static void a_private_key_is_refused(void **state)
 }
 
 /* ---- memory and threads -------------------------------------------------------------------- */
-
-struct faulty {
-    long live;
-    long asked;
-    long fail_at;
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-        return NULL;
-    }
-    if (++faulty->asked == faulty->fail_at) {
-        return NULL;
-    }
-    void *result = realloc(pointer, size);
-    faulty->live += result != NULL && pointer == NULL;
-    return result;
-}
 
 /* One story with the nth allocation failing; false when there was no nth. */
 static bool tell(enum jwt_alg alg, struct slice material, struct slice token, long fail_at)

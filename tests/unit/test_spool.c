@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "check_c.h"
+#include "faulty_mem.h"
 #include "gateway/spool.h"
 
 /*
@@ -410,28 +411,6 @@ static void a_view_that_fails_may_be_tried_again(void **state)
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
-
-struct faulty {
-    long live;
-    long asked;
-    long fail_at;
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-        return NULL;
-    }
-    if (++faulty->asked == faulty->fail_at) {
-        return NULL;
-    }
-    void *result = realloc(pointer, size);
-    faulty->live += result != NULL && pointer == NULL;
-    return result;
-}
 
 /* Pieces of growing size, each tried again when it fails; the same bytes come out. */
 static void without_memory_a_piece_may_be_put_again(void **state)
