@@ -192,6 +192,20 @@ void answer_replay(struct pass *pass)
 
 /* ---- the upstream's own -------------------------------------------------------------------- */
 
+bool answer_give(struct pass *pass)
+{
+    while (pass->given < pass->view.len) {
+        size_t left = pass->view.len - pass->given;
+        size_t now = left < GATEWAY_GIVE_BYTES ? left : GATEWAY_GIVE_BYTES;
+        struct slice piece = slice_of(pass->view.data + pass->given, now);
+        pass->given += now;
+        if (!http_answer_piece(pass->exchange, piece)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void give_end(struct pass *pass)
 {
     struct http_exchange *exchange = pass->exchange;
@@ -203,17 +217,9 @@ static void give_end(struct pass *pass)
 static void give(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    struct pass *pass = exchange->state;
-    while (pass->given < pass->view.len) {
-        size_t left = pass->view.len - pass->given;
-        size_t now = left < GATEWAY_GIVE_BYTES ? left : GATEWAY_GIVE_BYTES;
-        struct slice piece = slice_of(pass->view.data + pass->given, now);
-        pass->given += now;
-        if (!http_answer_piece(exchange, piece)) {
-            return;
-        }
+    if (answer_give(exchange->state)) {
+        give_end(exchange->state);
     }
-    give_end(pass);
 }
 
 static void give_gone(void *context, struct http_exchange *exchange)

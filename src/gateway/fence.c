@@ -324,6 +324,12 @@ static bool is_settled(enum decision_kind kind)
     return kind == DECISION_SEALED || kind == DECISION_RELEASED || kind == DECISION_UNKNOWN;
 }
 
+bool fence_is_settled(const struct pass *pass)
+{
+    const struct engine_call *engine = &pass->call.engine;
+    return engine->err.status == OK && is_settled(engine->decision.kind);
+}
+
 /* Settled, durably, or it can never be. */
 void fence_settled(void *context, struct http_exchange *exchange)
 {
@@ -491,7 +497,7 @@ static enum status forward_head(struct pass *pass, struct slice body)
         .traceparent = pass->traceparent,
         .peer = pass->exchange->peer,
         .is_tls = pass->gate->gateway->tls_cert != NULL,
-        .length = head->framing == HTTP_BODY_NONE ? -2 : (int64_t)body.len};
+        .length = head->framing == HTTP_BODY_NONE ? HTTP_LENGTH_ABSENT : (int64_t)body.len};
     buf_init(&pass->request_head, &pass->mem, 64 << 10);
     return heads_request(head, &added, &pass->request_head);
 }

@@ -81,6 +81,18 @@ struct gateway {
  *      ▼               ▼ not granted                            (upstream paused) STREAMING ────┘
  *   ANSWERED        ANSWERED
  *
+ * Transitions, all through pass_move:
+ *   READING → ASKED       ask (fence.c)        body and fingerprint are there
+ *   ASKED → ASKED         ask                  the upstream was asked what became of it, once
+ *   ASKED → FORWARDED     forward              the grant is durable
+ *   FORWARDED → SETTLING  settle               its last word came, or it failed
+ *   ASKED → SETTLING      settle               nothing could be sent: released
+ *   FORWARDED → SEALING   fence_settle         its head came, and the body is longer than is kept
+ *   SETTLING → GIVING     answer_first         settled; a short answer goes at once
+ *   SEALING → STREAMING   sealed_long          settled; what follows goes through
+ *   READING → RELAYED     relay_begin          it is not fenced
+ *   any → ANSWERED        pass_end             the answer is the server's
+ *
  * What holds (pass_check):
  *   G1  only in ASKED, SETTLING and SEALING a call of ours is in the engine, and then nobody
  *       allocates in the exchange's arena but the engine.
@@ -138,7 +150,7 @@ struct pass {
     bool is_up;           /* the call with it has had no last event */
     bool has_head;        /* answer_head is set */
     bool is_again;        /* relay: tried a second time */
-    bool is_begun;        /* relay, streaming: the answer to the client has begun */
+    bool is_begun;        /* relay: the answer to the client has begun */
     bool has_failed;      /* sealing: the upstream failed meanwhile */
     bool has_ended;       /* sealing: it ended meanwhile */
     unsigned kept_status; /* its status */
@@ -185,6 +197,8 @@ void fence_handle(struct pass *pass);
 void pass_submit(struct pass *pass, http_handle resume);
 /* Make the call by the rule for the upstream's answer, with the body as it is to be kept. */
 void fence_settle(struct pass *pass, const struct body_ref *body, enum pass_state state);
+/* Whether it is settled as it was asked for: durably, and by nobody else. */
+bool fence_is_settled(const struct pass *pass);
 /* What pass_submit leads to behind it. */
 void fence_settled(void *context, struct http_exchange *exchange);
 
@@ -210,6 +224,8 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
 void answer_replay(struct pass *pass);
 /* The upstream's own, from what was captured. */
 void answer_first(struct pass *pass);
+/* Give the client of view what it takes. False: go on when it is drained. True: all was given. */
+bool answer_give(struct pass *pass) MUST_CHECK;
 /* Fields that every answer to a fenced request has; decision NULL: nothing was decided. */
 void answer_fields(struct pass *pass, const char *decision);
 /* Why a call with the upstream failed: addresses are for the log, not for clients. */

@@ -16,19 +16,11 @@ static void stream_end(struct pass *pass, bool is_whole)
     http_answer_finish(exchange, is_whole);
 }
 
-static void stream_drained(void *context, struct http_exchange *exchange);
-
 /* What was captured first, then what follows. */
 static void stream_on(struct pass *pass)
 {
-    while (pass->given < pass->view.len) {
-        size_t left = pass->view.len - pass->given;
-        size_t now = left < GATEWAY_GIVE_BYTES ? left : GATEWAY_GIVE_BYTES;
-        struct slice piece = slice_of(pass->view.data + pass->given, now);
-        pass->given += now;
-        if (!http_answer_piece(pass->exchange, piece)) {
-            return;
-        }
+    if (!answer_give(pass)) {
+        return;
     }
     if (pass->rest.len > 0) {
         struct slice rest = pass->rest;
@@ -65,10 +57,10 @@ static void sealed_long(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct pass *pass = exchange->state;
-    if (pass->call.engine.err.status != OK) {
+    if (!fence_is_settled(pass)) {
         if (pass->is_up) {
             pass->is_up = false;
-            (void)upstream_cancel(&pass->up); /* the store failed; the client is told so */
+            (void)upstream_cancel(&pass->up); /* its answer is not the one that counts */
         }
         fence_settled(NULL, exchange);
         return;
@@ -93,8 +85,7 @@ static void sealed_long(void *context, struct http_exchange *exchange)
 }
 
 /* The answer is longer than is kept, or there is no room for it: it is settled from its head, a
- * seal
- * without the body, and the client gets all of it behind that. */
+ * seal without the body, and the client gets all of it behind that. */
 void long_settle(struct pass *pass)
 {
     const struct http_head *head = pass->answer_head;

@@ -170,9 +170,9 @@ static enum status put_head(struct pass *pass)
         .traceparent = pass->traceparent,
         .peer = pass->exchange->peer,
         .is_tls = pass->gate->gateway->tls_cert != NULL,
-        .length = head->framing == HTTP_BODY_NONE     ? -2
+        .length = head->framing == HTTP_BODY_NONE     ? HTTP_LENGTH_ABSENT
                   : head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length
-                                                      : -1};
+                                                      : HTTP_LENGTH_CHUNKED};
     buf_init(&pass->request_head, &pass->mem, 64 << 10);
     return heads_request(head, &added, &pass->request_head);
 }
