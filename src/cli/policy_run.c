@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "canon/json.h"
 #include "cli/policy.h"
 #include "cli/serve.h"
@@ -212,7 +213,7 @@ static unsigned method_of(const char *method)
     static const char *const names[] = {"POST", "PUT", "PATCH", "DELETE"};
     static const unsigned bits[] = {
         CONFIG_METHOD_POST, CONFIG_METHOD_PUT, CONFIG_METHOD_PATCH, CONFIG_METHOD_DELETE};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if (strcmp(method, names[i]) == 0) {
             return bits[i];
         }
