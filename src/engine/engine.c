@@ -384,6 +384,7 @@ static void run_batch(struct engine *engine, struct batch *batch, const struct s
     struct err err = {0};
     for (size_t i = 0; i < batch->count; i++) {
         batch->calls[i]->now_ms = now->time_ms;
+        batch->calls[i]->boot_ms = now->boot_ms;
         batch->calls[i]->read_again = false;
     }
     enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);

@@ -151,7 +151,7 @@ static void held_unknown(struct pass *pass)
     if (pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE && !pass->was_reconciled) {
         pass->was_reconciled = true;
         if (reconcile_now(pass->gateway, pass->exchange->loop, pass->gate, pass->route,
-                pass->origin, record, reconciled, pass)) {
+                pass->origin, record, &pass->call.engine, reconciled, pass)) {
             return;
         }
     }
