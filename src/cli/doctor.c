@@ -143,7 +143,7 @@ static void check_clock(struct doctor *doctor, const struct inspect_facts *facts
     if (behind_ms > LIMIT_CLOCK_JUMP_MS_MAX) {
         examine(doctor, VERDICT_WARN, "clock", "set the clock; leases and windows wait for it",
             "%s is %s behind the store's last entry", time, text_put_duration(off, behind_ms));
-    } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX - last->jump_ms) {
+    } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX - facts->jump_ms) {
         examine(doctor, VERDICT_WARN, "clock",
             "check the clock; expiry follows the time since boot meanwhile",
             "%s is %s ahead of the time since boot: held", time, text_put_duration(off, ahead_ms));

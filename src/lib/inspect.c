@@ -85,7 +85,8 @@ static enum status read_facts(struct store *store, struct inspect_facts *ret_fac
         .entries = head.seq,
         .time_ms = head.moment.time_ms,
         .boot_ms = head.moment.boot_ms,
-        .boot_id = head.moment.boot_id};
+        .boot_id = head.moment.boot_id,
+        .jump_ms = head.moment.jump_ms};
     enum status status = journal_info(store, &info, err);
     ret_facts->bytes = info.bytes;
     ret_facts->segments = info.segments;

@@ -23,6 +23,7 @@ struct inspect_facts {
     int64_t time_ms;          /* of the last commit */
     int64_t boot_ms;          /* since the machine started, at the last commit */
     uint64_t boot_id;         /* of that start; 0: not known */
+    int64_t jump_ms;          /* of the clock jump that is tolerated, what was used up by then */
     uint64_t bytes;           /* in all segments */
     uint64_t segments;
     uint64_t segments_squeezed;
