@@ -105,6 +105,8 @@ static bool has_one_type(struct pass *pass)
 
 static bool take_principal(struct pass *pass)
 {
+    /* The one use of the wall clock in the gateway: exp and nbf of a token are wall time (RFC 7519
+     * section 4.1). It decides whether a request is let in, never about an operation. */
     enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
         pass->exchange->head, clock_read(&pass->gateway->clock).wall_ms, pass->exchange->arena,
         &pass->principal, &pass->fault);

@@ -431,7 +431,7 @@ enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piec
     uint64_t all = atomic_fetch_add(&gateway->spooled, piece.len) + piece.len;
     pass->spooled += piece.len; /* pass_end takes it back, whatever became of the piece */
     if (all > pass->gate->gateway->spool_bytes_max) {
-        return err_set(&pass->fault, E_LIMIT,
+        return err_limit(&pass->fault, ERR_LIMIT_SPOOL_BYTES,
             "too many bytes of bodies are on their way: gateway.spool_max is reached");
     }
     return spool_put(spool, piece, &pass->fault);

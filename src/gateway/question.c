@@ -7,6 +7,8 @@
 #include "base/percent.h"
 #include "http/chars.h"
 
+enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
+
 enum question_verdict question_verdict_of(const struct config_reconcile *reconcile, unsigned status)
 {
     for (size_t i = 0; i < reconcile->executed_count; i++) {
@@ -149,6 +151,23 @@ bool question_is_due(
         pause_ms = clock_doubled_ms(pause_ms, pause_ms_max);
     }
     return at_ms <= until_ms;
+}
+
+void question_watch(struct question_watch *watch, int64_t now_ms, int64_t boot_ms)
+{
+    int64_t offset_ms = now_ms - boot_ms;
+    if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
+        *watch =
+            (struct question_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
+    }
+}
+
+bool question_is_quiet(const struct config_reconcile *reconcile, const struct question_watch *watch,
+    int64_t unknown_ms, int64_t now_ms)
+{
+    ASSERT(watch->has_begun);
+    int64_t from_ms = unknown_ms > watch->since_ms ? unknown_ms : watch->since_ms;
+    return reconcile->quiet_ms == 0 || now_ms - from_ms >= reconcile->quiet_ms;
 }
 
 /* ---- names --------------------------------------------------------------------------------- */

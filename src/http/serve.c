@@ -267,8 +267,8 @@ enum status http_server_listen(struct http_server *server, const char *address, 
     ASSERT(!server->is_started);
     unsigned number = server->listener_count;
     if (number == SERVE_LISTENERS_MAX) {
-        return err_set(err, E_LIMIT, "cannot listen on '%s': more than %d addresses", address,
-            SERVE_LISTENERS_MAX);
+        return err_limit(err, ERR_LIMIT_LISTENERS, "cannot listen on '%s': more than %d addresses",
+            address, SERVE_LISTENERS_MAX);
     }
     struct server_listener *shared = &server->listeners[number];
     enum status status = net_address_parse(address, &shared->address, err);

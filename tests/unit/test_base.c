@@ -333,6 +333,22 @@ static void a_pause_doubles_up_to_the_longest(void **state)
     assert_int_equal(clock_doubled_ms(INT64_MAX - 1, INT64_MAX), INT64_MAX);
 }
 
+static void a_limit_is_a_value_of_the_error(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_limit(&err, ERR_LIMIT_KEYS, "keys_max (%d) are live", 7), E_LIMIT);
+    assert_int_equal(err.status, E_LIMIT);
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS);
+    assert_string_equal(err_limit_name(err.limit), "keys_max");
+    assert_string_equal(err.text, "keys_max (7) are live");
+    err_prefix(&err, "begin");
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS); /* the context does not change the cause */
+    (void)err_set(&err, E_UNAVAILABLE, "something else");
+    assert_int_equal(err.limit, ERR_LIMIT_NONE);
+    assert_int_equal(err_limit(NULL, ERR_LIMIT_KEYS, "no place for a text"), E_LIMIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +371,7 @@ int main(void)
         TEST(the_checksum_agrees_with_the_standard),
         TEST(the_checksum_of_a_long_text_is_that_of_its_bytes),
         TEST(errors_carry_context_and_a_hint),
+        TEST(a_limit_is_a_value_of_the_error),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
