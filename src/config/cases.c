@@ -263,7 +263,7 @@ static void take_headers(struct reader *reader, const struct yaml_node *map, boo
     }
     for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
         const struct yaml_node *value = key->value;
-        bool is_name = key->kind == YAML_SCALAR && form_is_token(key->text);
+        bool is_name = key->kind == YAML_SCALAR && value_form_is_token(key->text);
         if (!is_name || (!may_be_absent && is_framing(key->text.data))) {
             reader_fault(reader, key, NULL,
                 is_name ? "'%.*s' is said by the body itself" : "'%.*s' is not the name of a field",
@@ -288,7 +288,7 @@ static const char *const request_names[] = {"method", "path", "headers", "body",
 static void take_method(
     struct reader *reader, const struct yaml_node *node, struct case_request *request)
 {
-    if (take_text(reader, node, "method", &request->method) && !form_is_token(node->text)) {
+    if (take_text(reader, node, "method", &request->method) && !value_form_is_token(node->text)) {
         reader_fault(reader, node, "such as POST", "'%s' is not a method", request->method);
     }
 }

@@ -459,6 +459,10 @@ static void the_example_has_every_setting_with_its_default(void **state)
     buf_char(&file, '\0');
     for (const struct config_option *o = config_options; o->path != NULL; o++) {
         char facts[256];
+        if (o->help == NULL) {
+            assert_string_equal(o->path, "gateway"); /* has a table of its own */
+            continue;
+        }
         (void)snprintf(facts, sizeof facts, "\n# %s: %s%s", o->path,
             o->fallback == NULL ? "not set by default" : "default ",
             o->fallback == NULL ? "" : o->fallback);
