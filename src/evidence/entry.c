@@ -368,9 +368,10 @@ enum status entry_compose(
 {
     ASSERT(facts->decision->kind != DECISION_NOTHING);
     size_t from = out->len;
+    bool known = facts->decision->next.fence > 0; /* R1: there is a record */
     *ret_entry = (struct entry){
-        .operation_id = facts->decision->next.fence > 0 ? facts->decision->next.operation_id
-                                                        : facts->request->operation_id,
+        .operation_id = known ? facts->decision->next.operation_id : facts->request->operation_id,
+        .tenant = known ? facts->decision->next.key.tenant : facts->request->key.tenant,
         .time_ms = facts->moment.now_ms,
     };
     put_entry(chain, facts, out);
@@ -551,6 +552,7 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     char id_text[OP_ID_TEXT_BYTES];
     *ret_entry = (struct entry){
         .operation_id = found != NULL ? found->operation_id : note->operation_id,
+        .tenant = note->tenant,
         .time_ms = now_ms,
     };
     struct slice operation_id =

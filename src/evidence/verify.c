@@ -545,6 +545,10 @@ static enum status on_evidence(
         status = OK;
     } else if (status == OK) {
         check_frame(verify, &spot, entry, &view);
+        if (entry_has_tenant(walk->frame->payload) &&
+            !slice_equal(view.request.key.tenant, entry->tenant)) {
+            damage(verify, &spot, "the entry is of a different tenant than its frame says");
+        }
         check_change(verify, &spot, &view);
         check_archived(verify, &view);
         if (view.decides) {
