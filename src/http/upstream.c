@@ -562,6 +562,20 @@ void upstream_detach(struct upstream *upstream, unsigned loop)
     }
 }
 
+bool upstream_is_closed(const struct upstream *upstream, unsigned loop)
+{
+    const struct upstream_worker *worker = &upstream->workers[loop];
+    if (worker->loop == NULL) {
+        return true;
+    }
+    bool is_looking = false;
+    for (unsigned i = 0; i < upstream->url_count; i++) {
+        is_looking = is_looking || worker->lookups[i].is_under_way;
+    }
+    return worker->is_detached && worker->conns.next == &worker->conns && !is_looking &&
+           !worker->is_news_posted;
+}
+
 void upstream_free(struct upstream *upstream)
 {
     if (upstream == NULL) {

@@ -16,7 +16,7 @@
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
  * Ownership: a call is the caller's memory and must live, with its head and body, until its last
- *            event or upstream_cancel. The upstream lives until its loops have ended.
+ *            event or upstream_cancel. The upstream lives until it is closed on each loop.
  * Threads:   everything about a call, and its events, on the loop it was started on. An upstream is
  *            shared by all loops; its connections and what is known of its addresses are per loop.
  */
@@ -116,7 +116,10 @@ enum status upstream_new(const struct upstream_options *options, unsigned loops,
 void upstream_attach(struct upstream *upstream, unsigned number, struct net_loop *loop);
 /* On the loop, when it is about to end: close its connections. Calls under way fail. */
 void upstream_detach(struct upstream *upstream, unsigned loop);
-/* After the loops have ended. NULL is fine. */
+/* Whether nothing of it is left on a loop: it was never attached there, or was detached and all its
+ * connections are closed. On that loop. */
+bool upstream_is_closed(const struct upstream *upstream, unsigned loop);
+/* When it is closed on every loop, or after the loops have ended. NULL is fine. */
 void upstream_free(struct upstream *upstream);
 
 /* What the Host field says: the authority of the first URL. */
