@@ -496,8 +496,7 @@ static void fill_limits(struct upstream *upstream, const struct upstream_options
         options->connections_max > 0 ? options->connections_max : UPSTREAM_CONNECTIONS_DEFAULT;
     upstream->waiting_max =
         options->waiting_max > 0 ? options->waiting_max : UPSTREAM_WAITING_DEFAULT;
-    upstream->idle_ms_max =
-        options->idle_ms_max > 0 ? options->idle_ms_max : UPSTREAM_IDLE_MS_DEFAULT;
+    upstream->idle_ms_max = options->idle_ms_max;
     upstream->resolve_ms =
         options->resolve_ms > 0 ? options->resolve_ms : UPSTREAM_RESOLVE_MS_DEFAULT;
     upstream->limits = HTTP_LIMITS_DEFAULT;

@@ -96,6 +96,8 @@ struct upstream_call {
     bool is_queued;
 };
 
+enum { UPSTREAM_IDLE_MS_USUAL = 4000 }; /* below what servers use */
+
 struct upstream_options {
     const struct mem *mem;    /* NULL: the C library's */
     const char *const *urls;  /* "http://127.0.0.1:3000", "https://api.example.com"; all of
@@ -105,7 +107,7 @@ struct upstream_options {
     const char *ca_file;      /* PEM; NULL: the system's */
     uint32_t connections_max; /* a loop, in use and idle; 0: 256. Past it calls wait */
     uint32_t waiting_max;     /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
-    int64_t idle_ms_max;      /* a connection is kept; 0: 4 s, below what servers use */
+    int64_t idle_ms_max;      /* a connection is kept; 0: none is kept */
     int64_t resolve_ms;       /* names are looked up again after this; 0: 30 s */
 };
 

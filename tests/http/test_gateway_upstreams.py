@@ -160,6 +160,15 @@ def test_a_reload_changes_how_many_connections_there_may_be(make_gateway, origin
     assert [origin.effects[key] for key in "abcd"] == [1] * 4
 
 
+def test_idle_0_keeps_no_connection(make_gateway, origin):
+    gateway = make_gateway(gateway={"idle": "0s"}, more={"loops": 1})
+    for number in range(5):
+        assert gateway.post(f"k{number}").status == 200
+        assert gateway.send("GET", "/x").status == 200
+    assert len({one.connection for one in origin.requests}) == 10
+    until(lambda: figure(gateway, "once_upstream_connections") == 0, "one is kept")
+
+
 def test_a_call_under_way_finishes_on_the_upstream_it_began_on(make_gateway, secure, ca_file):
     origin, good, other = secure
     gateway = make_gateway(upstream=origin.url, gateway={"ca_file": ca_file(good)})
