@@ -472,8 +472,8 @@ static enum status refuse(const struct engine *engine, size_t count, struct err 
         return err_set(err, E_UNAVAILABLE, "the engine is shutting down");
     }
     if (engine->queue.count + count > LIMIT_QUEUE_REQUESTS_MAX) {
-        return err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
-            LIMIT_QUEUE_REQUESTS_MAX);
+        return err_limit(err, ERR_LIMIT_QUEUE_REQUESTS,
+            "overloaded: queue_requests_max (%d) requests are waiting", LIMIT_QUEUE_REQUESTS_MAX);
     }
     return OK;
 }

@@ -135,7 +135,11 @@ static void refuse_engine(struct pass *pass)
     enum refusal_kind kind = err->status == E_LIMIT   ? REFUSAL_OVERLOADED
                              : err->status == E_NOMEM ? REFUSAL_MEMORY
                                                       : REFUSAL_STORE;
-    answer_refusal_now(pass, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = kind,
+            .detail = err->status == E_LIMIT ? slice_str(err->text) : SLICE_EMPTY,
+            .retry_after_ms = 1000},
+        NULL);
 }
 
 /* The upstream is asked what became of it, once; then the same question again. */

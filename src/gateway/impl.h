@@ -173,8 +173,6 @@ void gate_drop(struct gateway *gateway, struct gate *gate);
  * config_method, or 0 for the others. */
 const struct config_route *gate_route(const struct gate *gate, unsigned method, struct slice path,
     struct upstreams_one **ret_upstream);
-/* RFC 9562 section 5.4. E_UNAVAILABLE. */
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err) MUST_CHECK;
 /* The client's traceparent or a fresh one. */
 enum status pass_trace(struct pass *pass);
 void pass_move(struct pass *pass, enum pass_state state);
