@@ -101,11 +101,11 @@ static void put_options(struct buf *out, const struct config_option *options, bo
 static void put_routes(struct buf *out)
 {
     put_prose(out,
-        "gateway.routes: by default one route for every path. The first route that matches a request "
-        "applies. Requests that match no route pass through, not fenced. A route needs a match. It "
-        "may have any setting above except those of the whole gateway (listen, tls, spool_dir, "
-        "spool_memory, spool_max, connections_max, idle), and its own settings win over the "
-        "section's. SIGHUP reads routes again.");
+        "gateway.routes: by default one route for every path. The first route that matches a "
+        "request applies. Requests that match no route pass through, not fenced. A route needs a "
+        "match. It may have any setting above except those of the whole gateway (listen, tls, "
+        "spool_dir, spool_memory, spool_max, connections_max, idle), and its own settings win over "
+        "the section's. SIGHUP reads routes again.");
     put_prose(out, "If unsure: Leave it out: every path is fenced.");
     buf_str(out, "#  routes:\n"
                  "#    - match: \"POST,PUT /v1/payments/**\"\n"
@@ -135,8 +135,8 @@ void config_example_put(struct buf *out)
     buf_char(out, '\n');
     put_options(out, config_options, false);
     put_prose(out,
-        "The gateway stands in front of an API and makes it idempotent. Its flags are those of once "
-        "gateway.");
+        "The gateway stands in front of an API and makes it idempotent. Its flags are those of "
+        "once gateway.");
     put_options(out, config_gateway_options, false);
     put_routes(out);
 }
