@@ -6,7 +6,7 @@
 #include "cli/origin.h"
 #include "cli/remote.h"
 #include "cli/remote_read.h"
-#include "core/record.h"
+#include "lib/inspect.h"
 
 enum {
     PATH_BYTES_MAX = 4096,            /* a scope and a key, every byte of them escaped */
@@ -38,8 +38,7 @@ static bool is_last_page(const struct json_value *next)
 /* As the library: what is no id is the command line's fault, and not "not found". */
 static int check_id(const char *operation_id)
 {
-    struct op_id id;
-    if (op_id_read(slice_str(operation_id), &id)) {
+    if (inspect_is_operation_id(operation_id)) {
         return CLI_OK;
     }
     cli_say("operation_id '%.64s' is not \"op_\" and a UUID", operation_id);

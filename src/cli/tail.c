@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "cli/operation.h"
-#include "evidence/checkpoint.h"
+#include "lib/inspect.h"
 
 enum {
     FOLLOW_MS = 300,       /* between two looks when something happens; doubled up to … */
@@ -139,63 +139,18 @@ static int follow(struct tail *tail, struct origin *origin)
 
 /* ---- the newest checkpoint ----------------------------------------------------------------- */
 
-struct note {
-    char text[CHECKPOINT_BYTES_MAX];
-    size_t len;   /* 0: none found */
-    uint64_t seq; /* that it covers */
-};
-
-static bool keep_note(void *context, const struct entry *entry)
-{
-    struct note *note = context;
-    if (entry->kind == ENTRY_CHECKPOINT && entry->bytes.len <= sizeof note->text) {
-        memcpy(note->text, entry->bytes.data, entry->bytes.len);
-        note->len = entry->bytes.len;
-        note->seq = entry->seq;
-    }
-    return true;
-}
-
-/* Look at the end first and then further back: a note a minute is rarely far from it. */
-static enum status find_note(struct store *store, struct note *ret_note, struct err *err)
-{
-    struct store_head head;
-    uint64_t back = NOTE_BACK_FIRST;
-    enum status status = OK;
-    store->ops->head(store, &head);
-    for (bool whole = false; status == OK && ret_note->len == 0 && !whole; back *= 16) {
-        whole = back >= head.seq;
-        struct entry_range range = {.after_seq = whole ? 0 : head.seq - back};
-        status = store->ops->entries(store, &range, keep_note, ret_note, err);
-    }
-    return status;
-}
-
-/* A note that does not check out is worth nothing elsewhere. */
-static enum status check_note(struct store *store, const struct note *note, struct err *err)
-{
-    struct store_identity identity;
-    struct checkpoint_key key;
-    struct checkpoint checkpoint;
-    store->ops->identity(store, &identity);
-    enum status status = checkpoint_key_of(&identity, &key, err);
-    mem_wipe(&identity, sizeof identity);
-    return status == OK ? checkpoint_verify(slice_of(note->text, note->len), &key, &checkpoint, err)
-                        : status;
-}
-
-static int print_note(const struct cli *cli, const struct note *note)
+static int print_note(const struct cli *cli, struct slice note, uint64_t seq)
 {
     if (!cli->json) {
-        out_bytes(slice_of(note->text, note->len));
+        out_bytes(note);
         return out_finish();
     }
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
     buf_init(&bytes, &mem_libc, 8 * CHECKPOINT_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    jsonw_u64(&json, "seq", note->seq);
-    jsonw_bytes(&json, "note", slice_of(note->text, note->len));
+    jsonw_u64(&json, "seq", seq);
+    jsonw_bytes(&json, "note", note);
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
     buf_release(&bytes);
@@ -205,26 +160,21 @@ static int print_note(const struct cli *cli, const struct note *note)
 static int tail_checkpoint(struct cli *cli)
 {
     struct err err = {0};
-    struct note note = {0};
-    struct store *store = NULL;
-    int code = cli_open_store_to_look(cli, &store);
-    if (code != CLI_OK) {
-        return code;
-    }
-    enum status status = find_note(store, &note, &err);
-    if (status == OK && note.len > 0) {
-        status = check_note(store, &note, &err);
-    }
-    (void)store->ops->close(store, NULL); /* only looked */
-    if (status != OK) {
-        return cli_fail_err(&err);
-    }
-    if (note.len == 0) {
+    struct buf note;
+    uint64_t seq = 0;
+    int code = CLI_OK;
+    buf_init(&note, &mem_libc, CHECKPOINT_BYTES_MAX);
+    if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
+        code = cli_fail_store(&err);
+    } else if (note.len == 0) {
         cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
-        return CLI_UNAVAILABLE;
+        code = CLI_UNAVAILABLE;
+    } else {
+        code = print_note(cli, buf_view(&note), seq);
     }
-    return print_note(cli, &note);
+    buf_release(&note);
+    return code;
 }
 
 int cmd_tail(struct cli *cli)

@@ -135,7 +135,11 @@ static void refuse_engine(struct pass *pass)
     enum refusal_kind kind = err->status == E_LIMIT   ? REFUSAL_OVERLOADED
                              : err->status == E_NOMEM ? REFUSAL_MEMORY
                                                       : REFUSAL_STORE;
-    answer_refusal_now(pass, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = kind,
+            .detail = err->status == E_LIMIT ? slice_str(err->text) : SLICE_EMPTY,
+            .retry_after_ms = 1000},
+        NULL);
 }
 
 /* The upstream is asked what became of it, once; then the same question again. */
@@ -151,7 +155,7 @@ static void held_unknown(struct pass *pass)
     if (pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE && !pass->was_reconciled) {
         pass->was_reconciled = true;
         if (reconcile_now(pass->gateway, pass->exchange->loop, pass->gate, pass->route,
-                pass->origin, record, reconciled, pass)) {
+                pass->origin, record, &pass->call.engine, reconciled, pass)) {
             return;
         }
     }

@@ -417,18 +417,6 @@ void pass_move(struct pass *pass, enum pass_state state)
     pass_check(pass);
 }
 
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err)
-{
-    unsigned char bytes[16];
-    enum status status = rand_bytes(bytes, sizeof bytes, err);
-    if (status == OK) {
-        bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-        bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-        text_put_uuid(ret_text, bytes);
-    }
-    return status;
-}
-
 void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max)
 {
     const struct config *config = pass->gate->config;
@@ -443,7 +431,7 @@ enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piec
     uint64_t all = atomic_fetch_add(&gateway->spooled, piece.len) + piece.len;
     pass->spooled += piece.len; /* pass_end takes it back, whatever became of the piece */
     if (all > pass->gate->gateway->spool_bytes_max) {
-        return err_set(&pass->fault, E_LIMIT,
+        return err_limit(&pass->fault, ERR_LIMIT_SPOOL_BYTES,
             "too many bytes of bodies are on their way: gateway.spool_max is reached");
     }
     return spool_put(spool, piece, &pass->fault);

@@ -15,6 +15,7 @@
 #include "gateway/heads.h"
 #include "gateway/manners.h"
 #include "gateway/principal.h"
+#include "gateway/question.h"
 #include "gateway/spool.h"
 #include "http/upstream.h"
 
@@ -57,14 +58,15 @@ struct gateway {
     unsigned loops;
     struct clock clock;
     struct gateway_loop *own; /* of each loop */
-    pthread_mutex_t lock;     /* guards gate, its count, origins, and questions */
+    pthread_mutex_t lock;     /* guards gate, its count, origins, questions and watch */
     struct gate *gate;        /* for requests that begin now */
     struct origin *origins;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
     unsigned question_count;
-    struct rounds *rounds;    /* the janitor (rounds.c) */
-    atomic_bool is_cut;       /* no upstream is called any more */
-    _Atomic uint64_t spooled; /* bytes of all bodies and answers on their way */
+    struct question_watch watch; /* of the engine's time, for reconcile.quiet */
+    struct rounds *rounds;       /* the janitor (rounds.c) */
+    atomic_bool is_cut;          /* no upstream is called any more */
+    _Atomic uint64_t spooled;    /* bytes of all bodies and answers on their way */
     /* What gateway_is_idle looks at. Each is raised before is_cut is asked, so that who cuts sees
      * it or is seen. */
     atomic_uint busy;      /* questions and rounds that are not over */
@@ -179,7 +181,6 @@ void gate_drop(struct gateway *gateway, struct gate *gate);
 const struct config_route *gate_route(
     const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin);
 /* RFC 9562 section 5.4. E_UNAVAILABLE. */
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err) MUST_CHECK;
 /* The upstream's connections on this loop; attached when they are first used. */
 struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
 /* The client's traceparent or a fresh one. */

@@ -66,6 +66,7 @@ struct store_moment {
     int64_t time_ms;  /* engine time */
     int64_t boot_ms;  /* the boot clock at that moment … */
     uint64_t boot_id; /* … of this start of the machine */
+    int64_t jump_ms;  /* of LIMIT_CLOCK_JUMP_MS_MAX, how much this start has used up */
 };
 
 struct commit {

@@ -320,7 +320,9 @@ static void fences_only_grow(void **state)
     fixture->store->ops->head(fixture->store, &head);
     assert_int_equal(head.fence, last);
     assert_int_equal(head.moment.time_ms, KIT_NOW);
+    assert_int_equal(head.moment.boot_ms, 5);
     assert_int_equal(head.moment.boot_id, 7);
+    assert_int_equal(head.moment.jump_ms, 40000); /* P8: not granted anew by an opening */
 }
 
 static void a_scan_is_in_order_and_filters(void **state)

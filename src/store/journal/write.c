@@ -233,8 +233,8 @@ static enum status commit_bytes(
     for (size_t i = 0; i < commit->count; i++) {
         uint64_t bound = change_bound(&commit->changes[i], segment);
         if (bound > COMMIT_BYTES_MAX - bytes) {
-            return err_set(
-                err, E_LIMIT, "the commit is larger than commit_bytes_max (%d)", COMMIT_BYTES_MAX);
+            return err_limit(err, ERR_LIMIT_COMMIT_BYTES,
+                "the commit is larger than commit_bytes_max (%d)", COMMIT_BYTES_MAX);
         }
         bytes += (size_t)bound;
     }
