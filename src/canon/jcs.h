@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/json.h"
-#include "canon/marks.h"
+#include "canon/json_mask.h"
 
 struct jcs_report {
     size_t lossy_count;                   /* numbers whose value the canonical form changes */
@@ -28,8 +28,8 @@ enum status jcs_write(const struct json_value *value, struct buf *out,
 
 /* How a value is written that is not only hashed. Zeroed, it is as jcs_write. */
 struct jcs_how {
-    const struct marks *marks; /* of exactly this tree; NULL: none */
-    bool keep_lossy;           /* numbers without an exact canonical form stand as written, which
+    const struct json_mask *marks; /* of exactly this tree; NULL: none */
+    bool keep_lossy; /* numbers without an exact canonical form stand as written, which
                                   then is no form of RFC 8785, but says what was there */
 };
 /*

@@ -148,14 +148,14 @@ static enum status set_listed(struct cli *cli, const struct config_option *optio
 }
 
 /* once policy test runs the gateway too, in front of an upstream of its own. */
-static bool has_standin(const struct cli *cli)
+static bool has_fake_upstream(const struct cli *cli)
 {
     return strcmp(cli->command->name, "policy") == 0;
 }
 
 static bool is_gateway(const struct cli *cli)
 {
-    return strcmp(cli->command->name, "gateway") == 0 || has_standin(cli);
+    return strcmp(cli->command->name, "gateway") == 0 || has_fake_upstream(cli);
 }
 
 /* --listen and its like are of the door that the command opens. */
@@ -231,9 +231,9 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     code = code == CLI_OK ? set : code;
     set = set_all(cli, config_gateway_options, config, faults);
     code = code == CLI_OK ? set : code;
-    if (has_standin(cli)) {
+    if (has_fake_upstream(cli)) {
         set = code_of(config_set(config, config_option_find("gateway.upstream"),
-            "http://127.0.0.1:1", "the stand-in", false, faults));
+            "http://127.0.0.1:1", "the fake upstream", false, faults));
         code = code == CLI_OK ? set : code;
     }
     if (is_gateway(cli)) {

@@ -58,6 +58,9 @@ enum config_form {
     CONFIG_FORM_POINTER,   /* RFC 6901 */
     CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
     CONFIG_FORM_TEMPLATE,  /* a path with {key} or {operation_id} in it */
+    CONFIG_FORM_LINE,      /* one line without control characters */
+    CONFIG_FORM_METHOD,    /* of a request */
+    CONFIG_FORM_TARGET,    /* path and query of a request */
 };
 
 /* Where in the file a setting of the gateway may be; none: it is a setting of the server. */
@@ -144,8 +147,8 @@ struct config {
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
 };
 
-struct reader;    /* of a file; this module's */
-struct yaml_node; /* a thing in the file; this module's */
+struct config_reader; /* of a file; this module's */
+struct yaml_node;     /* a thing in the file; this module's */
 
 /*
  * One setting: a row of a table that ends with a zeroed one. A new setting is a row here and a
@@ -163,8 +166,8 @@ struct config_option {
     size_t count;          /* of a list: the offset of its number of items */
     size_t places;         /* of a text or a list: the offset of its place, or of
                                                 an array with those of its items; 0: not kept */
-    enum status (*read)(
-        struct reader *reader, const struct yaml_node *key, void *object); /* of CONFIG_OWN */
+    /* Of CONFIG_OWN: read the value of a key into the member. */
+    enum status (*read)(struct config_reader *reader, const struct yaml_node *key, void *member);
     bool is_required;                        /* in each map of its table */
     const char *fallback;                    /* its default as text; NULL: not set */
     const char *absent;                      /* what holds then; NULL: "not set by default" */

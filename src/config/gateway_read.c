@@ -7,7 +7,7 @@
 #define SECTION_PREFIX "gateway."
 
 /* `match` names one route. */
-static bool explain(struct reader *reader, const struct yaml_node *key)
+static bool explain(struct config_reader *reader, const struct yaml_node *key)
 {
     if (!slice_is(key->text, "match")) {
         return false;
@@ -39,7 +39,7 @@ enum status config_gateway_new(struct config *config)
 }
 
 static enum status read_route(
-    struct reader *reader, const struct yaml_node *map, void *items, size_t index)
+    struct config_reader *reader, const struct yaml_node *map, void *items, size_t index)
 {
     struct route_raw *raw = (struct route_raw *)items + index;
     struct map_scope scope = {.options = config_gateway_options,
@@ -55,7 +55,8 @@ static enum status read_route(
     return status;
 }
 
-enum status gateway_read_routes(struct reader *reader, const struct yaml_node *key, void *object)
+enum status gateway_read_routes(
+    struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     static const struct list_shape shape = {.name = "gateway.routes",
         .one = "route",
@@ -72,7 +73,7 @@ enum status gateway_read_routes(struct reader *reader, const struct yaml_node *k
     return status;
 }
 
-enum status gateway_read(struct reader *reader, const struct yaml_node *key, void *object)
+enum status gateway_read(struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     struct config *config = object;
     struct map_scope scope = gateway_scope(config);

@@ -30,7 +30,7 @@ struct yaml_node {
 };
 
 /* A file being read. */
-struct reader {
+struct config_reader {
     struct config *config; /* whose arena holds it all */
     struct config_faults *faults;
     struct slice text;
@@ -40,12 +40,12 @@ struct reader {
 
 /* *ret_root is NULL for an empty file. E_INVALID: not YAML as we take it; faults say why. E_NOMEM.
  * With OK there may be faults too. */
-enum status yaml_load(struct reader *reader, struct yaml_node **ret_root) MUST_CHECK;
+enum status yaml_load(struct config_reader *reader, struct yaml_node **ret_root) MUST_CHECK;
 
 /* The nth line of a text, from 1, without its end. */
 struct slice source_line(struct slice text, unsigned line);
 /* Add a fault at a place of the file. */
-void reader_fault(struct reader *reader, const struct yaml_node *place, const char *hint,
+void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* "null", "~" or nothing at all. */
@@ -87,20 +87,20 @@ struct map_scope {
     void *route;                         /* rows that a route may have; NULL: there are none */
     struct setting_source *sources;      /* one a row: where it was given; NULL: not kept */
     /* Say more of a key that is in no row. False: it has nothing to say. NULL: it never has. */
-    bool (*explain)(struct reader *reader, const struct yaml_node *key);
+    bool (*explain)(struct config_reader *reader, const struct yaml_node *key);
 };
 /* Read a map; anything wrong is a fault at its place. E_NOMEM. */
-enum status map_read(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *map) MUST_CHECK;
+enum status map_read(struct config_reader *reader, const struct map_scope *scope,
+    const struct yaml_node *map) MUST_CHECK;
 /* The same of a key's value, which may be no map: then that is the fault. */
-enum status map_read_value(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *key) MUST_CHECK;
+enum status map_read_value(struct config_reader *reader, const struct map_scope *scope,
+    const struct yaml_node *key) MUST_CHECK;
 
 /* Set every row that has a default. E_NOMEM. */
 enum status value_defaults(const struct map_scope *scope, struct config *config) MUST_CHECK;
 /* A fault for each row that a map has to have and has not; what names the map. */
-void map_require(struct reader *reader, const struct config_option *options, const char *what,
-    const struct yaml_node *map);
+void map_require(struct config_reader *reader, const struct config_option *options,
+    const char *what, const struct yaml_node *map);
 
 /* A list of maps: tokens, routes, cases. */
 struct list_shape {
@@ -112,19 +112,19 @@ struct list_shape {
     size_t count_max;
     /* Read the item numbered index; all before it are read. E_NOMEM. */
     enum status (*read)(
-        struct reader *reader, const struct yaml_node *map, void *items, size_t index);
+        struct config_reader *reader, const struct yaml_node *map, void *items, size_t index);
 };
 /* *ret_items has the items; it is left alone when the value is not such a list. E_NOMEM. */
-enum status list_read(struct reader *reader, const struct list_shape *shape,
+enum status list_read(struct config_reader *reader, const struct list_shape *shape,
     const struct yaml_node *node, void **ret_items, size_t *ret_count) MUST_CHECK;
 
 /* Load a text into a tree; what a file may not have is a fault. Statuses as yaml_load's. */
-enum status reader_begin(struct reader *reader, struct yaml_node **ret_root) MUST_CHECK;
+enum status reader_begin(struct config_reader *reader, struct yaml_node **ret_root) MUST_CHECK;
 /* Bring the faults into the order of the file. E_INVALID: OK came in, and there are some. */
-enum status reader_end(struct reader *reader, enum status status) MUST_CHECK;
+enum status reader_end(struct config_reader *reader, enum status status) MUST_CHECK;
 /* A key that is none of the names. */
-void reader_unknown(
-    struct reader *reader, const struct yaml_node *key, const char *const *names, size_t count);
+void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
+    const char *const *names, size_t count);
 /* Faults from the one numbered first into the order of the file. */
 void faults_sort(struct config_faults *faults, size_t first);
 
@@ -173,13 +173,13 @@ struct gateway_raw {
 enum status config_gateway_new(struct config *config) MUST_CHECK;
 /* Take what the section says over what is set; the reader of its row. E_NOMEM. */
 enum status gateway_read(
-    struct reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* Take `routes`. E_NOMEM. */
 enum status gateway_read_routes(
-    struct reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* Take `auth.tokens`. E_NOMEM. */
 enum status tokens_read(
-    struct reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* The gateway's table; its objects are the config's. */
 struct map_scope gateway_scope(struct config *config);
 /* A flag or a variable will set an option: it wins, and a list begins anew unless is_more. */
@@ -201,5 +201,7 @@ bool value_form_principal(
     struct slice text, enum config_principal *ret_principal, struct slice *ret_name);
 /* RFC 9110 section 5.6.2. */
 bool value_form_is_token(struct slice text);
+/* No control characters: it can stand in a message, and on a terminal. */
+bool value_form_is_line(struct slice text);
 
 #endif

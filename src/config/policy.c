@@ -60,7 +60,7 @@ enum { LOGGED = COUNT(logged) };
 
 /* A policy being read. */
 struct policy_reader {
-    struct reader *reader;
+    struct config_reader *reader;
     const struct yaml_node *root;
     struct config_policy_line lines[LINES_MAX];
     size_t count;
@@ -456,7 +456,7 @@ static enum status keep_lines(const struct policy_reader *policy)
 enum status config_policy_read(
     struct config *config, struct slice text, struct config_faults *faults)
 {
-    struct reader reader = {.config = config, .faults = faults, .text = text};
+    struct config_reader reader = {.config = config, .faults = faults, .text = text};
     struct yaml_node *root = NULL;
     enum status status = reader_begin(&reader, &root);
     struct policy_reader policy = {.reader = &reader, .root = root};
@@ -504,7 +504,7 @@ bool config_is_policy(const struct mem *mem, struct slice text)
     if (text.len > CONFIG_BYTES_MAX || config_new(mem, &config, NULL) != OK) {
         return false;
     }
-    struct reader reader = {.config = config, .faults = &unheard, .text = text};
+    struct config_reader reader = {.config = config, .faults = &unheard, .text = text};
     bool is_policy = yaml_load(&reader, &root) == OK && root != NULL && root->kind == YAML_MAP &&
                      has_rules(root);
     config_free(config);

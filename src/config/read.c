@@ -14,18 +14,32 @@ static const char *const later[] = {"commands"};
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-void reader_unknown(
-    struct reader *reader, const struct yaml_node *key, const char *const *names, size_t count)
+/* "it is one of a, b, c", or where to read more when they are many. */
+static void hint_names(const char *const *names, size_t count, char ret_hint[HINT_BYTES_MAX])
+{
+    int used = snprintf(ret_hint, HINT_BYTES_MAX, "it is one of");
+    for (size_t i = 0; i < count && used < HINT_BYTES_MAX; i++) {
+        used += snprintf(
+            ret_hint + used, (size_t)(HINT_BYTES_MAX - used), "%s %s", i == 0 ? "" : ",", names[i]);
+    }
+    if (used >= HINT_BYTES_MAX) {
+        (void)snprintf(ret_hint, HINT_BYTES_MAX, "once check --example shows every setting");
+    }
+}
+
+void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
+    const char *const *names, size_t count)
 {
     char typed[PATH_BYTES_MAX];
-    char hint[HINT_BYTES_MAX] = "";
+    char hint[HINT_BYTES_MAX];
     (void)snprintf(typed, sizeof typed, "%.*s", SLICE_ARGS(key->text));
     const char *near = text_nearest(typed, names, count);
     if (near != NULL) {
         (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near);
+    } else {
+        hint_names(names, count, hint);
     }
-    reader_fault(reader, key, near == NULL ? "once check --example shows every setting" : hint,
-        "unknown key '%s'", typed);
+    reader_fault(reader, key, hint, "unknown key '%s'", typed);
 }
 
 /* What is left of a row's path in this map; NULL: it is not in it. */
@@ -69,7 +83,7 @@ static bool map_in(const struct map_scope *scope, struct slice name,
 
 /* A key that is in no row; the names of those that are help. */
 static void unknown_in(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *key)
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
 {
     char texts[NAMES_MAX][PATH_BYTES_MAX];
     const char *names[NAMES_MAX];
@@ -100,7 +114,7 @@ static const char *example_of(const struct config_option *option)
 }
 
 /* One value, or one item of a list. */
-static enum status read_scalar(struct reader *reader, void *object,
+static enum status read_scalar(struct config_reader *reader, void *object,
     const struct config_option *option, const struct yaml_node *node)
 {
     struct value_fault fault = {.hint = ""};
@@ -133,7 +147,7 @@ static enum status read_scalar(struct reader *reader, void *object,
     return status;
 }
 
-static enum status read_list(struct reader *reader, void *object,
+static enum status read_list(struct config_reader *reader, void *object,
     const struct config_option *option, const struct yaml_node *node)
 {
     bool may_be_empty = option->form != CONFIG_FORM_ADDRESS && option->form != CONFIG_FORM_URL;
@@ -153,7 +167,7 @@ static enum status read_list(struct reader *reader, void *object,
     return OK;
 }
 
-static enum status read_option(struct reader *reader, const struct map_scope *scope,
+static enum status read_option(struct config_reader *reader, const struct map_scope *scope,
     const struct config_option *option, const struct yaml_node *key)
 {
     bool is_of_route = scope->route != NULL && (option->in & CONFIG_IN_ROUTE) != 0;
@@ -164,7 +178,7 @@ static enum status read_option(struct reader *reader, const struct map_scope *sc
             (struct setting_source){.place = {node->line, node->column}, .is_set = true};
     }
     switch (option->kind) {
-    case CONFIG_OWN: return option->read(reader, key, object);
+    case CONFIG_OWN: return option->read(reader, key, value_member(object, option));
     case CONFIG_LIST:
     case CONFIG_STATUSES: return read_list(reader, object, option, node);
     case CONFIG_TEXT:
@@ -181,7 +195,7 @@ static enum status read_option(struct reader *reader, const struct map_scope *sc
 /* ---- maps -------------------------------------------------------------------------------- */
 
 static enum status read_key(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *key)
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
 {
     char prefix[PATH_BYTES_MAX];
     struct map_scope within;
@@ -207,7 +221,7 @@ static bool has_key(const struct yaml_node *map, const char *name)
 }
 
 enum status map_read(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *map)
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *map)
 {
     for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
         ASSERT(key->value != NULL);
@@ -225,7 +239,7 @@ enum status map_read(
 }
 
 enum status map_read_value(
-    struct reader *reader, const struct map_scope *scope, const struct yaml_node *key)
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
 {
     const struct yaml_node *value = key->value;
     if (value->kind == YAML_MAP) {
@@ -239,8 +253,8 @@ enum status map_read_value(
     return OK;
 }
 
-void map_require(struct reader *reader, const struct config_option *options, const char *what,
-    const struct yaml_node *map)
+void map_require(struct config_reader *reader, const struct config_option *options,
+    const char *what, const struct yaml_node *map)
 {
     for (const struct config_option *o = options; o->path != NULL; o++) {
         const char *dot = strrchr(o->path, '.');
@@ -254,7 +268,7 @@ void map_require(struct reader *reader, const struct config_option *options, con
     }
 }
 
-enum status list_read(struct reader *reader, const struct list_shape *shape,
+enum status list_read(struct config_reader *reader, const struct list_shape *shape,
     const struct yaml_node *node, void **ret_items, size_t *ret_count)
 {
     if (node->kind != YAML_LIST || node->first == NULL) {
@@ -291,7 +305,7 @@ enum status list_read(struct reader *reader, const struct list_shape *shape,
 /* ---- the file ---------------------------------------------------------------------------- */
 
 /* A rule of a policy file, which is another file. */
-static bool explain_rule(struct reader *reader, const struct yaml_node *key)
+static bool explain_rule(struct config_reader *reader, const struct yaml_node *key)
 {
     if (!policy_has(key->text)) {
         return false;
@@ -301,7 +315,7 @@ static bool explain_rule(struct reader *reader, const struct yaml_node *key)
     return true;
 }
 
-static bool explain_later(struct reader *reader, const struct yaml_node *key)
+static bool explain_later(struct config_reader *reader, const struct yaml_node *key)
 {
     for (size_t i = 0; i < COUNT(later); i++) {
         if (slice_is(key->text, later[i])) {
@@ -313,7 +327,7 @@ static bool explain_later(struct reader *reader, const struct yaml_node *key)
     return false;
 }
 
-static bool explain(struct reader *reader, const struct yaml_node *key)
+static bool explain(struct config_reader *reader, const struct yaml_node *key)
 {
     return explain_later(reader, key) || explain_rule(reader, key);
 }
@@ -347,7 +361,7 @@ static void hide_secrets(struct config_faults *faults)
     }
 }
 
-enum status reader_begin(struct reader *reader, struct yaml_node **ret_root)
+enum status reader_begin(struct config_reader *reader, struct yaml_node **ret_root)
 {
     reader->first = reader->faults->count;
     reader->before = reader->faults->count + reader->faults->more;
@@ -360,7 +374,7 @@ enum status reader_begin(struct reader *reader, struct yaml_node **ret_root)
     return yaml_load(reader, ret_root);
 }
 
-enum status reader_end(struct reader *reader, enum status status)
+enum status reader_end(struct config_reader *reader, enum status status)
 {
     faults_sort(reader->faults, reader->first);
     hide_secrets(reader->faults);
@@ -370,7 +384,7 @@ enum status reader_end(struct reader *reader, enum status status)
 
 enum status config_read(struct config *config, struct slice text, struct config_faults *faults)
 {
-    struct reader reader = {.config = config, .faults = faults, .text = text};
+    struct config_reader reader = {.config = config, .faults = faults, .text = text};
     struct map_scope scope = {
         .options = config_options, .prefix = "", .object = config, .explain = explain};
     struct yaml_node *root = NULL;

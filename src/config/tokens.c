@@ -1,4 +1,5 @@
 /* `auth.tokens`: who may do what. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -42,65 +43,57 @@ unsigned config_rights(struct slice text)
 /* ---- the members of a token ---------------------------------------------------------------- */
 
 static void take_right(
-    struct reader *reader, const struct yaml_node *node, struct config_token *token)
+    struct config_reader *reader, const struct yaml_node *node, unsigned *rights_taken)
 {
     unsigned right = node->kind == YAML_SCALAR ? config_right(node->text) : 0;
     if (right == 0 && node->kind != YAML_BAD) {
         reader_fault(reader, node, "the rights are execute, confirm, operate and audit",
             "'%.*s' is not a right", SLICE_ARGS(node->text));
     }
-    token->rights |= right;
+    *rights_taken |= right;
 }
 
-static enum status read_rights(struct reader *reader, const struct yaml_node *key, void *token)
+static enum status read_rights(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
 {
     const struct yaml_node *node = key->value;
     if (node->kind == YAML_SCALAR) {
-        take_right(reader, node, token);
+        take_right(reader, node, member);
     } else if (node->kind == YAML_MAP || (node->kind == YAML_LIST && node->first == NULL)) {
         reader_fault(reader, node, "such as [execute, audit]",
             "rights has to be a list of at least one right");
     }
     for (const struct yaml_node *item = node->first; node->kind == YAML_LIST && item != NULL;
          item = item->next) {
-        take_right(reader, item, token);
+        take_right(reader, item, member);
     }
     return OK;
 }
 
-static void take_text(struct reader *reader, const struct yaml_node *key, struct slice *ret_text)
+static enum status read_text(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
 {
     const struct yaml_node *node = key->value;
     if (node->kind == YAML_SCALAR && node->text.len > 0 &&
         node->text.len <= LIMIT_TENANT_BYTES_MAX) {
-        *ret_text = node->text;
+        *(struct slice *)member = node->text;
     } else if (node->kind != YAML_BAD) {
         reader_fault(reader, node, NULL, "%.*s has to be a text of 1 to %d bytes",
             SLICE_ARGS(key->text), LIMIT_TENANT_BYTES_MAX);
     }
-}
-
-static enum status read_tenant(struct reader *reader, const struct yaml_node *key, void *token)
-{
-    take_text(reader, key, &((struct config_token *)token)->tenant);
     return OK;
 }
 
-static enum status read_name(struct reader *reader, const struct yaml_node *key, void *token)
-{
-    take_text(reader, key, &((struct config_token *)token)->name);
-    return OK;
-}
-
-static enum status read_digest(struct reader *reader, const struct yaml_node *key, void *object)
+static enum status read_digest(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
 {
     static const char hint[] = "once token new makes a token and this line; once token hash hashes "
                                "one that exists";
-    struct config_token *token = object;
+    struct digest *digest = member;
     const struct yaml_node *node = key->value;
     if (node->kind != YAML_BAD &&
-        (node->kind != YAML_SCALAR || node->text.len != 2 * sizeof token->sha256.bytes ||
-            !text_hex(node->text, token->sha256.bytes, sizeof token->sha256.bytes))) {
+        (node->kind != YAML_SCALAR || node->text.len != 2 * sizeof digest->bytes ||
+            !text_hex(node->text, digest->bytes, sizeof digest->bytes))) {
         /* It may be the token itself: neither it nor its line is ever shown. */
         struct config_fault fault = {
             .line = node->line, .column = node->column, .hint = hint, .is_secret = true};
@@ -110,11 +103,13 @@ static enum status read_digest(struct reader *reader, const struct yaml_node *ke
     return OK;
 }
 
+#define AT(member) .offset = offsetof(struct config_token, member)
+
 static const struct config_option members[] = {
-    {.path = "sha256", .kind = CONFIG_OWN, .read = read_digest, .is_required = true},
-    {.path = "tenant", .kind = CONFIG_OWN, .read = read_tenant, .is_required = true},
-    {.path = "rights", .kind = CONFIG_OWN, .read = read_rights},
-    {.path = "name", .kind = CONFIG_OWN, .read = read_name},
+    {.path = "sha256", .kind = CONFIG_OWN, .read = read_digest, AT(sha256), .is_required = true},
+    {.path = "tenant", .kind = CONFIG_OWN, .read = read_text, AT(tenant), .is_required = true},
+    {.path = "rights", .kind = CONFIG_OWN, .read = read_rights, AT(rights)},
+    {.path = "name", .kind = CONFIG_OWN, .read = read_text, AT(name)},
     {0},
 };
 
@@ -122,7 +117,7 @@ static const struct config_option members[] = {
 
 /* "*" reads /metrics and nothing else; everybody else has rights. */
 static void check_rights(
-    struct reader *reader, const struct yaml_node *map, const struct config_token *token)
+    struct config_reader *reader, const struct yaml_node *map, const struct config_token *token)
 {
     bool is_for_metrics = slice_is(token->tenant, "*");
     if (is_for_metrics && token->rights != 0) {
@@ -138,7 +133,7 @@ static void check_rights(
     }
 }
 
-static void check_same(struct reader *reader, const struct yaml_node *map,
+static void check_same(struct config_reader *reader, const struct yaml_node *map,
     const struct config_token *tokens, size_t count)
 {
     static const struct digest zero;
@@ -152,7 +147,7 @@ static void check_same(struct reader *reader, const struct yaml_node *map,
 }
 
 static enum status read_token(
-    struct reader *reader, const struct yaml_node *map, void *items, size_t index)
+    struct config_reader *reader, const struct yaml_node *map, void *items, size_t index)
 {
     struct config_token *tokens = items;
     struct map_scope scope = {.options = members, .prefix = "", .object = &tokens[index]};
@@ -165,7 +160,7 @@ static enum status read_token(
     return status;
 }
 
-enum status tokens_read(struct reader *reader, const struct yaml_node *key, void *object)
+enum status tokens_read(struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     static const struct list_shape shape = {.name = "auth.tokens",
         .one = "token",

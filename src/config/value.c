@@ -285,7 +285,7 @@ static enum status set_real(const struct value_target *target, const struct conf
 static enum status set_choice(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
-    char form[128] = "one of";
+    char form[192] = "one of";
     for (size_t i = 0; option->choices[i] != NULL; i++) {
         if (slice_is(value, option->choices[i])) {
             *(unsigned *)member(target, option) = (unsigned)i;
@@ -322,9 +322,6 @@ static void keep_place(
 static enum status set_text(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
-    if (value.len == 0) {
-        return value_refuse(fault, "", "%s: is empty", option->path);
-    }
     enum status status = value_form_check(option, value, fault);
     if (status != OK) {
         return status;

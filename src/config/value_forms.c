@@ -418,13 +418,42 @@ static enum status check_tenant(const char *name, struct slice text, struct valu
                      LIMIT_TENANT_BYTES_MAX);
 }
 
+bool value_form_is_line(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c < ' ' || c == 127) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum status check_message(
+    const struct config_option *option, struct slice text, struct value_fault *fault)
+{
+    const char *name = option->path;
+    if (!value_form_is_line(text)) {
+        return value_refuse(fault, "", "%s has to be a text of one line", name);
+    }
+    if (option->form == CONFIG_FORM_METHOD && !value_form_is_token(text)) {
+        return value_refuse(fault, "such as POST", "%s: '%.*s' is not a method", name, SHOWN(text));
+    }
+    if (option->form == CONFIG_FORM_TARGET &&
+        (text.data[0] != '/' || strpbrk(text.data, " #") != NULL)) {
+        return value_refuse(
+            fault, "such as /v1/payments?dry=1", "%s: '%.*s' is not a path", name, SHOWN(text));
+    }
+    return OK;
+}
+
 enum status value_form_check(
     const struct config_option *option, struct slice value, struct value_fault *fault)
 {
     unsigned found = 0;
     struct slice path = SLICE_EMPTY;
     const char *name = option->path;
-    if (option->form != CONFIG_FORM_ANY && value.len == 0) {
+    if (value.len == 0 && option->form != CONFIG_FORM_LINE) {
         return value_refuse(fault, "", "%s: is empty", name);
     }
     switch (option->form) {
@@ -437,6 +466,9 @@ enum status value_form_check(
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
+    case CONFIG_FORM_LINE:
+    case CONFIG_FORM_METHOD:
+    case CONFIG_FORM_TARGET: return check_message(option, value, fault);
     }
     return OK;
 }

@@ -126,7 +126,7 @@ static void an_unknown_key_is_refused_with_the_nearest_name(void **state)
     refuse("limits: {retain: 1d}\n", 1, 10, "unknown key 'retain'", NULL);
     refuse("auth: {tokens: [{sha265: " HASH_A ", sha256: " HASH_A ", tenant: a, rights: audit}]}\n",
         1, 18, "unknown key 'sha265'", "did you mean 'sha256'?");
-    refuse("zzz: 1\n", 1, 1, "unknown key 'zzz'", "once check --example");
+    refuse("zzz: 1\n", 1, 1, "unknown key 'zzz'", "it is one of listen, store");
     refuse("\"\": 1\n", 1, 1, "unknown key ''", NULL);
 }
 
