@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "canon/json.h"
 #include "cli/policy.h"
 #include "cli/serve.h"

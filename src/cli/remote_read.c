@@ -1,5 +1,6 @@
 #include "cli/remote_read.h"
 
+#include "base/base64.h"
 #include "base/text.h"
 #include "canon/jcs.h"
 #include "cli/operation.h"
@@ -56,42 +57,18 @@ static enum status canonical(
     return status;
 }
 
-static int digit_of(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *found = c == '\0' ? NULL : strchr(digits, c);
-    return found == NULL ? -1 : (int)(found - digits);
-}
-
-/* RFC 4648 section 4, padded. */
 static enum status unbase64(
-    struct slice text, struct arena *arena, struct slice *ret, struct err *err)
+    struct slice text, struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
-    char *out = arena_alloc(arena, text.len / 4 * 3 + 1);
-    size_t used = 0;
-    if (out == NULL) {
+    char *bytes = arena_alloc(arena, BASE64_BYTES_MAX(text.len));
+    size_t size = 0;
+    if (bytes == NULL) {
         return no_memory(err);
     }
-    if (text.len % 4 != 0) {
-        return err_set(err, E_INVALID, "base64 of a wrong length");
+    if (!base64_read(text, BASE64_PADDED, bytes, &size)) {
+        return err_set(err, E_INVALID, "not valid base64");
     }
-    for (size_t i = 0; i < text.len; i += 4) {
-        size_t pad = i + 4 < text.len
-                         ? 0
-                         : (size_t)(text.data[i + 3] == '=') + (size_t)(text.data[i + 2] == '=');
-        uint32_t group = 0;
-        for (size_t k = 0; k < 4; k++) {
-            int digit = k >= 4 - pad ? 0 : digit_of(text.data[i + k]);
-            if (digit < 0) {
-                return err_set(err, E_INVALID, "base64 with an odd character");
-            }
-            group = group << 6 | (uint32_t)digit;
-        }
-        for (size_t k = 0; k < 3 - pad; k++) {
-            out[used++] = (char)(unsigned char)(group >> (16 - 8 * k));
-        }
-    }
-    *ret = slice_of(out, used);
+    *ret_bytes = slice_of(bytes, size);
     return OK;
 }
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/uuid.h"
 
 enum { RECORD_FORMAT = 1 }; /* first byte of the stored form */
 
@@ -108,36 +109,17 @@ bool op_id_equal(const struct op_id *a, const struct op_id *b)
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
-/* Bytes in each of a UUID's five groups. */
-static const size_t uuid_groups[] = {4, 2, 2, 2, 6};
-
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id)
 {
     memcpy(ret_text, "op_", 3);
-    (void)text_put_uuid(ret_text + 3, id->bytes);
+    (void)uuid_put(ret_text + 3, id->bytes);
     return ret_text;
 }
 
 bool op_id_read(struct slice text, struct op_id *ret_id)
 {
-    struct op_id id;
-    if (text.len != OP_ID_TEXT_BYTES - 1 || memcmp(text.data, "op_", 3) != 0) {
-        return false;
-    }
-    const char *at = text.data + 3;
-    unsigned char *to = id.bytes;
-    for (size_t i = 0; i < 5; i++) {
-        if (!text_hex(slice_of(at, 2 * uuid_groups[i]), to, uuid_groups[i])) {
-            return false;
-        }
-        to += uuid_groups[i];
-        at += 2 * uuid_groups[i];
-        if (i < 4 && *at++ != '-') {
-            return false;
-        }
-    }
-    *ret_id = id;
-    return true;
+    return text.len == OP_ID_TEXT_BYTES - 1 && memcmp(text.data, "op_", 3) == 0 &&
+           uuid_read(slice_of(text.data + 3, text.len - 3), ret_id->bytes);
 }
 
 static const char *const status_names[] = {

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 
 enum {
     DRAIN_NANOS = 1000000000, /* what a flood refused becomes evidence about once a second */
@@ -69,7 +70,7 @@ static void flood_note_free(struct flood_note *note)
 
 static void flood_noted(struct engine_call *call)
 {
-    flood_note_free((struct flood_note *)(void *)call);
+    flood_note_free(CONTAINER_OF(call, struct flood_note, call));
 }
 
 static enum status copy_key(
@@ -110,8 +111,7 @@ static void log_lost(struct door *door, const struct record_key *key, uint64_t r
 {
     struct log_field fields[] = {LOG_TEXT("tenant", key->tenant), LOG_TEXT("scope", key->scope),
         LOG_TEXT("idempotency_key", key->key), LOG_NUMBER("refused", refused)};
-    log_event(
-        door->log, LOG_WARN, "flood_not_in_evidence", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_WARN, "flood_not_in_evidence", fields, COUNT(fields));
 }
 
 static void flood_refused(void *context, const struct record_key *key, uint64_t refused)
@@ -143,7 +143,7 @@ static void submit_gathered(struct door *door, unsigned slot)
             door->engine, turn.waiting + at, turn.waiting_count - at, &taken, &err);
         at += taken;
         if (status != OK) {
-            struct door_call *refused = (struct door_call *)(void *)turn.waiting[at++];
+            struct door_call *refused = CONTAINER_OF(turn.waiting[at++], struct door_call, engine);
             refused->engine.err = err;
             refused->refused(refused);
         }
@@ -237,7 +237,7 @@ static void log_decision(struct door *door, const struct door_told *told, const 
         LOG_NUMBER("status", told->status),
         LOG_NUMBER("duration_us", (clock_nanos() - told->started_nanos) / 1000),
     };
-    log_event(door->log, LOG_INFO, "decision", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_INFO, "decision", fields, COUNT(fields));
 }
 
 static void log_failure(struct door *door, const struct door_told *told)
@@ -248,7 +248,7 @@ static void log_failure(struct door *door, const struct door_told *told)
         LOG_TEXT("request_id", told->request_id),
         LOG_NUMBER("status", told->status),
     };
-    log_event(door->log, LOG_ERROR, "request_failed", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_ERROR, "request_failed", fields, COUNT(fields));
 }
 
 static void count_decision(

@@ -4,6 +4,7 @@
  */
 #include "base/check.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/trace.h"
 #include "gateway/impl.h"
 
@@ -26,11 +27,11 @@ static void refuse_early(struct pass *pass, enum refusal_kind kind)
 
 static enum status key_make(struct pass *pass)
 {
-    char *text = arena_alloc(pass->exchange->arena, TEXT_UUID_BYTES);
+    char *text = arena_alloc(pass->exchange->arena, UUID_TEXT_BYTES);
     if (text == NULL) {
         return E_NOMEM;
     }
-    enum status status = uuid_make(text, &pass->fault);
+    enum status status = uuid_new(text, &pass->fault);
     if (status != OK) {
         return status;
     }

@@ -417,18 +417,6 @@ void pass_move(struct pass *pass, enum pass_state state)
     pass_check(pass);
 }
 
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err)
-{
-    unsigned char bytes[16];
-    enum status status = rand_bytes(bytes, sizeof bytes, err);
-    if (status == OK) {
-        bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-        bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-        text_put_uuid(ret_text, bytes);
-    }
-    return status;
-}
-
 void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max)
 {
     const struct config *config = pass->gate->config;

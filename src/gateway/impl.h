@@ -181,7 +181,6 @@ void gate_drop(struct gateway *gateway, struct gate *gate);
 const struct config_route *gate_route(
     const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin);
 /* RFC 9562 section 5.4. E_UNAVAILABLE. */
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err) MUST_CHECK;
 /* The upstream's connections on this loop; attached when they are first used. */
 struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
 /* The client's traceparent or a fresh one. */

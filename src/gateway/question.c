@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/percent.h"
 #include "http/chars.h"
 
 enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
@@ -26,16 +28,9 @@ enum question_verdict question_verdict_of(const struct config_reconcile *reconci
 
 static void put_encoded(struct slice key, struct buf *out)
 {
-    static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < key.len; i++) {
-        unsigned char c = (unsigned char)key.data[i];
-        if (http_is((char)c, HTTP_HOST)) { /* unreserved */
-            buf_char(out, (char)c);
-        } else {
-            buf_char(out, '%');
-            buf_char(out, hex[c >> 4]);
-            buf_char(out, hex[c & 0x0f]);
-        }
+        char encoded[PERCENT_BYTES_MAX];
+        buf_append(out, encoded, (size_t)(percent_put(encoded, key.data[i]) - encoded));
     }
 }
 
@@ -153,7 +148,7 @@ bool question_is_due(
             at_ms += (after_ms - at_ms) / pause_ms * pause_ms;
         }
         at_ms += pause_ms;
-        pause_ms = pause_ms > pause_ms_max / 2 ? pause_ms_max : 2 * pause_ms;
+        pause_ms = clock_doubled_ms(pause_ms, pause_ms_max);
     }
     return at_ms <= until_ms;
 }

@@ -21,6 +21,7 @@
 #include "gateway/reconcile.h"
 
 #include "base/check.h"
+#include "base/uuid.h"
 #include "canon/trace.h"
 #include "gateway/question.h"
 
@@ -57,7 +58,7 @@ struct reconciling {
     uint64_t fence; /* of the attempt that is asked about */
     bool is_quiet;  /* nothing of that attempt could still come when it was asked about */
     char operation_text[OP_ID_TEXT_BYTES];
-    char request_id[TEXT_UUID_BYTES];
+    char request_id[UUID_TEXT_BYTES];
     struct slice target;
     struct slice head;
     bool is_again; /* tried a second time, on a fresh connection */
@@ -454,7 +455,7 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
     status = status == OK ? arena_copy(arena, record->key.principal, &reconciling->key.principal)
                           : status;
     status = status == OK ? arena_copy(arena, record->key.key, &reconciling->key.key) : status;
-    status = status == OK ? uuid_make(reconciling->request_id, &err) : status;
+    status = status == OK ? uuid_new(reconciling->request_id, &err) : status;
     struct question_names names = {record->key.key, slice_str(reconciling->operation_text)};
     status = status == OK
                  ? question_target(reconciling->route->reconcile.get, &names, &target, &err)

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "lib/answer.h"
 #include "once/once.h"
 
@@ -182,7 +183,7 @@ static enum status wait_for(struct once *once, const char *operation_id, int64_t
 {
     const uint64_t nanos_per_ms = 1000000;
     uint64_t deadline = clock_nanos() + (uint64_t)timeout_ms * nanos_per_ms;
-    uint64_t step = WAIT_STEP_MS_FIRST;
+    int64_t step_ms = WAIT_STEP_MS_FIRST;
     for (;;) {
         uint64_t seen = settled_count(once);
         enum status status = get(once, operation_id, ret_operation, err);
@@ -192,9 +193,9 @@ static enum status wait_for(struct once *once, const char *operation_id, int64_t
             return status;
         }
         once_operation_free(once, *ret_operation);
-        uint64_t until = now + step * nanos_per_ms;
+        uint64_t until = now + (uint64_t)step_ms * nanos_per_ms;
         wait_settled(once, seen, until < deadline ? until : deadline);
-        step = step < WAIT_STEP_MS_MAX / 2 ? step * 2 : WAIT_STEP_MS_MAX;
+        step_ms = clock_doubled_ms(step_ms, WAIT_STEP_MS_MAX);
     }
 }
 
