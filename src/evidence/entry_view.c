@@ -209,6 +209,8 @@ static const char *read_decided(
     view->rule = text_of(&decided, "rule");
     view->fence = u64_of(&decided, "fence", false);
     view->attempt = u64_of(&decided, "attempt", false);
+    view->versioned = json_find(object, SLICE_LIT("version")) != NULL;
+    view->version = u64_max(&decided, "version", true, INT64_MAX);
     view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)TIME_MS_MAX);
     if (view->moment.now_ms == 0) {
         fail(&decided, "now_ms");

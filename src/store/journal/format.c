@@ -239,14 +239,32 @@ const char *batch_check(
     return NULL;
 }
 
-void entry_header_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_HEADER_BYTES])
+enum { ENTRY_WITH_TENANT = 1 }; /* on disk, in byte 1 of the header of evidence */
+
+size_t entry_lead_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_LEAD_BYTES_MAX])
 {
+    ASSERT(entry->tenant.len <= LIMIT_TENANT_BYTES_MAX);
+    ASSERT(entry->kind == ENTRY_EVIDENCE || entry->tenant.len == 0); /* a note has no tenant */
     memset(ret_bytes, 0, 8);
     ret_bytes[0] = (unsigned char)entry->kind;
+    if (entry->kind == ENTRY_EVIDENCE) {
+        ret_bytes[1] = ENTRY_WITH_TENANT;
+        ret_bytes[2] = (unsigned char)entry->tenant.len;
+    }
     le64_put(ret_bytes + 8, entry->seq);
     le64_put(ret_bytes + 16, (uint64_t)entry->time_ms);
     memcpy(ret_bytes + 24, entry->hash.bytes, 32);
     memcpy(ret_bytes + 56, entry->operation_id.bytes, 16);
+    if (entry->tenant.len > 0) {
+        memcpy(ret_bytes + ENTRY_HEADER_BYTES, entry->tenant.data, entry->tenant.len);
+    }
+    return ENTRY_HEADER_BYTES + entry->tenant.len;
+}
+
+bool entry_has_tenant(struct slice payload)
+{
+    ASSERT(payload.len > ENTRY_HEADER_BYTES);
+    return payload.data[1] == ENTRY_WITH_TENANT;
 }
 
 const char *entry_decode(struct slice payload, struct entry *ret_entry)
@@ -255,14 +273,23 @@ const char *entry_decode(struct slice payload, struct entry *ret_entry)
         return "an entry is cut short";
     }
     const unsigned char *bytes = (const unsigned char *)payload.data;
-    if ((bytes[0] != ENTRY_EVIDENCE && bytes[0] != ENTRY_CHECKPOINT) || !bytes_zero(bytes + 1, 7)) {
+    bool with_tenant = bytes[0] == ENTRY_EVIDENCE && bytes[1] == ENTRY_WITH_TENANT;
+    if ((bytes[0] != ENTRY_EVIDENCE && bytes[0] != ENTRY_CHECKPOINT) ||
+        !bytes_zero(bytes + (with_tenant ? 3 : 1), with_tenant ? 5 : 7)) {
         return "an entry is of a kind that is not known";
     }
+    size_t tenant_bytes = with_tenant ? bytes[2] : 0;
+    if (payload.len <= ENTRY_HEADER_BYTES + tenant_bytes) {
+        return "an entry is cut short";
+    }
+    const char *after_header = payload.data + ENTRY_HEADER_BYTES;
     struct entry entry = {
         .kind = (enum entry_kind)bytes[0],
         .seq = le64_get(bytes + 8),
         .time_ms = (int64_t)le64_get(bytes + 16),
-        .bytes = slice_of(payload.data + ENTRY_HEADER_BYTES, payload.len - ENTRY_HEADER_BYTES),
+        .tenant = slice_of(after_header, tenant_bytes),
+        .bytes =
+            slice_of(after_header + tenant_bytes, payload.len - ENTRY_HEADER_BYTES - tenant_bytes),
     };
     memcpy(entry.hash.bytes, bytes + 24, 32);
     memcpy(entry.operation_id.bytes, bytes + 56, 16);
