@@ -2,6 +2,7 @@
 
 #include "base/base64.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jcs.h"
 #include "cli/operation.h"
 
@@ -278,5 +279,27 @@ enum status remote_read_entry(const struct json_value *object, struct arena *are
     read.operation_id = cli_member(object, SLICE_LIT("operation_id"));
     read.request_id = cli_member(json_find(object, SLICE_LIT("trace")), SLICE_LIT("request_id"));
     *ret_entry = read;
+    struct evidence_cursor cursor = {.seq = read.entry.seq};
+    if (uuid_read(read.chain_id, cursor.chain_id)) {
+        ret_entry->entry.cursor = evidence_cursor_put(ret_entry->cursor, &cursor);
+    }
     return OK;
+}
+
+bool remote_read_next(const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_more)
+{
+    const struct json_value *next = json_find(page, SLICE_LIT("next"));
+    struct slice text = json_is(next, JSON_STRING) ? json_text(next) : SLICE_EMPTY;
+    *ret_more = next != NULL && !json_is(next, JSON_NULL);
+    if (!*ret_more) {
+        return true;
+    }
+    if (text.len == 0 || text.len >= CURSOR_BYTES_MAX || slice_is(text, cursor)) {
+        return false;
+    }
+    memcpy(cursor, text.data, text.len);
+    cursor[text.len] = '\0';
+    /* It goes into a query as it is: what would need escaping is not a cursor of ours. */
+    return strspn(cursor, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") ==
+           text.len;
 }

@@ -1,4 +1,5 @@
 /* once tail: the latest evidence, or the newest checkpoint. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -16,10 +17,10 @@ enum {
 struct tail {
     struct cli *cli;
     const char *operation_id;
-    uint64_t last_seq; /* printed, or passed over */
-    uint64_t seen;     /* entries that would be printed */
-    uint64_t left;     /* to be printed before it stops; 0: all there are */
-    uint64_t printed;  /* in this look */
+    char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed, or passed over */
+    uint64_t seen;                    /* entries that would be printed */
+    uint64_t left;                    /* to be printed before it stops; 0: all there are */
+    uint64_t printed;                 /* in this look */
     struct arena arena;
 };
 
@@ -76,7 +77,7 @@ static void print_entry(struct tail *tail, const struct once_entry *entry)
 static int print(void *context, const struct once_entry *entry)
 {
     struct tail *tail = context;
-    tail->last_seq = entry->seq;
+    (void)snprintf(tail->last, sizeof tail->last, "%s", entry->cursor);
     if (tail->seen > 0) { /* older than those asked for */
         tail->seen--;
         return 0;
@@ -90,7 +91,7 @@ static int print(void *context, const struct once_entry *entry)
 static int print_new(struct tail *tail, struct origin *origin)
 {
     tail->printed = 0;
-    int code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, print, tail);
+    int code = origin->ops->evidence(origin, tail->operation_id, tail->last, print, tail);
     return code != CLI_OK ? code : out_finish();
 }
 
@@ -101,13 +102,13 @@ static int print_last(struct tail *tail, struct origin *origin)
     uint64_t back = lines < LOOK_BACK_FIRST ? LOOK_BACK_FIRST : lines;
     int code = CLI_OK;
     do {
-        code = origin->ops->near_end(origin, back, &tail->last_seq);
+        code = origin->ops->near_end(origin, back, tail->last);
         tail->seen = 0;
         if (code == CLI_OK) {
-            code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, count, tail);
+            code = origin->ops->evidence(origin, tail->operation_id, tail->last, count, tail);
         }
         back = back > UINT64_MAX / 16 ? UINT64_MAX : back * 16;
-    } while (code == CLI_OK && tail->seen < lines && tail->last_seq > 0);
+    } while (code == CLI_OK && tail->seen < lines && tail->last[0] != '\0');
     if (code != CLI_OK) {
         return code;
     }
