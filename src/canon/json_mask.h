@@ -1,10 +1,10 @@
 /*
- * json_mask: an overlay of a JSON tree: what JSON Pointers name is redacted or left out when the
- * tree is written.
+ * json_mask: values in a JSON tree that are omitted or redacted when it is written, found by JSON
+ * Pointers.
  *
  * Promises:  follows RFC 6901: "~1" and "~0" are escapes, items of arrays are named by their
- *            numbers without leading zeros, "" is the whole. A pointer that leads nowhere, or is
- *            none, marks nothing. Making marks takes no copy of the tree.
+ *            numbers without leading zeros, "" is the root. A pointer that is invalid or
+ *            leads nowhere marks nothing. Making marks does not copy the tree.
  * Ownership: marks are in the arena and point into the tree: both must outlive them.
  * Threads:   read-only once made.
  */
@@ -26,7 +26,7 @@ struct json_mask_item {
 };
 
 struct json_mask {
-    struct json_mask_item *items; /* by address of the node, so that siblings follow one another */
+    struct json_mask_item *items; /* sorted by the node's address, so that siblings are adjacent */
     size_t count;
 };
 
@@ -40,7 +40,7 @@ struct json_mask_list {
 /* Where pointers of two ways meet, what is omitted is. E_NOMEM is the only failure. */
 enum status json_mask_make(const struct json_value *root, const struct json_mask_list *lists,
     size_t list_count, struct arena *arena, struct json_mask *ret_marks) MUST_CHECK;
-/* The number of the first mark at or behind a node. */
+/* The number of the first mark at or after a node. */
 size_t json_mask_from(const struct json_mask *marks, const struct json_value *node);
 /* Whether any pointer led somewhere. */
 static inline bool json_mask_any(const struct json_mask *marks)
