@@ -195,7 +195,7 @@ static enum http_verdict read_framing(
     }
     if (is_padded(head, gathered->length) || is_padded(head, gathered->encoding)) {
         return http_refuse(refusal, 400,
-            "there is whitespace behind the value of Content-Length or Transfer-Encoding");
+            "there is whitespace after the value of Content-Length or Transfer-Encoding");
     }
     if (gathered->encoding != NULL) {
         struct slice value = http_text(head, gathered->encoding->value);

@@ -238,7 +238,7 @@ static enum http_verdict check_start(struct slice bytes, const struct http_limit
     char first = bytes.data[head->line_at];
     if (!http_is(first, HTTP_TOKEN) && (first != '\r' || head->skipped || head->is_response)) {
         return http_refuse(refusal, 400,
-            head->skipped && first == '\r' ? "there is an empty line in front of the message"
+            head->skipped && first == '\r' ? "there is an empty line before the message"
                                            : "the message does not begin as HTTP does");
     }
     if (line_end - head->line_at > limits->target_bytes_max + HTTP_LINE_EXTRA_BYTES) {
