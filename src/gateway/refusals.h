@@ -1,5 +1,5 @@
 /*
- * manners: how each profile says no (DESIGN section 9), as one table.
+ * refusals: how each profile says no (DESIGN section 9), as one table.
  *
  * Promises:  a refusal has the status, the content type and the body that its profile prescribes.
  *            Whatever the profile, the answer says whether anything happened (`effect`) and whether
@@ -12,8 +12,8 @@
  *   adr007     {"error":"idempotency_mismatch","message":"…","effect":"no","retry":"no",…}
  *   stripe     {"error":{"type":"idempotency_error","code":"…","message":"…"}}
  */
-#ifndef ONCE_GATEWAY_MANNERS_H
-#define ONCE_GATEWAY_MANNERS_H
+#ifndef ONCE_GATEWAY_REFUSALS_H
+#define ONCE_GATEWAY_REFUSALS_H
 
 #include "base/buf.h"
 #include "config/gateway.h"
@@ -50,7 +50,7 @@ struct refusal {
     struct slice detail;       /* one sentence; empty: the kind's own */
     struct slice operation_id; /* empty: none */
     int64_t retry_after_ms;    /* > 0: a Retry-After field */
-    struct slice extra;        /* members that explain a conflict (asked_explain); empty: none */
+    struct slice extra; /* members that explain a conflict (request_form_explain); empty: none */
     enum problem_effect effect_known; /* NOT_SEALED: YES, or anything else for unknown; else not
                                          looked at */
 };
@@ -63,7 +63,7 @@ struct refused {
 };
 
 /* Append the body. The route has the profile and conflict_status. Sticky as all of buf. */
-struct refused manners_refuse(const struct config_route *route, const struct refusal *refusal,
+struct refused refusals_write(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
 /* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …;

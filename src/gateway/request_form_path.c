@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/percent.h"
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 #include "http/chars.h"
 
 /* RFC 3986 sections 6.2.2.1 and 6.2.2.2. `to` has room for all of the text. */
@@ -75,7 +75,7 @@ static bool remove_dots(char *path, size_t *ret_size)
     return true;
 }
 
-enum status asked_path(
+enum status request_form_path(
     struct slice path, struct arena *arena, struct slice *ret_path, struct err *err)
 {
     if (path.len == 0 || slice_is(path, "*")) { /* of "http://host", and of OPTIONS */
@@ -165,7 +165,7 @@ static size_t count_pairs(struct slice text)
     return count;
 }
 
-enum status asked_query(
+enum status request_form_query(
     struct slice query, struct arena *arena, struct slice *ret_query, struct err *err)
 {
     if (query.len == 0) {
@@ -203,7 +203,7 @@ enum status asked_query(
 
 /* ---- the scope ----------------------------------------------------------------------------- */
 
-enum status asked_scope(
+enum status request_form_scope(
     struct slice method, struct slice path, struct arena *arena, struct slice *ret_scope)
 {
     size_t size = method.len + 1 + path.len;

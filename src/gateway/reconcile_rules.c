@@ -1,4 +1,4 @@
-#include "gateway/question.h"
+#include "gateway/reconcile_rules.h"
 
 #include <stdio.h>
 
@@ -9,19 +9,20 @@
 
 enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
 
-enum question_verdict question_verdict_of(const struct config_reconcile *reconcile, unsigned status)
+enum reconcile_verdict reconcile_verdict_of(
+    const struct config_reconcile *reconcile, unsigned status)
 {
     for (size_t i = 0; i < reconcile->executed_count; i++) {
         if (reconcile->executed[i] == status) {
-            return QUESTION_EXECUTED;
+            return RECONCILE_EXECUTED;
         }
     }
     for (size_t i = 0; i < reconcile->not_executed_count; i++) {
         if (reconcile->not_executed[i] == status) {
-            return QUESTION_NOT_EXECUTED;
+            return RECONCILE_NOT_EXECUTED;
         }
     }
-    return QUESTION_OPEN;
+    return RECONCILE_OPEN;
 }
 
 /* ---- the target ---------------------------------------------------------------------------- */
@@ -36,7 +37,8 @@ static void put_encoded(struct slice key, struct buf *out)
 
 /* What stands for a name of the operation at the beginning of a template's rest: its length, or
  * 0. */
-static size_t mark_at(struct slice rest, const struct question_names *names, struct slice *ret_name)
+static size_t mark_at(
+    struct slice rest, const struct reconcile_names *names, struct slice *ret_name)
 {
     const struct {
         struct slice mark;
@@ -55,7 +57,7 @@ static size_t mark_at(struct slice rest, const struct question_names *names, str
 
 /* The template to its end; names as they are, or encoded. */
 static void put_filled(
-    struct slice template, const struct question_names *names, bool is_encoded, struct buf *out)
+    struct slice template, const struct reconcile_names *names, bool is_encoded, struct buf *out)
 {
     for (size_t i = 0; i < template.len;) {
         struct slice name = SLICE_EMPTY;
@@ -94,8 +96,8 @@ static bool has_dot_segment(struct slice path)
     return false;
 }
 
-enum status question_target(
-    const char *template, const struct question_names *names, struct buf *out, struct err *err)
+enum status reconcile_target(
+    const char *template, const struct reconcile_names *names, struct buf *out, struct err *err)
 {
     size_t start = out->len;
     put_filled(without_query(slice_str(template)), names, false, out);
@@ -110,7 +112,7 @@ enum status question_target(
     return status == OK ? OK : err_set(err, status, "the path with the key in it is too long");
 }
 
-void question_key(struct slice key, struct buf *out)
+void reconcile_key(struct slice key, struct buf *out)
 {
     bool is_bare = true;
     for (size_t i = 0; i < key.len; i++) {
@@ -136,7 +138,7 @@ void question_key(struct slice key, struct buf *out)
 
 /* ---- when ---------------------------------------------------------------------------------- */
 
-bool question_is_due(
+bool reconcile_is_due(
     const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms)
 {
     int64_t pause_ms_max = reconcile->every_ms_max;
@@ -153,17 +155,17 @@ bool question_is_due(
     return at_ms <= until_ms;
 }
 
-void question_watch(struct question_watch *watch, int64_t now_ms, int64_t boot_ms)
+void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms)
 {
     int64_t offset_ms = now_ms - boot_ms;
     if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
         *watch =
-            (struct question_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
+            (struct reconcile_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
     }
 }
 
-bool question_is_quiet(const struct config_reconcile *reconcile, const struct question_watch *watch,
-    int64_t unknown_ms, int64_t now_ms)
+bool reconcile_is_quiet(const struct config_reconcile *reconcile,
+    const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms)
 {
     ASSERT(watch->has_begun);
     int64_t from_ms = unknown_ms > watch->since_ms ? unknown_ms : watch->since_ms;
@@ -187,7 +189,7 @@ static unsigned method_of(struct slice text)
     return 0;
 }
 
-bool question_scope(struct slice text, struct question_scope *ret_scope)
+bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
 {
     const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
     if (space == NULL) {
@@ -199,12 +201,12 @@ bool question_scope(struct slice text, struct question_scope *ret_scope)
     if (method == 0 || path.len == 0 || path.data[0] != '/') {
         return false;
     }
-    *ret_scope = (struct question_scope){
+    *ret_scope = (struct reconcile_scope){
         .method = method, .path = path, .is_cut = memchr(path.data, '#', path.len) != NULL};
     return true;
 }
 
-void question_reason(
+void reconcile_reason(
     struct slice target, unsigned status, char ret_text[LIMIT_REASON_BYTES_MAX + 1])
 {
     enum { AROUND = sizeof "reconciled: GET ... answered 200" }; /* with its terminator */

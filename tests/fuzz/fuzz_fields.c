@@ -1,5 +1,5 @@
 /*
- * fuzz_heads: fields on their way through the gateway, over hostile bytes.
+ * fuzz_fields: fields on their way through the gateway, over hostile bytes.
  *
  * The first byte says what the others are: a meta from a store, a request or an answer. A meta that
  * is taken can be sent; nothing of one that is refused was. A request that was read goes on as one
@@ -10,7 +10,7 @@
 
 #include "answered.h"
 #include "base/check.h"
-#include "gateway/heads.h"
+#include "http/fields.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,7 +20,7 @@ static void check_meta(struct slice meta)
 {
     struct answered answered;
     answered_init(&answered);
-    enum status status = heads_replay(meta, &mem_libc, &answered.exchange, NULL);
+    enum status status = fields_replay(meta, &mem_libc, &answered.exchange, NULL);
     struct slice fields = answered_fields(&answered); /* which checks that they can be sent */
     ASSERT(status == OK || status == E_INVALID);
     ASSERT(status == OK || fields.len == 0);
@@ -84,7 +84,7 @@ static void check_request(struct slice bytes)
     if (http_request_head(bytes, &limits, &head, &refusal) != HTTP_DONE) {
         return;
     }
-    struct heads_added added = {.authority = SLICE_LIT("upstream:1"),
+    struct fields_added added = {.authority = SLICE_LIT("upstream:1"),
         .idempotency_key = SLICE_LIT("k"),
         .request_id = SLICE_LIT("r"),
         .operation_id = SLICE_LIT("op_1"),
@@ -95,7 +95,7 @@ static void check_request(struct slice bytes)
         .length = 7};
     struct buf out;
     buf_init(&out, &mem_libc, FUZZ_BYTES_MAX);
-    ASSERT(heads_request(&head, &added, &out) == OK);
+    ASSERT(fields_request(&head, &added, &out) == OK);
     check_forwarded(&head, buf_view(&out));
     buf_release(&out);
 }
@@ -103,7 +103,8 @@ static void check_request(struct slice bytes)
 /* What is kept and replayed is what came, without what a replay may not have. */
 static void check_replayed(const struct http_head *head)
 {
-    struct config_route route = {.replay_headers = {"*"}, .replay_header_count = 1};
+    static const char *const list[] = {"*"};
+    struct fields_kept names = {list, 1};
     struct buf meta;
     struct answered kept, passed;
     struct http_head again;
@@ -113,12 +114,12 @@ static void check_replayed(const struct http_head *head)
     answered_init(&kept);
     answered_init(&passed);
     buf_init(&meta, &mem_libc, FUZZ_BYTES_MAX);
-    heads_answer(head, &passed.exchange);
+    fields_answer(head, &passed.exchange);
     struct slice all = answered_fields(&passed);
-    enum status status = heads_keep(head, &route, &meta);
+    enum status status = fields_keep(head, &names, &meta);
     ASSERT(status == OK || status == E_LIMIT);
     if (status == OK) {
-        ASSERT(heads_replay(buf_view(&meta), &mem_libc, &kept.exchange, NULL) == OK);
+        ASSERT(fields_replay(buf_view(&meta), &mem_libc, &kept.exchange, NULL) == OK);
         ASSERT(answered_fields(&kept).len <= all.len);
         buf_str(&kept.head, "\r\n");
         http_head_init(&again);

@@ -1,4 +1,4 @@
-#include "asked_kit.h"
+#include "request_form_kit.h"
 
 #include <stdio.h>
 
@@ -10,9 +10,9 @@ void keyed(const void *context, const struct digest *plain, struct digest *ret_k
     digest_hmac(context, strlen(context), plain->bytes, sizeof plain->bytes, ret_keyed);
 }
 
-struct asked_from request(const char *body)
+struct request_form_parts request(const char *body)
 {
-    return (struct asked_from){.method = SLICE_LIT("POST"),
+    return (struct request_form_parts){.method = SLICE_LIT("POST"),
         .path = SLICE_LIT("/v1/payments"),
         .content_type = SLICE_LIT("application/json"),
         .body = slice_str(body),
@@ -43,21 +43,21 @@ int tear_down(void **state)
     return 0;
 }
 
-struct asked read_from(struct fixture *f, const struct asked_from *from)
+struct request_form read_from(struct fixture *f, const struct request_form_parts *from)
 {
-    struct asked asked;
-    assert_int_equal(asked_read(from, &f->arena, &asked), OK);
+    struct request_form asked;
+    assert_int_equal(request_form_read(from, &f->arena, &asked), OK);
     assert_true(asked.kept.len > 0 && asked.kept.len <= LIMIT_REQUEST_KEPT_BYTES_MAX);
     return asked;
 }
 
-struct asked read_body(struct fixture *f, const char *body)
+struct request_form read_body(struct fixture *f, const char *body)
 {
-    struct asked_from from = request(body);
+    struct request_form_parts from = request(body);
     return read_from(f, &from);
 }
 
-bool same(const struct asked *a, const struct asked *b)
+bool same(const struct request_form *a, const struct request_form *b)
 {
     return digest_equal(&a->fingerprint, &b->fingerprint);
 }
@@ -226,9 +226,9 @@ void change(struct model *model, unsigned at, struct prng *prng)
     }
 }
 
-struct asked read_model(struct fixture *f, const struct model *model, struct buf *text)
+struct request_form read_model(struct fixture *f, const struct model *model, struct buf *text)
 {
-    struct asked_from from = request("");
+    struct request_form_parts from = request("");
     from.body = body_of(model, &f->prng, text);
     return read_from(f, &from);
 }

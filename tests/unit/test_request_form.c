@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "check_c.h"
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 #include "prng.h"
 
 enum { MEMORY_MAX = 16 << 20, ROUNDS = 20000 };
@@ -32,7 +32,7 @@ static enum status read_type(
     struct slice text, struct arena *arena, struct slice *ret, struct err *err)
 {
     (void)err;
-    return asked_content_type(text, arena, ret);
+    return request_form_content_type(text, arena, ret);
 }
 
 struct spelling {
@@ -75,7 +75,7 @@ static void a_quoted_and_a_bare_key_are_one(void **state)
         {"8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"},
         {"?1", "?1"},
     };
-    CHECK(*state, asked_key, table);
+    CHECK(*state, request_form_key, table);
 }
 
 static void what_is_no_key_is_refused(void **state)
@@ -102,10 +102,10 @@ static void what_is_no_key_is_refused(void **state)
         {"abc\"", NULL},
         {"a\x01", NULL},
     };
-    CHECK(*state, asked_key, table);
+    CHECK(*state, request_form_key, table);
     struct slice key;
-    assert_int_equal(asked_key(slice_of("a\0b", 3), *state, &key, NULL), E_INVALID);
-    assert_int_equal(asked_key(slice_of("\"a\0b\"", 5), *state, &key, NULL), E_INVALID);
+    assert_int_equal(request_form_key(slice_of("a\0b", 3), *state, &key, NULL), E_INVALID);
+    assert_int_equal(request_form_key(slice_of("\"a\0b\"", 5), *state, &key, NULL), E_INVALID);
 }
 
 static void a_key_has_255_bytes_however_it_is_written(void **state)
@@ -116,13 +116,14 @@ static void a_key_has_255_bytes_however_it_is_written(void **state)
         struct slice key;
         struct err err = {.status = OK};
         memset(text, 'k', len);
-        assert_int_equal(asked_key(slice_of(text, len), *state, &key, &err), expected);
+        assert_int_equal(request_form_key(slice_of(text, len), *state, &key, &err), expected);
         text[0] = '"';
         for (size_t i = 0; i < len; i++) { /* escaped, it takes twice the room */
             memcpy(text + 1 + 2 * i, "\\\"", 2);
         }
         text[1 + 2 * len] = '"';
-        assert_int_equal(asked_key(slice_of(text, 2 * len + 2), *state, &key, &err), expected);
+        assert_int_equal(
+            request_form_key(slice_of(text, 2 * len + 2), *state, &key, &err), expected);
         if (expected == OK) {
             assert_int_equal(key.len, len);
         } else {
@@ -137,7 +138,7 @@ static void a_refusal_does_not_show_the_key(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct slice key;
         struct err err = {.status = OK};
-        assert_int_equal(asked_key(slice_str(keys[i]), *state, &key, &err), E_INVALID);
+        assert_int_equal(request_form_key(slice_str(keys[i]), *state, &key, &err), E_INVALID);
         assert_null(strstr(err.text, "s3cr3t"));
     }
 }
@@ -160,7 +161,7 @@ static void any_key_that_is_quoted_by_the_rules_comes_back(void **state)
         }
         field[at++] = '"';
         struct slice read;
-        assert_int_equal(asked_key(slice_of(field, at), *state, &read, NULL), OK);
+        assert_int_equal(request_form_key(slice_of(field, at), *state, &read, NULL), OK);
         assert_true(slice_equal(read, slice_of(key, len)));
         arena_clear(*state);
     }
@@ -170,16 +171,16 @@ static void a_uuid_is_told_from_its_neighbours(void **state)
 {
     (void)state;
     static const char good[] = "8e03978E-40d5-43dd-bc93-6894a57f9324";
-    assert_true(asked_key_is_uuid(slice_str(good)));
-    assert_true(asked_key_is_uuid(SLICE_LIT("00000000-0000-0000-0000-000000000000")));
-    assert_false(asked_key_is_uuid(SLICE_EMPTY));
-    assert_false(asked_key_is_uuid(slice_of(good, sizeof good - 2)));
-    assert_false(asked_key_is_uuid(slice_of(good, sizeof good)));
+    assert_true(request_form_key_is_uuid(slice_str(good)));
+    assert_true(request_form_key_is_uuid(SLICE_LIT("00000000-0000-0000-0000-000000000000")));
+    assert_false(request_form_key_is_uuid(SLICE_EMPTY));
+    assert_false(request_form_key_is_uuid(slice_of(good, sizeof good - 2)));
+    assert_false(request_form_key_is_uuid(slice_of(good, sizeof good)));
     for (size_t i = 0; i < sizeof good - 1; i++) {
         char bad[sizeof good];
         memcpy(bad, good, sizeof good);
         bad[i] = bad[i] == '-' ? '0' : i % 2 == 0 ? '-' : 'g';
-        assert_false(asked_key_is_uuid(slice_str(bad)));
+        assert_false(request_form_key_is_uuid(slice_str(bad)));
     }
 }
 
@@ -219,7 +220,7 @@ static void paths_that_are_one_have_one_form(void **state)
         {"/%252e%252e/a", "/%252e%252e/a"},
         {"/[a]{b}|^", "/[a]{b}|^"},
     };
-    CHECK(*state, asked_path, table);
+    CHECK(*state, request_form_path, table);
 }
 
 static void paths_that_lead_nowhere_good_are_refused(void **state)
@@ -238,9 +239,9 @@ static void paths_that_lead_nowhere_good_are_refused(void **state)
         {"**", NULL},
         {"?a", NULL},
     };
-    CHECK(*state, asked_path, table);
+    CHECK(*state, request_form_path, table);
     struct slice path;
-    assert_int_equal(asked_path(slice_of("/a\0", 3), *state, &path, NULL), E_INVALID);
+    assert_int_equal(request_form_path(slice_of("/a\0", 3), *state, &path, NULL), E_INVALID);
 }
 
 static void queries_that_are_one_have_one_form(void **state)
@@ -271,7 +272,7 @@ static void queries_that_are_one_have_one_form(void **state)
         {"a=%zz", NULL},
         {"a=%00", NULL},
     };
-    CHECK(*state, asked_query, table);
+    CHECK(*state, request_form_query, table);
 }
 
 /* A reference that is slow and plain: of the names left, always the first of the least. */
@@ -311,7 +312,7 @@ static void pairs_of_any_query_are_sorted_and_those_of_one_name_are_not(void **s
         }
         sort_slowly(names, count, expected);
         struct slice query;
-        assert_int_equal(asked_query(slice_str(text), *state, &query, NULL), OK);
+        assert_int_equal(request_form_query(slice_str(text), *state, &query, NULL), OK);
         assert_true(slice_is(query, expected));
         arena_clear(*state);
     }
@@ -320,7 +321,7 @@ static void pairs_of_any_query_are_sorted_and_those_of_one_name_are_not(void **s
 static void a_form_is_its_own_form(void **state)
 {
     static const char bytes[] = "//..%%2e%2F%7E&=abAB?+~";
-    static reader *const readers[] = {asked_path, asked_query, read_type};
+    static reader *const readers[] = {request_form_path, request_form_query, read_type};
     struct prng prng = {3};
     size_t taken = 0;
     for (int round = 0; round < ROUNDS; round++) {
@@ -372,12 +373,12 @@ static void json_is_known_by_its_type(void **state)
         "text/json", "application/x-www-form-urlencoded", "application/xml;a=+json", "json", "+jso",
         "application/json-seq"};
     for (size_t i = 0; i < sizeof json / sizeof *json; i++) {
-        assert_true(asked_is_json(slice_str(json[i])));
+        assert_true(request_form_is_json(slice_str(json[i])));
     }
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        assert_false(asked_is_json(slice_str(other[i])));
+        assert_false(request_form_is_json(slice_str(other[i])));
     }
-    assert_false(asked_is_json(SLICE_EMPTY));
+    assert_false(request_form_is_json(SLICE_EMPTY));
 }
 
 /* ---- globs --------------------------------------------------------------------------------- */
@@ -428,7 +429,7 @@ static void globs_match_as_their_stars_say(void **state)
         {"/[ab]", "/a", false},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (asked_glob(table[i].glob, slice_str(table[i].path)) != table[i].matches) {
+        if (route_glob(table[i].glob, slice_str(table[i].path)) != table[i].matches) {
             fail_msg("%s and %s", table[i].glob, table[i].path);
         }
     }
@@ -491,7 +492,7 @@ static void globs_match_what_a_plain_search_finds(void **state)
         draw(&prng, glob_parts, sizeof glob_parts / sizeof *glob_parts, glob);
         draw(&prng, path_parts, sizeof path_parts / sizeof *path_parts, path);
         bool expected = oracle(glob, path);
-        if (asked_glob(glob, slice_str(path)) != expected) {
+        if (route_glob(glob, slice_str(path)) != expected) {
             fail_msg("%s and %s", glob, path);
         }
         matched += expected;
@@ -515,7 +516,7 @@ static void no_glob_takes_long(void **state)
             for (size_t j = 0; j < sizeof path - 1; j++) {
                 path[j] = j == 0 || (slashes != 0 && j % 2 == 0) ? '/' : 'a';
             }
-            assert_false(asked_glob(glob, slice_of(path, sizeof path - 1)));
+            assert_false(route_glob(glob, slice_of(path, sizeof path - 1)));
         }
     }
 }
@@ -525,7 +526,8 @@ static void no_glob_takes_long(void **state)
 static void a_scope_is_the_method_and_the_path(void **state)
 {
     struct slice scope;
-    assert_int_equal(asked_scope(SLICE_LIT("POST"), SLICE_LIT("/v1/payments"), *state, &scope), OK);
+    assert_int_equal(
+        request_form_scope(SLICE_LIT("POST"), SLICE_LIT("/v1/payments"), *state, &scope), OK);
     assert_true(slice_is(scope, "POST /v1/payments"));
 }
 
@@ -536,19 +538,22 @@ static void long_scopes_are_cut_and_stay_apart(void **state)
     memset(path, 'a', sizeof path);
     path[0] = '/';
     size_t most = LIMIT_SCOPE_BYTES_MAX - 5;
-    assert_int_equal(asked_scope(SLICE_LIT("POST"), slice_of(path, most), *state, &fits), OK);
+    assert_int_equal(
+        request_form_scope(SLICE_LIT("POST"), slice_of(path, most), *state, &fits), OK);
     assert_int_equal(fits.len, LIMIT_SCOPE_BYTES_MAX);
     assert_null(memchr(fits.data, '#', fits.len));
-    assert_int_equal(asked_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &cut), OK);
+    assert_int_equal(
+        request_form_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &cut), OK);
     assert_int_equal(cut.len, LIMIT_SCOPE_BYTES_MAX);
     assert_int_equal(cut.data[cut.len - 2 * DIGEST_BYTES - 1], '#');
     path[most] = 'b';
-    assert_int_equal(asked_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &other), OK);
+    assert_int_equal(
+        request_form_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &other), OK);
     assert_int_equal(other.len, LIMIT_SCOPE_BYTES_MAX);
     assert_false(slice_equal(cut, other));
     /* What looks like a cut one is none. */
     struct slice forged = slice_of(cut.data + 5, cut.len - 5);
-    assert_int_equal(asked_scope(SLICE_LIT("POST"), forged, *state, &other), OK);
+    assert_int_equal(request_form_scope(SLICE_LIT("POST"), forged, *state, &other), OK);
     assert_false(slice_equal(cut, other));
     assert_true(other.len <= LIMIT_SCOPE_BYTES_MAX);
 }
@@ -585,11 +590,11 @@ static void a_preference_to_wait_is_found_among_others(void **state)
         {"wait=99999999999999999999999999", INT64_MAX},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (asked_wait_ms(slice_str(table[i].prefer)) != table[i].ms) {
+        if (request_form_wait_ms(slice_str(table[i].prefer)) != table[i].ms) {
             fail_msg("%s", table[i].prefer);
         }
     }
-    assert_true(asked_wait_ms(SLICE_EMPTY) == 0);
+    assert_true(request_form_wait_ms(SLICE_EMPTY) == 0);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -609,11 +614,11 @@ static void without_memory_nothing_is_read_and_that_is_said(void **state)
     struct arena arena;
     struct slice out;
     arena_init(&arena, &mem, MEMORY_MAX);
-    assert_int_equal(asked_key(SLICE_LIT("a"), &arena, &out, NULL), E_NOMEM);
-    assert_int_equal(asked_path(SLICE_LIT("/a"), &arena, &out, NULL), E_NOMEM);
-    assert_int_equal(asked_query(SLICE_LIT("a"), &arena, &out, NULL), E_NOMEM);
-    assert_int_equal(asked_content_type(SLICE_LIT("a/b"), &arena, &out), E_NOMEM);
-    assert_int_equal(asked_scope(SLICE_LIT("PUT"), SLICE_LIT("/"), &arena, &out), E_NOMEM);
+    assert_int_equal(request_form_key(SLICE_LIT("a"), &arena, &out, NULL), E_NOMEM);
+    assert_int_equal(request_form_path(SLICE_LIT("/a"), &arena, &out, NULL), E_NOMEM);
+    assert_int_equal(request_form_query(SLICE_LIT("a"), &arena, &out, NULL), E_NOMEM);
+    assert_int_equal(request_form_content_type(SLICE_LIT("a/b"), &arena, &out), E_NOMEM);
+    assert_int_equal(request_form_scope(SLICE_LIT("PUT"), SLICE_LIT("/"), &arena, &out), E_NOMEM);
     arena_release(&arena);
 }
 

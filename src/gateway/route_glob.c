@@ -4,7 +4,7 @@
  * an earlier one could take, the last can too. So no pair of a path's and a glob's characters is
  * compared twice for the same star.
  */
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 
 /* Of a text that is taken apart at its slashes. */
 struct segments {
@@ -60,7 +60,7 @@ static bool is_any_segments(struct segments glob)
     return !glob.is_over && slice_is(glob.text, "**");
 }
 
-bool asked_glob(const char *glob, struct slice path)
+bool route_glob(const char *glob, struct slice path)
 {
     struct segments g = segment_at(glob, strlen(glob));
     struct segments p = segment_at(path.data, path.len);

@@ -3,10 +3,10 @@
  */
 #include <malloc.h>
 
-#include "asked_kit.h"
 #include "base/limits.h"
 #include "check_c.h"
 #include "files.h"
+#include "request_form_kit.h"
 
 enum { LARGE = 10 << 20 };
 
@@ -16,11 +16,11 @@ enum { LARGE = 10 << 20 };
 static void the_fingerprint_is_as_the_page_says(void **state)
 {
     struct fixture *f = *state;
-    struct asked_from from = request("{\"currency\": \"EUR\", \"amount\": 1e2}");
+    struct request_form_parts from = request("{\"currency\": \"EUR\", \"amount\": 1e2}");
     char hex[DIGEST_HEX_BYTES];
     from.has_query = true;
     from.query = SLICE_LIT("dry=no");
-    struct asked asked = read_from(f, &from);
+    struct request_form asked = read_from(f, &from);
     assert_int_equal(asked.version, FINGERPRINT_CANONICAL);
     assert_string_equal(digest_put_hex(hex, &asked.fingerprint),
         "b96e9317a4110fe594300c940e05780414b48e6b0afd3e8d8a49903bde3ec150");
@@ -40,8 +40,8 @@ static void bodies_that_are_one_have_one_fingerprint(void **state)
         {"null", " null"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        struct asked a = read_body(*state, pairs[i][0]);
-        struct asked b = read_body(*state, pairs[i][1]);
+        struct request_form a = read_body(*state, pairs[i][0]);
+        struct request_form b = read_body(*state, pairs[i][1]);
         assert_true(same(&a, &b));
         assert_int_equal(a.version, FINGERPRINT_CANONICAL);
     }
@@ -68,8 +68,8 @@ static void bodies_that_are_not_one_have_another(void **state)
         {"[\"\\u00e9\"]", "[\"e\\u0301\"]"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        struct asked a = read_body(*state, pairs[i][0]);
-        struct asked b = read_body(*state, pairs[i][1]);
+        struct request_form a = read_body(*state, pairs[i][0]);
+        struct request_form b = read_body(*state, pairs[i][1]);
         assert_false(same(&a, &b));
     }
 }
@@ -82,12 +82,12 @@ static void what_is_no_json_or_lossy_is_taken_raw(void **state)
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
         assert_int_equal(read_body(f, raw[i]).version, FINGERPRINT_RAW);
     }
-    struct asked_from from = request("{\"a\":1}");
+    struct request_form_parts from = request("{\"a\":1}");
     from.content_type = SLICE_LIT("text/plain");
-    struct asked plain = read_from(f, &from);
+    struct request_form plain = read_from(f, &from);
     assert_int_equal(plain.version, FINGERPRINT_RAW);
     from.body = SLICE_LIT("{ \"a\":1}");
-    struct asked spaced = read_from(f, &from);
+    struct request_form spaced = read_from(f, &from);
     assert_false(same(&plain, &spaced));
 }
 
@@ -95,19 +95,19 @@ static void what_is_no_json_or_lossy_is_taken_raw(void **state)
 static void a_raw_body_is_never_a_canonical_one(void **state)
 {
     struct fixture *f = *state;
-    struct asked canonical = read_body(f, "{\"a\":1}");
-    struct asked_from from = request("{\"a\":1}");
+    struct request_form canonical = read_body(f, "{\"a\":1}");
+    struct request_form_parts from = request("{\"a\":1}");
     from.content_type = SLICE_LIT("text/plain");
-    struct asked raw = read_from(f, &from);
+    struct request_form raw = read_from(f, &from);
     assert_false(same(&canonical, &raw));
 }
 
 static void every_part_counts_and_none_runs_into_the_next(void **state)
 {
     struct fixture *f = *state;
-    struct asked all[16];
+    struct request_form all[16];
     size_t count = 0;
-    struct asked_from from = request("{}");
+    struct request_form_parts from = request("{}");
     all[count++] = read_from(f, &from);
     from.method = SLICE_LIT("PUT");
     all[count++] = read_from(f, &from);
@@ -143,9 +143,9 @@ static void every_part_counts_and_none_runs_into_the_next(void **state)
 
 /* ---- ignored pointers ---------------------------------------------------------------------- */
 
-static struct asked read_ignoring(struct fixture *f, const char *body, const char *pointer)
+static struct request_form read_ignoring(struct fixture *f, const char *body, const char *pointer)
 {
-    struct asked_from from = request(body);
+    struct request_form_parts from = request(body);
     from.ignore = &pointer;
     from.ignore_count = 1;
     return read_from(f, &from);
@@ -188,8 +188,8 @@ static void an_ignored_pointer_leads_where_rfc_6901_says(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const char *left = table[i].left == NULL ? table[i].body : table[i].left;
-        struct asked ignored = read_ignoring(*state, table[i].body, table[i].pointer);
-        struct asked expected = read_body(*state, left);
+        struct request_form ignored = read_ignoring(*state, table[i].body, table[i].pointer);
+        struct request_form expected = read_body(*state, left);
         if (!same(&ignored, &expected)) {
             fail_msg("%s without %s", table[i].body, table[i].pointer);
         }
@@ -198,10 +198,10 @@ static void an_ignored_pointer_leads_where_rfc_6901_says(void **state)
 
 static void ignoring_the_whole_leaves_all_json_the_same_and_nothing_else(void **state)
 {
-    struct asked a = read_ignoring(*state, "{\"a\":1}", "");
-    struct asked b = read_ignoring(*state, "[2]", "");
-    struct asked broken = read_ignoring(*state, "[2", "");
-    struct asked none = read_ignoring(*state, "", "");
+    struct request_form a = read_ignoring(*state, "{\"a\":1}", "");
+    struct request_form b = read_ignoring(*state, "[2]", "");
+    struct request_form broken = read_ignoring(*state, "[2", "");
+    struct request_form none = read_ignoring(*state, "", "");
     assert_true(same(&a, &b));
     assert_int_equal(a.version, FINGERPRINT_CANONICAL);
     assert_false(same(&a, &broken));
@@ -216,13 +216,13 @@ static void any_spelling_of_a_body_has_its_fingerprint_and_any_change_another(vo
     for (int round = 0; round < ROUNDS; round++) {
         struct model model, changed;
         new_model(&model, &f->prng);
-        struct asked first = read_model(f, &model, &f->text);
-        struct asked again = read_model(f, &model, &f->other);
+        struct request_form first = read_model(f, &model, &f->text);
+        struct request_form again = read_model(f, &model, &f->other);
         assert_int_equal(first.version, FINGERPRINT_CANONICAL);
         assert_true(same(&first, &again));
         changed = model;
         change(&changed, any_place(&model, &f->prng), &f->prng);
-        struct asked other = read_model(f, &changed, &f->other);
+        struct request_form other = read_model(f, &changed, &f->other);
         assert_false(same(&first, &other));
         arena_clear(&f->arena);
     }
@@ -236,16 +236,16 @@ static void what_is_ignored_does_not_count_and_all_else_does(void **state)
         struct places places;
         new_model(&model, &f->prng);
         draw_places(&places, &model, &f->prng);
-        struct asked_from from = request("");
+        struct request_form_parts from = request("");
         from.body = body_of(&model, &f->prng, &f->text);
         from.ignore = places.pointers;
         from.ignore_count = places.count;
-        struct asked ignored = read_from(f, &from);
+        struct request_form ignored = read_from(f, &from);
         without = model;
         for (size_t i = 0; i < places.count; i++) {
             without.nodes[places.at[i]].is_gone = true;
         }
-        struct asked expected = read_model(f, &without, &f->other);
+        struct request_form expected = read_model(f, &without, &f->other);
         assert_true(same(&ignored, &expected));
 
         /* Another value moves no index, so the pointers still lead to the same places. */
@@ -253,7 +253,7 @@ static void what_is_ignored_does_not_count_and_all_else_does(void **state)
         changed = model;
         change_value(&changed, at);
         from.body = body_of(&changed, &f->prng, &f->text);
-        struct asked other = read_from(f, &from);
+        struct request_form other = read_from(f, &from);
         assert_true(same(&ignored, &other) == is_covered(&places, &model, at));
         arena_clear(&f->arena);
     }
@@ -289,14 +289,14 @@ static double cost(struct fixture *f, enum fingerprint_version expected)
     struct memory memory = {.live = 0};
     struct mem mem = {counted_resize, &memory};
     struct arena arena;
-    struct asked asked;
+    struct request_form asked;
     static const char *const pointers[] = {"/0/id", "/1/name", "/2"};
-    struct asked_from from = request("");
+    struct request_form_parts from = request("");
     from.body = buf_view(&f->text);
     from.ignore = from.redact = pointers;
     from.ignore_count = from.redact_count = 3;
     arena_init(&arena, &mem, MEMORY_MAX);
-    assert_int_equal(asked_read(&from, &arena, &asked), OK);
+    assert_int_equal(request_form_read(&from, &arena, &asked), OK);
     assert_int_equal(asked.version, expected);
     arena_release(&arena);
     assert_int_equal(memory.live, 0);
@@ -338,7 +338,8 @@ static void a_large_body_takes_a_few_times_its_size(void **state)
 }
 
 /* Reads and explains; either as always, or not at all. */
-static enum status run_once(const struct mem *mem, const struct asked *expected, struct slice text)
+static enum status run_once(
+    const struct mem *mem, const struct request_form *expected, struct slice text)
 {
     static const char first[] =
         "{\"body\":{\"list\":[1,{\"pin\":2}]},\"body_digest\":"
@@ -346,9 +347,9 @@ static enum status run_once(const struct mem *mem, const struct asked *expected,
         "\"content_type\":\"\",\"method\":\"POST\",\"path\":\"/\",\"query\":null}";
     static const char *const ignore[] = {"/at"};
     static const char *const redact[] = {"/list/1/pin"};
-    struct asked_from from = request("");
+    struct request_form_parts from = request("");
     struct arena arena;
-    struct asked asked = {.version = FINGERPRINT_OWN};
+    struct request_form asked = {.version = FINGERPRINT_OWN};
     struct buf out;
     size_t bytes;
     from.body = text;
@@ -357,12 +358,12 @@ static enum status run_once(const struct mem *mem, const struct asked *expected,
     from.ignore_count = from.redact_count = 1;
     arena_init(&arena, mem, MEMORY_MAX);
     buf_init(&out, mem, MEMORY_MAX);
-    enum status status = asked_read(&from, &arena, &asked);
+    enum status status = request_form_read(&from, &arena, &asked);
     if (status == OK) {
         /* Want of memory never makes another fingerprint: it would be another request. */
         assert_true(same(&asked, expected));
         assert_true(slice_equal(asked.kept, expected->kept));
-        status = asked_explain(slice_str(first), &asked, true, redact, 1, &out, &bytes);
+        status = request_form_explain(slice_str(first), &asked, true, redact, 1, &out, &bytes);
         assert_true(status == OK ? contains(buf_view(&out), "\"diff\":[{") : out.len == 0);
     }
     buf_release(&out);
@@ -375,7 +376,7 @@ static void a_failed_allocation_fails_the_reading_and_changes_nothing(void **sta
     struct fixture *f = *state;
     static const char *const ignore[] = {"/at"};
     static const char *const redact[] = {"/list/1/pin"};
-    struct asked_from from = request("");
+    struct request_form_parts from = request("");
     buf_str(&f->text, "{\"at\":1,\"list\":[{},{\"pin\":7,\"x\":\"\\u0041\"}],\"long\":[");
     for (int i = 0; i < 3000; i++) {
         buf_printf(&f->text, "%s\"\\u0042 %d\"", i == 0 ? "" : ",", i);
@@ -385,7 +386,7 @@ static void a_failed_allocation_fails_the_reading_and_changes_nothing(void **sta
     from.ignore = ignore;
     from.redact = redact;
     from.ignore_count = from.redact_count = 1;
-    struct asked expected = read_from(f, &from);
+    struct request_form expected = read_from(f, &from);
     long n = 1;
     for (enum status status = E_NOMEM; status != OK; n++) {
         struct memory memory = {.failing = n};

@@ -4,8 +4,8 @@
  * Promises:  a failure names the file and never shows what is in it.
  * Ownership: the buffer is the caller's, to be wiped by secret_release.
  */
-#ifndef ONCE_GATEWAY_SECRET_H
-#define ONCE_GATEWAY_SECRET_H
+#ifndef ONCE_BASE_SECRET_H
+#define ONCE_BASE_SECRET_H
 
 #include "base/buf.h"
 #include "base/err.h"

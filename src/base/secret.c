@@ -1,4 +1,4 @@
-#include "gateway/secret.h"
+#include "base/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,11 +1,12 @@
 /*
- * asked_kit: requests for the tests of what they ask. Random bodies are made as a model of their
- * own, which can be spelled in many ways, changed in one place, and written without some places.
+ * request_form_kit: requests for the tests of what they ask. Random bodies are made as a model of
+ * their own, which can be spelled in many ways, changed in one place, and written without some
+ * places.
  */
-#ifndef ONCE_TESTS_UNIT_ASKED_KIT_H
-#define ONCE_TESTS_UNIT_ASKED_KIT_H
+#ifndef ONCE_TESTS_UNIT_REQUEST_FORM_KIT_H
+#define ONCE_TESTS_UNIT_REQUEST_FORM_KIT_H
 
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 #include "prng.h"
 
 enum {
@@ -28,10 +29,10 @@ int tear_down(void **state);
 /* Stands for the store's key: any function of the digest will do that is not the identity. */
 void keyed(const void *context, const struct digest *plain, struct digest *ret_keyed);
 /* A POST of JSON. */
-struct asked_from request(const char *body);
-struct asked read_from(struct fixture *f, const struct asked_from *from);
-struct asked read_body(struct fixture *f, const char *body);
-bool same(const struct asked *a, const struct asked *b);
+struct request_form_parts request(const char *body);
+struct request_form read_from(struct fixture *f, const struct request_form_parts *from);
+struct request_form read_body(struct fixture *f, const char *body);
+bool same(const struct request_form *a, const struct request_form *b);
 bool contains(struct slice text, const char *word);
 
 enum kind { SCALAR, ARRAY, OBJECT };
@@ -72,7 +73,7 @@ bool is_covered(const struct places *places, const struct model *model, unsigned
 void change(struct model *model, unsigned at, struct prng *prng);
 /* Another value, so that every pointer leads where it did. */
 void change_value(struct model *model, unsigned at);
-struct asked read_model(struct fixture *f, const struct model *model, struct buf *text);
+struct request_form read_model(struct fixture *f, const struct model *model, struct buf *text);
 
 #define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 

@@ -1,10 +1,10 @@
-#include "gateway/manners.h"
+#include "gateway/refusals.h"
 
 #include "base/check.h"
 #include "canon/jsonw.h"
 
 /* How one kind is said: what all profiles share, and the words of those that have their own. */
-struct manner {
+struct refusal_form {
     unsigned status;
     const char *code; /* of problem documents; also adr007's and stripe's where theirs is NULL */
     const char *detail;
@@ -25,7 +25,7 @@ struct manner {
  * for 400 its documents say INVALID_ARGUMENT. The `effect` is that of the operation, as far as it
  * is known: one that runs may have had it already, so that nobody takes another key for it.
  */
-static const struct manner manners[REFUSAL_KINDS] = {
+static const struct refusal_form forms[REFUSAL_KINDS] = {
     [REFUSAL_KEY_MISSING] = {400, "idempotency_key_missing",
         "the Idempotency-Key field is missing; nothing was done", PROBLEM_EFFECT_NO,
         PROBLEM_RETRY_NO, "ERR400_INVALID_ARGUMENT", "IDEMPOTENCY_KEY_REQUIRED", NULL,
@@ -125,18 +125,18 @@ static const char *const retry_texts[] = {
 const char *refusal_code(enum refusal_kind kind)
 {
     ASSERT((unsigned)kind < REFUSAL_KINDS);
-    return manners[kind].code;
+    return forms[kind].code;
 }
 
 /* Everything that is said of one refusal, whatever the form. */
 static struct problem problem_of(const struct config_route *route, const struct refusal *refusal)
 {
-    const struct manner *manner = &manners[refusal->kind];
-    struct problem problem = {.status = manner->status,
-        .code = manner->code,
-        .detail = refusal->detail.len > 0 ? refusal->detail : slice_str(manner->detail),
-        .effect = manner->effect,
-        .retry = manner->retry,
+    const struct refusal_form *form = &forms[refusal->kind];
+    struct problem problem = {.status = form->status,
+        .code = form->code,
+        .detail = refusal->detail.len > 0 ? refusal->detail : slice_str(form->detail),
+        .effect = form->effect,
+        .retry = form->retry,
         .operation_id = refusal->operation_id,
         .retry_after_ms = refusal->retry_after_ms,
         .extra = refusal->extra};
@@ -174,15 +174,15 @@ static void put_beside(struct jsonw *json, const struct problem *problem, struct
     }
 }
 
-static void put_guardia(struct buf *out, const struct manner *manner, const struct problem *problem,
-    struct slice request_id)
+static void put_guardia(struct buf *out, const struct refusal_form *form,
+    const struct problem *problem, struct slice request_id)
 {
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "errors", '[');
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "code", manner->guardia_code);
-    jsonw_str(&json, "reason", manner->guardia_reason);
+    jsonw_str(&json, "code", form->guardia_code);
+    jsonw_str(&json, "reason", form->guardia_reason);
     jsonw_bytes(&json, "message", problem->detail);
     put_beside(&json, problem, request_id);
     jsonw_close(&json, '}');
@@ -190,36 +190,36 @@ static void put_guardia(struct buf *out, const struct manner *manner, const stru
     jsonw_close(&json, '}');
 }
 
-static void put_adr007(struct buf *out, const struct manner *manner, const struct problem *problem,
-    struct slice request_id)
+static void put_adr007(struct buf *out, const struct refusal_form *form,
+    const struct problem *problem, struct slice request_id)
 {
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "error", manner->adr007_error != NULL ? manner->adr007_error : manner->code);
+    jsonw_str(&json, "error", form->adr007_error != NULL ? form->adr007_error : form->code);
     jsonw_bytes(&json, "message", problem->detail);
     put_beside(&json, problem, request_id);
     jsonw_close(&json, '}');
 }
 
-static void put_stripe(struct buf *out, const struct manner *manner, const struct problem *problem,
-    struct slice request_id)
+static void put_stripe(struct buf *out, const struct refusal_form *form,
+    const struct problem *problem, struct slice request_id)
 {
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "error", '{');
-    jsonw_str(&json, "type", manner->stripe_type);
-    jsonw_str(&json, "code", manner->stripe_code != NULL ? manner->stripe_code : manner->code);
+    jsonw_str(&json, "type", form->stripe_type);
+    jsonw_str(&json, "code", form->stripe_code != NULL ? form->stripe_code : form->code);
     jsonw_bytes(&json, "message", problem->detail);
     put_beside(&json, problem, request_id);
     jsonw_close(&json, '}');
     jsonw_close(&json, '}');
 }
 
-struct refused manners_refuse(const struct config_route *route, const struct refusal *refusal,
+struct refused refusals_write(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out)
 {
     ASSERT((unsigned)refusal->kind < REFUSAL_KINDS);
-    const struct manner *manner = &manners[refusal->kind];
+    const struct refusal_form *form = &forms[refusal->kind];
     struct problem problem = problem_of(route, refusal);
     struct refused refused = {.status = problem.status,
         .content_type = "application/json",
@@ -233,9 +233,9 @@ struct refused manners_refuse(const struct config_route *route, const struct ref
         problem_put(out, &problem, request_id);
         refused.content_type = "application/problem+json";
         break;
-    case CONFIG_PROFILE_GUARDIA: put_guardia(out, manner, &problem, request_id); break;
-    case CONFIG_PROFILE_ADR007: put_adr007(out, manner, &problem, request_id); break;
-    case CONFIG_PROFILE_STRIPE: put_stripe(out, manner, &problem, request_id); break;
+    case CONFIG_PROFILE_GUARDIA: put_guardia(out, form, &problem, request_id); break;
+    case CONFIG_PROFILE_ADR007: put_adr007(out, form, &problem, request_id); break;
+    case CONFIG_PROFILE_STRIPE: put_stripe(out, form, &problem, request_id); break;
     }
     return refused;
 }

@@ -1,9 +1,8 @@
-#include "gateway/asked.h"
-
 #include "base/check.h"
 #include "base/limits.h"
 #include "canon/jcs.h"
 #include "canon/jsonw.h"
+#include "gateway/request_form.h"
 
 enum {
     /* A usual body makes a tree of three to four times its size. What would need more than five,
@@ -18,7 +17,7 @@ enum {
 
 /* A request while it is read. */
 struct reading {
-    const struct asked_from *from;
+    const struct request_form_parts *from;
     const struct json_value *tree; /* of the body; NULL: it is no JSON, or too large for a tree */
     struct arena trees;            /* where it is */
     struct arena marks;            /* where pointers lead in it */
@@ -32,7 +31,8 @@ struct reading {
 static enum status read_tree(struct reading *r)
 {
     struct slice body = r->from->body;
-    if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX || !asked_is_json(r->from->content_type)) {
+    if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX ||
+        !request_form_is_json(r->from->content_type)) {
         return OK;
     }
     enum status status = json_read(body, &r->trees, &r->tree, NULL);
@@ -94,7 +94,7 @@ static void put_part(struct buf *out, const void *data, size_t size)
 static enum status make_fingerprint(const struct reading *r, struct digest *ret_fingerprint)
 {
     static const char label[] = "once-request-1";
-    const struct asked_from *from = r->from;
+    const struct request_form_parts *from = r->from;
     unsigned char has_query = from->has_query;
     unsigned char version = (unsigned char)r->version;
     struct buf parts;
@@ -155,7 +155,7 @@ static enum status put_body(struct reading *r, struct buf *out)
 
 static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
 {
-    const struct asked_from *from = r->from;
+    const struct request_form_parts *from = r->from;
     struct digest keyed;
     char hex[DIGEST_HEX_BYTES];
     struct jsonw json = {.out = out};
@@ -206,11 +206,12 @@ static enum status keep(struct reading *r, struct arena *arena, struct slice *re
     return status == E_LIMIT ? OK : status;
 }
 
-enum status asked_read(const struct asked_from *from, struct arena *arena, struct asked *ret_asked)
+enum status request_form_read(
+    const struct request_form_parts *from, struct arena *arena, struct request_form *ret_asked)
 {
     ASSERT(from->keyed != NULL);
     struct reading r = {.from = from};
-    struct asked asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
+    struct request_form asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
     size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
     arena_init(&r.trees, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
     arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);

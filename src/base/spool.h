@@ -14,8 +14,8 @@
  *            mem have to outlive it.
  * Threads:   one thread at a time. File I/O blocks.
  */
-#ifndef ONCE_GATEWAY_SPOOL_H
-#define ONCE_GATEWAY_SPOOL_H
+#ifndef ONCE_BASE_SPOOL_H
+#define ONCE_BASE_SPOOL_H
 
 #include <stdbool.h>
 #include <stdint.h>

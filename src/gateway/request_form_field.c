@@ -1,6 +1,6 @@
 /* Values of fields: Idempotency-Key, Content-Type, Prefer. */
 #include "base/limits.h"
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 #include "http/chars.h"
 
 /* ---- the key ------------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ static enum status read_bare(struct slice text, char *ret_key, size_t *ret_size,
     return OK;
 }
 
-enum status asked_key(
+enum status request_form_key(
     struct slice field, struct arena *arena, struct slice *ret_key, struct err *err)
 {
     char key[LIMIT_KEY_BYTES_MAX];
@@ -80,7 +80,7 @@ enum status asked_key(
     return status;
 }
 
-bool asked_key_is_uuid(struct slice key)
+bool request_form_key_is_uuid(struct slice key)
 {
     static const char form[] = "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh";
     if (key.len != sizeof form - 1) {
@@ -132,7 +132,8 @@ static size_t name_len(struct slice parameter)
     return equals == NULL ? parameter.len : (size_t)(equals - parameter.data);
 }
 
-enum status asked_content_type(struct slice field, struct arena *arena, struct slice *ret_type)
+enum status request_form_content_type(
+    struct slice field, struct arena *arena, struct slice *ret_type)
 {
     struct slice rest = field;
     struct slice part;
@@ -154,7 +155,7 @@ enum status asked_content_type(struct slice field, struct arena *arena, struct s
     return OK;
 }
 
-bool asked_is_json(struct slice content_type)
+bool request_form_is_json(struct slice content_type)
 {
     static const char suffix[] = "+json";
     struct slice type;
@@ -195,7 +196,7 @@ static int64_t delay_ms(struct slice seconds)
     return ms;
 }
 
-int64_t asked_wait_ms(struct slice prefer)
+int64_t request_form_wait_ms(struct slice prefer)
 {
     struct slice preference;
     while (next_part(&prefer, ',', &preference)) {

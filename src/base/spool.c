@@ -1,4 +1,4 @@
-#include "gateway/spool.h"
+#include "base/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "gateway/heads.h"
+#include "http/fields.h"
 
 #include <stdio.h>
 
@@ -146,7 +146,7 @@ static struct slice address_of(struct slice peer)
 struct passage {
     struct http_put put;
     const struct http_head *head;
-    const struct heads_added *added;
+    const struct fields_added *added;
     struct through through;
     struct buf scratch; /* for one value at a time */
 };
@@ -172,7 +172,7 @@ static void put_list(struct passage *passage, struct slice name, struct slice el
 
 /* A client's field that is not handed on as it came, because another stands for it. */
 static bool is_replaced(
-    const struct http_head *head, const struct heads_added *added, struct slice name)
+    const struct http_head *head, const struct fields_added *added, struct slice name)
 {
     static const struct slice always[] = {
         NAME("host"), NAME("content-length"), NAME("expect"), NAME("via")};
@@ -217,7 +217,7 @@ static void put_if_absent(struct passage *passage, struct slice name, struct sli
 
 static void put_forwarded(struct passage *passage)
 {
-    const struct heads_added *added = passage->added;
+    const struct fields_added *added = passage->added;
     struct slice address = address_of(added->peer);
     if (address.len > 0) {
         put_list(passage, SLICE_LIT("X-Forwarded-For"), address);
@@ -233,7 +233,7 @@ static void put_forwarded(struct passage *passage)
         passage->head->minor == 0 ? SLICE_LIT("1.0 once") : SLICE_LIT("1.1 once"));
 }
 
-static void put_added(struct http_put *put, const struct heads_added *added)
+static void put_added(struct http_put *put, const struct fields_added *added)
 {
     put_some(put, SLICE_LIT("Idempotency-Key"), added->idempotency_key);
     put_some(put, SLICE_LIT("Request-Id"), added->request_id);
@@ -265,8 +265,8 @@ static void put_through(struct passage *passage)
     }
 }
 
-enum status heads_request(
-    const struct http_head *head, const struct heads_added *added, struct buf *out)
+enum status fields_request(
+    const struct http_head *head, const struct fields_added *added, struct buf *out)
 {
     ASSERT(!head->is_response);
     struct passage passage = {.head = head, .added = added};
@@ -292,7 +292,7 @@ enum status heads_request(
 
 /* ---- to the client ------------------------------------------------------------------------- */
 
-void heads_answer(const struct http_head *head, struct http_exchange *exchange)
+void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 {
     ASSERT(head->is_response);
     struct through through;
@@ -315,13 +315,13 @@ static bool may_be_kept(struct slice name)
     return !is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names));
 }
 
-static bool is_asked_for(struct slice name, const struct config_route *route)
+static bool is_asked_for(struct slice name, const struct fields_kept *kept)
 {
-    if (route == NULL) {
+    if (kept == NULL) {
         return is_among(name, usual_names, LEAST_NAMES);
     }
-    for (size_t i = 0; i < route->replay_header_count; i++) {
-        struct slice asked = slice_str(route->replay_headers[i]);
+    for (size_t i = 0; i < kept->count; i++) {
+        struct slice asked = slice_str(kept->names[i]);
         if (http_same_name(name, asked) ||
             (slice_is(asked, "*") && !http_same_name(name, SLICE_LIT("date")))) {
             return true;
@@ -341,14 +341,14 @@ static void keep_field(struct jsonw *json, struct slice name, struct slice value
     jsonw_close(json, ']');
 }
 
-bool heads_is_ours(struct slice meta)
+bool fields_is_ours(struct slice meta)
 {
     static const char start[] = "{\"format\":\"once-http-1\"";
     return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
 }
 
-enum status heads_keep(
-    const struct http_head *head, const struct config_route *route, struct buf *out)
+enum status fields_keep(
+    const struct http_head *head, const struct fields_kept *kept, struct buf *out)
 {
     size_t start = out->len;
     struct jsonw json = {.out = out};
@@ -359,7 +359,7 @@ enum status heads_keep(
     jsonw_open(&json, "headers", '[');
     for (uint32_t i = 0; i < head->field_count; i++) {
         struct slice name = http_text(head, head->fields[i].name);
-        if (through.is[i] && may_be_kept(name) && is_asked_for(name, route)) {
+        if (through.is[i] && may_be_kept(name) && is_asked_for(name, kept)) {
             keep_field(&json, name, http_text(head, head->fields[i].value));
         }
     }
@@ -455,7 +455,7 @@ static enum status read_kept(
 
 /* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's
  * arena is nearly full must not look like a meta that is not ours, whose answer has no fields. */
-enum status heads_replay(
+enum status fields_replay(
     struct slice meta, const struct mem *mem, struct http_exchange *exchange, struct err *err)
 {
     struct arena trees;
@@ -483,7 +483,7 @@ enum {
     FLAGS_AT = 53,     /* behind the parent id and its dash */
 };
 
-void heads_traceparent(const unsigned char random[24], char ret_text[HEADS_TRACEPARENT_BYTES + 1])
+void fields_traceparent(const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1])
 {
     unsigned char ids[24];
     char trace_id[33], parent_id[17];
@@ -492,9 +492,9 @@ void heads_traceparent(const unsigned char random[24], char ret_text[HEADS_TRACE
     static const unsigned char zeros[16];
     ids[15] |= memcmp(ids, zeros, 16) == 0;
     ids[23] |= memcmp(ids + 16, zeros, 8) == 0;
-    int len = snprintf(ret_text, HEADS_TRACEPARENT_BYTES + 1, "00-%s-%s-00",
+    int len = snprintf(ret_text, FIELDS_TRACEPARENT_BYTES + 1, "00-%s-%s-00",
         text_put_hex(trace_id, ids, 16), text_put_hex(parent_id, ids + 16, 8));
-    ASSERT(len == HEADS_TRACEPARENT_BYTES);
+    ASSERT(len == FIELDS_TRACEPARENT_BYTES);
 }
 
 /* Lower-case hex with another digit than 0 in it. */
@@ -511,10 +511,10 @@ static bool is_id(const char *text, size_t len)
     return has_other;
 }
 
-bool heads_traceparent_is_good(struct slice text)
+bool fields_traceparent_is_good(struct slice text)
 {
     unsigned char flags;
-    return text.len == HEADS_TRACEPARENT_BYTES && memcmp(text.data, "00-", 3) == 0 &&
+    return text.len == FIELDS_TRACEPARENT_BYTES && memcmp(text.data, "00-", 3) == 0 &&
            text.data[PARENT_ID_AT - 1] == '-' && text.data[FLAGS_AT - 1] == '-' &&
            is_id(text.data + TRACE_ID_AT, 32) && is_id(text.data + PARENT_ID_AT, 16) &&
            text_hex(slice_of(text.data + FLAGS_AT, 2), &flags, 1);

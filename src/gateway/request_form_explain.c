@@ -4,7 +4,7 @@
 #include "canon/diff.h"
 #include "canon/jcs.h"
 #include "canon/jsonw.h"
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 
 enum {
     TREES_BYTES_MAX = 16 << 20, /* two kept requests with all that is made of them */
@@ -43,7 +43,7 @@ static bool find_part(const struct json_value *whole, int i, struct kept *ret_ke
     return json_is(value, JSON_STRING) || (i == PART_QUERY && json_is(value, JSON_NULL));
 }
 
-/* E_INVALID: this was not kept by asked_read. */
+/* E_INVALID: this was not kept by request_form_read. */
 static enum status read_kept(struct slice text, struct arena *arena, struct kept *ret_kept)
 {
     const struct json_value *whole = NULL;
@@ -201,7 +201,7 @@ static enum status put_explained(
     return status;
 }
 
-enum status asked_explain(struct slice first, const struct asked *now, bool with_diff,
+enum status request_form_explain(struct slice first, const struct request_form *now, bool with_diff,
     const char *const *redact, size_t redact_count, struct buf *out, size_t *ret_diff_bytes)
 {
     size_t start = out->len;
@@ -227,7 +227,7 @@ enum status asked_explain(struct slice first, const struct asked *now, bool with
     return OK;
 }
 
-bool asked_kept_path(struct slice kept, struct arena *arena, struct slice *ret_path)
+bool request_form_kept_path(struct slice kept, struct arena *arena, struct slice *ret_path)
 {
     struct kept read;
     if (read_kept(kept, arena, &read) != OK || read.in_base64[PART_PATH]) {

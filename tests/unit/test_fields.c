@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "canon/jcs.h"
 #include "check_c.h"
-#include "gateway/heads.h"
+#include "http/fields.h"
 #include "http/write.h"
 
 enum { BYTES_MAX = 1 << 20 };
@@ -51,12 +51,12 @@ static void check_same(struct slice text, const char *expected)
 }
 
 static void check_request(
-    const char *request, const struct heads_added *added, const char *expected)
+    const char *request, const struct fields_added *added, const char *expected)
 {
     struct message message;
     struct buf out;
     buf_init(&out, &mem_libc, BYTES_MAX);
-    assert_int_equal(heads_request(read_request(&message, request), added, &out), OK);
+    assert_int_equal(fields_request(read_request(&message, request), added, &out), OK);
     check_same(buf_view(&out), expected);
     buf_release(&out);
 }
@@ -66,7 +66,7 @@ static void check_request(
 static void a_fenced_request_goes_on_with_what_is_added(void **state)
 {
     (void)state;
-    struct heads_added added = {.authority = SLICE_LIT("api:3000"),
+    struct fields_added added = {.authority = SLICE_LIT("api:3000"),
         .idempotency_key = SLICE_LIT("\"k 1\""),
         .request_id = SLICE_LIT("r-2"),
         .operation_id = SLICE_LIT("op_1"),
@@ -95,7 +95,7 @@ static void a_fenced_request_goes_on_with_what_is_added(void **state)
 static void what_is_not_added_is_the_clients_own(void **state)
 {
     (void)state;
-    struct heads_added added = {.length = HTTP_LENGTH_ABSENT};
+    struct fields_added added = {.length = HTTP_LENGTH_ABSENT};
     check_request("GET /a HTTP/1.1\r\nHost: h:8080\r\nIdempotency-Key: k\r\nRequest-Id: r\r\n"
                   "traceparent: t\r\ntracestate: s\r\nX-Forwarded-For: 192.0.2.1\r\n",
         &added,
@@ -106,7 +106,7 @@ static void what_is_not_added_is_the_clients_own(void **state)
 static void a_client_cannot_speak_under_our_names(void **state)
 {
     (void)state;
-    struct heads_added added = {.length = HTTP_LENGTH_ABSENT};
+    struct fields_added added = {.length = HTTP_LENGTH_ABSENT};
     check_request("POST / HTTP/1.1\r\nHost: h\r\nOnce-Fence: 9\r\nonce-operation-id: op_9\r\n"
                   "ONCE-ANYTHING: x\r\nOncely: y\r\nOnce-Attempt: 1\r\n",
         &added, "POST / HTTP/1.1\r\nHost: h\r\nOncely: y\r\nVia: 1.1 once\r\n\r\n");
@@ -121,7 +121,7 @@ static void a_client_cannot_speak_under_our_names(void **state)
 static void hop_by_hop_fields_go_no_further(void **state)
 {
     (void)state;
-    struct heads_added added = {.length = HTTP_LENGTH_CHUNKED};
+    struct fields_added added = {.length = HTTP_LENGTH_CHUNKED};
     check_request(
         "POST / HTTP/1.1\r\nHost: h\r\nConnection: x-hop , ,X-OTHER\r\nKeep-Alive: 5\r\n"
         "X-Hop: 1\r\nProxy-Authorization: Basic a\r\nProxy-Connection: close\r\nTE: trailers\r\n"
@@ -136,7 +136,7 @@ static void naming_a_list_of_ours_in_connection_takes_only_the_clients_part(void
 {
     (void)state;
     /* The others that matter to us cannot be named at all: the reader refuses such a head. */
-    struct heads_added added = {.length = 0};
+    struct fields_added added = {.length = 0};
     check_request("POST / HTTP/1.1\r\nHost: h\r\nVia: 1.0 a\r\nConnection: via\r\nVIA: 1.0 b\r\n",
         &added, "POST / HTTP/1.1\r\nHost: h\r\nVia: 1.1 once\r\nContent-Length: 0\r\n\r\n");
 }
@@ -144,7 +144,7 @@ static void naming_a_list_of_ours_in_connection_takes_only_the_clients_part(void
 static void those_who_passed_it_on_stand_in_one_line(void **state)
 {
     (void)state;
-    struct heads_added added = {
+    struct fields_added added = {
         .peer = SLICE_LIT("[2001:db8::1]:443"), .length = HTTP_LENGTH_ABSENT};
     check_request("GET / HTTP/1.0\r\nX-Forwarded-For: 192.0.2.1, 192.0.2.2\r\nHost: h\r\n"
                   "Via: 1.1 a\r\nx-forwarded-for:\r\nX-FORWARDED-FOR: 192.0.2.3\r\n"
@@ -162,7 +162,7 @@ static void those_who_passed_it_on_stand_in_one_line(void **state)
 static void an_absolute_target_becomes_its_path(void **state)
 {
     (void)state;
-    struct heads_added added = {.length = HTTP_LENGTH_ABSENT};
+    struct fields_added added = {.length = HTTP_LENGTH_ABSENT};
     check_request("GET http://a.example:80/b/../c?d=%20&e HTTP/1.1\r\nHost: a.example:80\r\n",
         &added, "GET /b/../c?d=%20&e HTTP/1.1\r\nHost: a.example:80\r\nVia: 1.1 once\r\n\r\n");
     check_request("GET http://a? HTTP/1.1\r\nHost: a\r\n", &added,
@@ -177,7 +177,7 @@ static void a_trace_state_stays_with_its_own_parent(void **state)
 {
     (void)state;
     const char *request = "GET / HTTP/1.1\r\nHost: h\r\ntracestate: s\r\ntraceparent: t\r\n";
-    struct heads_added added = {.traceparent = SLICE_LIT("t"), .length = HTTP_LENGTH_ABSENT};
+    struct fields_added added = {.traceparent = SLICE_LIT("t"), .length = HTTP_LENGTH_ABSENT};
     check_request(request, &added,
         "GET / HTTP/1.1\r\nHost: h\r\ntracestate: s\r\nVia: 1.1 once\r\ntraceparent: t\r\n\r\n");
     added.traceparent = SLICE_LIT("u");
@@ -190,17 +190,17 @@ static void a_request_that_cannot_be_written_leaves_nothing(void **state)
     (void)state;
     struct message message;
     struct buf out;
-    struct heads_added added = {.idempotency_key = SLICE_LIT("a\r\nX: b"), .length = 0};
+    struct fields_added added = {.idempotency_key = SLICE_LIT("a\r\nX: b"), .length = 0};
     const struct http_head *head = read_request(
         &message, "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 1, 2, 3, 4, 5, 6\r\n");
     buf_init(&out, &mem_libc, BYTES_MAX);
-    assert_int_equal(heads_request(head, &added, &out), E_INVALID);
+    assert_int_equal(fields_request(head, &added, &out), E_INVALID);
     assert_int_equal(out.len, 0);
     buf_release(&out);
-    added = (struct heads_added){.peer = SLICE_LIT("192.0.2.7:1")};
+    added = (struct fields_added){.peer = SLICE_LIT("192.0.2.7:1")};
     for (size_t size = 0; size < 160; size++) {
         buf_init(&out, &mem_libc, size);
-        enum status status = heads_request(head, &added, &out);
+        enum status status = fields_request(head, &added, &out);
         assert_true(status == E_LIMIT || (status == OK && size > 130));
         assert_true(status == OK || out.len == 0);
         buf_release(&out);
@@ -215,16 +215,16 @@ static void an_answer_comes_back_without_what_we_say_ourselves(void **state)
     struct message message;
     struct answered answered;
     answered_init(&answered);
-    heads_answer(read_answer(&message,
-                     "Content-Type: a/b\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Hop: 1\r\n"
-                     "Connection: X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 5\r\nRequest-Id: u\r\n"
-                     "idempotency-key: u\r\nOnce-Decision: first_seen\r\nonce-x: 1\r\n"
-                     "Idempotent-Replayed: true\r\nServer: s\r\n"),
+    fields_answer(read_answer(&message,
+                      "Content-Type: a/b\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Hop: 1\r\n"
+                      "Connection: X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 5\r\nRequest-Id: u\r\n"
+                      "idempotency-key: u\r\nOnce-Decision: first_seen\r\nonce-x: 1\r\n"
+                      "Idempotent-Replayed: true\r\nServer: s\r\n"),
         &answered.exchange);
     check_same(answered_fields(&answered),
         "Content-Type: a/b\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nServer: s\r\n");
     assert_false(answered.exchange.has_date);
-    heads_answer(
+    fields_answer(
         read_answer(&message, "Transfer-Encoding: chunked\r\nDATE: d\r\n"), &answered.exchange);
     check_same(answered_fields(&answered),
         "Content-Type: a/b\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nServer: s\r\nDATE: d\r\n");
@@ -235,16 +235,16 @@ static void an_answer_comes_back_without_what_we_say_ourselves(void **state)
 /* ---- kept, and said again ------------------------------------------------------------------ */
 
 static void check_kept(
-    const char *fields, const struct config_route *route, const char *kept, const char *replayed)
+    const char *fields, const struct fields_kept *names, const char *kept, const char *replayed)
 {
     struct message message;
     struct buf meta;
     struct answered answered;
     answered_init(&answered);
     buf_init(&meta, &mem_libc, BYTES_MAX);
-    assert_int_equal(heads_keep(read_answer(&message, fields), route, &meta), OK);
+    assert_int_equal(fields_keep(read_answer(&message, fields), names, &meta), OK);
     check_same(buf_view(&meta), kept);
-    assert_int_equal(heads_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
     check_same(answered_fields(&answered), replayed);
     buf_release(&meta);
     answered_release(&answered);
@@ -253,11 +253,12 @@ static void check_kept(
 static void what_is_kept_is_said_again_byte_by_byte(void **state)
 {
     (void)state;
-    struct config_route route = {.replay_headers = {"X-Mine"}, .replay_header_count = 1};
+    static const char *const list[] = {"X-Mine"};
+    struct fields_kept names = {list, 1};
     check_kept("Date: d\r\ncontent-TYPE: application/json; charset=\"x\"\r\nLink: <a>\r\n"
                "X-Mine: caf\xc3\xa9\r\nx-mine: caf\xe9\r\nLink: <b>\tc\r\nX-Other: no\r\n"
                "ETag:\r\nx-MINE: \xff\r\n",
-        &route,
+        &names,
         "{\"format\":\"once-http-1\",\"headers\":[[\"content-TYPE\",\"application/json; "
         "charset=\\\"x\\\"\"],[\"Link\",\"<a>\"],[\"X-Mine\",\"caf\xc3\xa9\"],[\"x-mine\",null,"
         "\"Y2Fm6Q==\"],[\"Link\",\"<b>\\tc\"],[\"ETag\",\"\"],[\"x-MINE\",null,\"/w==\"]]}",
@@ -268,12 +269,12 @@ static void what_is_kept_is_said_again_byte_by_byte(void **state)
 static void everything_usual_is_kept(void **state)
 {
     (void)state;
-    struct config_route route = {.replay_header_count = 0};
+    struct fields_kept names = {NULL, 0};
     check_kept("Content-Encoding: 1\r\nContent-Language: 2\r\nContent-Disposition: 3\r\n"
                "Content-Location: 4\r\nLocation: 5\r\nCache-Control: 6\r\nVary: 7\r\nAllow: 8\r\n"
                "Retry-After: 9\r\nWWW-Authenticate: 10\r\nDeprecation: 11\r\nSunset: 12\r\n"
                "Warning: 13\r\nServer: s\r\n",
-        &route,
+        &names,
         "{\"format\":\"once-http-1\",\"headers\":[[\"Content-Encoding\",\"1\"],[\"Content-"
         "Language\",\"2\"],[\"Content-Disposition\",\"3\"],[\"Content-Location\",\"4\"],["
         "\"Location\",\"5\"],[\"Cache-Control\",\"6\"],[\"Vary\",\"7\"],[\"Allow\",\"8\"],["
@@ -288,15 +289,15 @@ static void everything_usual_is_kept(void **state)
 static void no_rule_keeps_a_cookie_or_what_is_for_one_hop(void **state)
 {
     (void)state;
-    struct config_route route = {.replay_headers = {"*", "Set-Cookie", "set-cookie2", "Connection",
-                                     "Once-Decision", "X-Hop", "Last-Modified", "Content-Length"},
-        .replay_header_count = 8};
+    static const char *const list[] = {"*", "Set-Cookie", "set-cookie2", "Connection",
+        "Once-Decision", "X-Hop", "Last-Modified", "Content-Length"};
+    struct fields_kept names = {list, 8};
     check_kept("Set-Cookie: a=1\r\nSET-cookie: b=2\r\nSet-Cookie2: c\r\nConnection: X-Hop\r\n"
                "X-Hop: 1\r\nOnce-Decision: x\r\nRequest-Id: r\r\nContent-Length: 0\r\n"
                "Last-Modified: m\r\nDate: d\r\nProxy-Authenticate: p\r\nX-Kept: 1\r\n"
                "Keep-Alive: 3\r\n",
-        &route, "{\"format\":\"once-http-1\",\"headers\":[[\"X-Kept\",\"1\"]]}", "X-Kept: 1\r\n");
-    check_kept("Set-Cookie: a=1\r\n", &route, "{\"format\":\"once-http-1\",\"headers\":[]}", "");
+        &names, "{\"format\":\"once-http-1\",\"headers\":[[\"X-Kept\",\"1\"]]}", "X-Kept: 1\r\n");
+    check_kept("Set-Cookie: a=1\r\n", &names, "{\"format\":\"once-http-1\",\"headers\":[]}", "");
 }
 
 static void a_date_is_kept_only_by_name(void **state)
@@ -305,11 +306,12 @@ static void a_date_is_kept_only_by_name(void **state)
     struct message message;
     struct buf meta;
     struct answered answered;
-    struct config_route route = {.replay_headers = {"date"}, .replay_header_count = 1};
+    static const char *const list[] = {"date"};
+    struct fields_kept names = {list, 1};
     answered_init(&answered);
     buf_init(&meta, &mem_libc, BYTES_MAX);
-    assert_int_equal(heads_keep(read_answer(&message, "Date: d\r\n"), &route, &meta), OK);
-    assert_int_equal(heads_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_keep(read_answer(&message, "Date: d\r\n"), &names, &meta), OK);
+    assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
     check_same(answered_fields(&answered), "Date: d\r\n");
     assert_true(answered.exchange.has_date);
     buf_release(&meta);
@@ -322,20 +324,20 @@ static enum status keep_sized(size_t bytes, size_t *ret_len)
     static const char around[] = "{\"format\":\"once-http-1\",\"headers\":[[\"Location\",\"\"]]}";
     struct message message;
     struct buf meta;
-    struct config_route route = {.replay_header_count = 0};
+    struct fields_kept names = {NULL, 0};
     char fields[LIMIT_OUTCOME_META_BYTES_MAX + 100];
     int len = snprintf(
         fields, sizeof fields, "Location: %0*d\r\n", (int)(bytes - (sizeof around - 1)), 0);
     assert_true(len > 0 && (size_t)len < sizeof fields);
     buf_init(&meta, &mem_libc, BYTES_MAX);
     buf_str(&meta, "before");
-    enum status status = heads_keep(read_answer(&message, fields), &route, &meta);
+    enum status status = fields_keep(read_answer(&message, fields), &names, &meta);
     *ret_len = meta.len - 6;
     struct answered answered;
     answered_init(&answered);
     if (status == OK) {
         struct slice text = slice_of(meta.data + 6, meta.len - 6);
-        assert_int_equal(heads_replay(text, &mem_libc, &answered.exchange, NULL), OK);
+        assert_int_equal(fields_replay(text, &mem_libc, &answered.exchange, NULL), OK);
         assert_int_equal(answered_fields(&answered).len, len);
     }
     answered_release(&answered);
@@ -407,13 +409,14 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
     answered_init(&answered);
     for (size_t i = 0; i < sizeof metas / sizeof *metas; i++) {
         struct err err = {.status = OK};
-        enum status status = heads_replay(slice_str(metas[i]), &mem_libc, &answered.exchange, &err);
+        enum status status =
+            fields_replay(slice_str(metas[i]), &mem_libc, &answered.exchange, &err);
         if (status != E_INVALID || answered_fields(&answered).len != 0) {
             fail_msg("%s was taken", metas[i]);
         }
         assert_int_equal(err.status, E_INVALID);
     }
-    assert_int_equal(heads_replay(slice_str(META(GOOD)), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_replay(slice_str(META(GOOD)), &mem_libc, &answered.exchange, NULL), OK);
     check_same(answered_fields(&answered), "ETag: 1\r\n");
     answered_release(&answered);
 }
@@ -429,7 +432,8 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
     for (int i = 0; i < 8000; i++) {
         buf_char(&meta, '[');
     }
-    assert_int_equal(heads_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
+    assert_int_equal(
+        fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
     /* As many values as it can hold. */
     buf_clear(&meta);
     buf_str(&meta, "{\"format\":\"once-http-1\",\"headers\":[0");
@@ -437,7 +441,8 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
         buf_str(&meta, ",0");
     }
     buf_str(&meta, "]}");
-    assert_int_equal(heads_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
+    assert_int_equal(
+        fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
     /* One field more than a head has. */
     for (unsigned count = HTTP_FIELDS_MAX; count <= HTTP_FIELDS_MAX + 1; count++) {
         buf_clear(&meta);
@@ -446,7 +451,7 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
             buf_str(&meta, "," GOOD);
         }
         buf_str(&meta, "]}");
-        assert_int_equal(heads_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL),
+        assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL),
             count == HTTP_FIELDS_MAX ? OK : E_INVALID);
     }
     buf_release(&meta);
@@ -475,8 +480,9 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
     struct message message;
     struct faulty faulty = {.fail_at = 0};
     struct mem mem = {.resize = faulty_resize, .context = &faulty};
-    struct heads_added added = {.peer = SLICE_LIT("192.0.2.1:2"), .length = 5};
-    struct config_route route = {.replay_headers = {"*"}, .replay_header_count = 1};
+    struct fields_added added = {.peer = SLICE_LIT("192.0.2.1:2"), .length = 5};
+    static const char *const list[] = {"*"};
+    struct fields_kept names = {list, 1};
     unsigned failures = 0;
     bool is_done = false;
     for (long fail_at = 1; !is_done; fail_at++) {
@@ -486,15 +492,15 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
         buf_init(&request, &mem, BYTES_MAX);
         buf_init(&meta, &mem, BYTES_MAX);
         faulty = (struct faulty){.fail_at = fail_at};
-        enum status status = heads_request(
+        enum status status = fields_request(
             read_request(&message, "GET http://a/b HTTP/1.1\r\nHost: a\r\n"), &added, &request);
         assert_true(status == OK || (status == E_NOMEM && request.len == 0));
         if (status == OK) {
-            status = heads_keep(read_answer(&message, "X: \xff\r\nETag: 1\r\n"), &route, &meta);
+            status = fields_keep(read_answer(&message, "X: \xff\r\nETag: 1\r\n"), &names, &meta);
             assert_true(status == OK || (status == E_NOMEM && meta.len == 0));
         }
         if (status == OK) {
-            status = heads_replay(buf_view(&meta), &mem, &answered.exchange, NULL);
+            status = fields_replay(buf_view(&meta), &mem, &answered.exchange, NULL);
             assert_true(status == OK || status == E_NOMEM);
             check_same(answered_fields(&answered), status == OK ? "X: \xff\r\nETag: 1\r\n" : "");
         }
@@ -513,16 +519,16 @@ static void a_fresh_traceparent_is_a_good_one(void **state)
 {
     (void)state;
     unsigned char random[24];
-    char text[HEADS_TRACEPARENT_BYTES + 1];
+    char text[FIELDS_TRACEPARENT_BYTES + 1];
     for (unsigned i = 0; i < 24; i++) {
         random[i] = (unsigned char)(i * 11);
     }
-    heads_traceparent(random, text);
+    fields_traceparent(random, text);
     assert_string_equal(text, "00-000b16212c37424d58636e79848f9aa5-b0bbc6d1dce7f2fd-00");
-    assert_true(heads_traceparent_is_good(slice_str(text)));
+    assert_true(fields_traceparent_is_good(slice_str(text)));
     memset(random, 0, sizeof random);
-    heads_traceparent(random, text);
-    assert_true(heads_traceparent_is_good(slice_str(text)));
+    fields_traceparent(random, text);
+    assert_true(fields_traceparent_is_good(slice_str(text)));
 }
 
 static void a_traceparent_is_taken_only_as_it_is_written(void **state)
@@ -546,10 +552,10 @@ static void a_traceparent_is_taken_only_as_it_is_written(void **state)
         "00-" TRACE "-" PARENT "-zz",
         "00-" TRACE "-" PARENT "-01-x",
     };
-    assert_true(heads_traceparent_is_good(slice_str("00-" TRACE "-" PARENT "-01")));
-    assert_true(heads_traceparent_is_good(slice_str("00-" TRACE "-" PARENT "-ff")));
+    assert_true(fields_traceparent_is_good(slice_str("00-" TRACE "-" PARENT "-01")));
+    assert_true(fields_traceparent_is_good(slice_str("00-" TRACE "-" PARENT "-ff")));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        if (heads_traceparent_is_good(slice_str(bad[i]))) {
+        if (fields_traceparent_is_good(slice_str(bad[i]))) {
             fail_msg("%s was taken", bad[i]);
         }
     }

@@ -4,7 +4,7 @@
  */
 #include "canon/json.h"
 #include "check_c.h"
-#include "gateway/manners.h"
+#include "gateway/refusals.h"
 
 enum { BYTES_MAX = 1 << 20 };
 
@@ -22,7 +22,7 @@ static void say_as(struct said *said, const struct config_route *route, struct r
 {
     buf_init(&said->out, &mem_libc, BYTES_MAX);
     arena_init(&said->arena, &mem_libc, BYTES_MAX);
-    said->refused = manners_refuse(route, &refusal, SLICE_LIT("r-1"), &said->out);
+    said->refused = refusals_write(route, &refusal, SLICE_LIT("r-1"), &said->out);
     assert_int_equal(buf_status(&said->out), OK);
     struct err err;
     if (json_read(buf_view(&said->out), &said->arena, &said->json, &err) != OK) {
@@ -335,7 +335,7 @@ static void a_body_that_does_not_fit_is_told_by_the_buffer(void **state)
         struct config_route route = {.profile = (enum config_profile)profile};
         struct refusal refusal = {.kind = REFUSAL_CONFLICT};
         buf_init(&out, &mem_libc, 40);
-        struct refused refused = manners_refuse(&route, &refusal, SLICE_EMPTY, &out);
+        struct refused refused = refusals_write(&route, &refusal, SLICE_EMPTY, &out);
         assert_int_equal(buf_status(&out), E_LIMIT);
         assert_string_equal(refused.effect, "no");
         buf_release(&out);

@@ -1,7 +1,7 @@
 /* What an upstream is asked about an unknown operation, when, and what its answer means. */
 #include "check_c.h"
-#include "gateway/asked.h"
-#include "gateway/question.h"
+#include "gateway/reconcile_rules.h"
+#include "gateway/request_form.h"
 
 static const struct config_reconcile usual = {.executed = {200, 201},
     .executed_count = 2,
@@ -14,10 +14,10 @@ static void only_a_named_status_means_anything(void **state)
 {
     (void)state;
     for (unsigned status = 100; status < 600; status++) {
-        enum question_verdict wanted = status == 200 || status == 201 ? QUESTION_EXECUTED
-                                       : status == 404                ? QUESTION_NOT_EXECUTED
-                                                                      : QUESTION_OPEN;
-        assert_int_equal(question_verdict_of(&usual, status), wanted);
+        enum reconcile_verdict wanted = status == 200 || status == 201 ? RECONCILE_EXECUTED
+                                        : status == 404                ? RECONCILE_NOT_EXECUTED
+                                                                       : RECONCILE_OPEN;
+        assert_int_equal(reconcile_verdict_of(&usual, status), wanted);
     }
 }
 
@@ -26,8 +26,8 @@ static void check_target(const char *template, const char *key, const char *expe
     struct buf out;
     struct err err;
     buf_init(&out, &mem_libc, 4096);
-    enum status status = question_target(
-        template, &(struct question_names){slice_str(key), SLICE_LIT("op_7")}, &out, &err);
+    enum status status = reconcile_target(
+        template, &(struct reconcile_names){slice_str(key), SLICE_LIT("op_7")}, &out, &err);
     assert_int_equal(status, expected == NULL ? E_INVALID : OK);
     if (expected != NULL && !slice_is(buf_view(&out), expected)) {
         fail_msg("'%.*s' should be '%s'", SLICE_ARGS(buf_view(&out)), expected);
@@ -70,8 +70,9 @@ static void a_target_too_long_is_refused_and_leaves_nothing(void **state)
     struct err err;
     (void)state;
     buf_init(&out, &mem_libc, 16);
-    assert_int_equal(question_target("/by-key/{key}",
-                         &(struct question_names){SLICE_LIT("123456789"), SLICE_EMPTY}, &out, &err),
+    assert_int_equal(
+        reconcile_target("/by-key/{key}",
+            &(struct reconcile_names){SLICE_LIT("123456789"), SLICE_EMPTY}, &out, &err),
         E_LIMIT);
     buf_release(&out);
 }
@@ -80,14 +81,14 @@ static void check_key(const char *key, const char *expected)
 {
     struct buf out;
     buf_init(&out, &mem_libc, 4096);
-    question_key(slice_str(key), &out);
+    reconcile_key(slice_str(key), &out);
     assert_true(slice_is(buf_view(&out), expected));
     if (out.len > 0) { /* it names the same key */
         struct arena arena;
         struct slice back;
         struct err err;
         arena_init(&arena, &mem_libc, 1 << 16);
-        assert_int_equal(asked_key(buf_view(&out), &arena, &back, &err), OK);
+        assert_int_equal(request_form_key(buf_view(&out), &arena, &back, &err), OK);
         assert_true(slice_is(back, key));
         arena_release(&arena);
     }
@@ -112,7 +113,7 @@ static void pauses_double_up_to_the_longest(void **state)
     size_t next = 0;
     (void)state;
     for (int64_t at = -100; at < 40000; at += 100) {
-        bool is_due = question_is_due(&usual, since, since + at - 100, since + at);
+        bool is_due = reconcile_is_due(&usual, since, since + at - 100, since + at);
         bool is_wanted = next < sizeof tries / sizeof *tries && tries[next] == at;
         next += is_wanted;
         assert_int_equal(is_due, is_wanted);
@@ -129,20 +130,20 @@ static void each_try_falls_into_one_round(void **state)
     for (int run = 0; run < 200; run++) {
         int64_t after = 0;
         unsigned due = 0;
-        unsigned rounds_with_one = 0;
+        unsigned schedule_with_one = 0;
         while (after < 100000) {
             seed = seed * 1103515245u + 12345u;
             int64_t until = after + 1 + (int64_t)(seed >> 16) % 9000;
-            due += question_is_due(&usual, since, after, until);
+            due += reconcile_is_due(&usual, since, after, until);
             unsigned inside = 0;
             for (int64_t at = since, pause = 1000; at <= until; at += pause, pause *= 2) {
                 inside += at > after;
                 pause = pause > 8000 ? 8000 : pause;
             }
-            rounds_with_one += inside > 0;
+            schedule_with_one += inside > 0;
             after = until;
         }
-        assert_int_equal(due, rounds_with_one);
+        assert_int_equal(due, schedule_with_one);
     }
 }
 
@@ -151,11 +152,11 @@ static void everything_is_due_after_a_start_and_years_cost_nothing(void **state)
     const int64_t year = INT64_C(365) * 86400 * 1000;
     const struct config_reconcile often = {.every_ms = 10, .every_ms_max = 10};
     (void)state;
-    assert_true(question_is_due(&usual, 1, 0, 1700000000000));
-    assert_true(question_is_due(&usual, 1700000000000, 0, 1700000000000));
-    assert_false(question_is_due(&usual, 1700000000001, 0, 1700000000000)); /* not yet unknown */
-    assert_false(question_is_due(&often, 5, 100 * year + 5, 100 * year + 14));
-    assert_true(question_is_due(&often, 5, 100 * year + 5, 100 * year + 15));
+    assert_true(reconcile_is_due(&usual, 1, 0, 1700000000000));
+    assert_true(reconcile_is_due(&usual, 1700000000000, 0, 1700000000000));
+    assert_false(reconcile_is_due(&usual, 1700000000001, 0, 1700000000000)); /* not yet unknown */
+    assert_false(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 14));
+    assert_true(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 15));
 }
 
 static const struct config_reconcile quiet = {
@@ -163,76 +164,76 @@ static const struct config_reconcile quiet = {
 
 static void quiet_counts_from_when_it_became_unknown(void **state)
 {
-    struct question_watch watch = {0};
+    struct reconcile_watch watch = {0};
     (void)state;
-    question_watch(&watch, 1000000, 5000);
-    question_watch(&watch, 1200000, 205000);
-    assert_false(question_is_quiet(&quiet, &watch, 1100000, 1100000));
-    assert_false(question_is_quiet(&quiet, &watch, 1100000, 1159999));
-    assert_true(question_is_quiet(&quiet, &watch, 1100000, 1160000));
-    assert_true(question_is_quiet(&usual, &watch, 1100000, 1100000)); /* quiet_ms is 0 */
+    reconcile_watch(&watch, 1000000, 5000);
+    reconcile_watch(&watch, 1200000, 205000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1100000));
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1159999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1100000, 1160000));
+    assert_true(reconcile_is_quiet(&usual, &watch, 1100000, 1100000)); /* quiet_ms is 0 */
 }
 
 /* What came before the watch may have been a step. */
 static void quiet_counts_from_the_first_reading_at_the_earliest(void **state)
 {
-    struct question_watch watch = {0};
+    struct reconcile_watch watch = {0};
     (void)state;
-    question_watch(&watch, 1000000, 5000);
-    assert_false(question_is_quiet(&quiet, &watch, 1, 1000000));
-    assert_false(question_is_quiet(&quiet, &watch, 1, 1059999));
-    assert_true(question_is_quiet(&quiet, &watch, 1, 1060000));
-    assert_true(question_is_quiet(&usual, &watch, 1, 1000000));
+    reconcile_watch(&watch, 1000000, 5000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1000000));
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1059999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1, 1060000));
+    assert_true(reconcile_is_quiet(&usual, &watch, 1, 1000000));
 }
 
 static void a_step_that_the_engine_believes_begins_the_quiet_time_anew(void **state)
 {
-    struct question_watch watch = {0};
+    struct reconcile_watch watch = {0};
     (void)state;
-    question_watch(&watch, 1000000, 5000);
-    question_watch(&watch, 1020000, 25001);                            /* rounding is no step */
-    question_watch(&watch, 1080000, 35000);                            /* 50 s ahead */
-    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1080000)); /* 20 s have passed */
-    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1139999));
-    assert_true(question_is_quiet(&quiet, &watch, 1010000, 1140000));
-    question_watch(&watch, 1030000, 35000); /* read before the step, noted after it */
-    question_watch(&watch, 1090000, 45000);
-    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1139999));
-    assert_true(question_is_quiet(&quiet, &watch, 1010000, 1140000));
+    reconcile_watch(&watch, 1000000, 5000);
+    reconcile_watch(&watch, 1020000, 25001);                            /* rounding is no step */
+    reconcile_watch(&watch, 1080000, 35000);                            /* 50 s ahead */
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1080000)); /* 20 s have passed */
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
+    reconcile_watch(&watch, 1030000, 35000); /* read before the step, noted after it */
+    reconcile_watch(&watch, 1090000, 45000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
     for (int64_t i = 1; i <= 600; i++) { /* many small steps are one large one */
-        question_watch(&watch, 1140000 + i * 105, 95000 + i * 5);
+        reconcile_watch(&watch, 1140000 + i * 105, 95000 + i * 5);
     }
-    assert_false(question_is_quiet(&quiet, &watch, 1140000, 1203000));
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1140000, 1203000));
 }
 
 static void a_scope_of_the_gateway_is_read_and_no_other(void **state)
 {
     static const char *const others[] = {
         "", "run", "POST", "POST ", "POST x", "GET /v1", "post /v1", " /v1"};
-    struct question_scope scope;
+    struct reconcile_scope scope;
     (void)state;
-    assert_true(question_scope(SLICE_LIT("POST /v1/payments"), &scope));
+    assert_true(reconcile_scope(SLICE_LIT("POST /v1/payments"), &scope));
     assert_int_equal(scope.method, CONFIG_METHOD_POST);
     assert_true(slice_is(scope.path, "/v1/payments"));
     assert_false(scope.is_cut);
-    assert_true(question_scope(SLICE_LIT("DELETE /"), &scope));
+    assert_true(reconcile_scope(SLICE_LIT("DELETE /"), &scope));
     assert_int_equal(scope.method, CONFIG_METHOD_DELETE);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        assert_false(question_scope(slice_str(others[i]), &scope));
+        assert_false(reconcile_scope(slice_str(others[i]), &scope));
     }
 }
 
 static void a_scope_that_was_cut_shows(void **state)
 {
     char path[1000] = "/";
-    struct question_scope scope;
+    struct reconcile_scope scope;
     struct arena arena;
     struct slice text;
     (void)state;
     memset(path + 1, 'x', sizeof path - 2);
     arena_init(&arena, &mem_libc, 1 << 16);
-    assert_int_equal(asked_scope(SLICE_LIT("PUT"), slice_str(path), &arena, &text), OK);
-    assert_true(question_scope(text, &scope));
+    assert_int_equal(request_form_scope(SLICE_LIT("PUT"), slice_str(path), &arena, &text), OK);
+    assert_true(reconcile_scope(text, &scope));
     assert_true(scope.is_cut);
     assert_int_equal(scope.method, CONFIG_METHOD_PUT);
     arena_release(&arena);
@@ -243,11 +244,11 @@ static void a_reason_has_no_query_and_fits(void **state)
     char text[LIMIT_REASON_BYTES_MAX + 1];
     char path[1000] = "/";
     (void)state;
-    question_reason(SLICE_LIT("/by-key/a?secret=1"), 200, text);
+    reconcile_reason(SLICE_LIT("/by-key/a?secret=1"), 200, text);
     assert_string_equal(text, "reconciled: GET /by-key/a answered 200");
     memset(path + 1, 'x', sizeof path - 2);
     for (size_t len = 200; len < 300; len++) {
-        question_reason(slice_of(path, len), 404, text);
+        reconcile_reason(slice_of(path, len), 404, text);
         assert_non_null(strstr(text, " answered 404"));
         assert_int_equal(strstr(text, "...") != NULL, len > 223);
     }

@@ -1,6 +1,6 @@
 /*
- * fuzz_asked: what a request asks, out of any bytes. The input is parts between 0x1e: key, path,
- * query, content type, glob, Prefer, an ignored pointer, a redacted one, and two bodies.
+ * fuzz_request_form: what a request asks, out of any bytes. The input is parts between 0x1e: key,
+ * path, query, content type, glob, Prefer, an ignored pointer, a redacted one, and two bodies.
  *
  * What is read is its own form. Two JSON bodies have one fingerprint exactly when they are equal.
  * What is kept is JSON and can be read again; so can what explains a difference. A redacted text
@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "canon/jcs.h"
-#include "gateway/asked.h"
+#include "gateway/request_form.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -55,12 +55,12 @@ static void check_key(struct slice field, struct arena *arena)
     struct err err = {.status = OK};
     char quoted[2 * LIMIT_KEY_BYTES_MAX + 2];
     size_t at = 0;
-    if (asked_key(field, arena, &key, &err) != OK) {
+    if (request_form_key(field, arena, &key, &err) != OK) {
         ASSERT(err.status == E_INVALID && err.text[0] != '\0');
         return;
     }
     ASSERT(key.len >= 1 && key.len <= LIMIT_KEY_BYTES_MAX);
-    (void)asked_key_is_uuid(key);
+    (void)request_form_key_is_uuid(key);
     quoted[at++] = '"';
     for (size_t i = 0; i < key.len; i++) {
         if (key.data[i] == '"' || key.data[i] == '\\') {
@@ -69,22 +69,22 @@ static void check_key(struct slice field, struct arena *arena)
         quoted[at++] = key.data[i];
     }
     quoted[at++] = '"';
-    ASSERT(asked_key(slice_of(quoted, at), arena, &again, NULL) == OK);
+    ASSERT(request_form_key(slice_of(quoted, at), arena, &again, NULL) == OK);
     ASSERT(slice_equal(key, again));
 }
 
 static struct slice check_path(struct slice path, struct arena *arena)
 {
     struct slice form, again;
-    if (asked_path(path, arena, &form, NULL) != OK) {
+    if (request_form_path(path, arena, &form, NULL) != OK) {
         return SLICE_LIT("/");
     }
-    ASSERT(asked_path(form, arena, &again, NULL) == OK);
+    ASSERT(request_form_path(form, arena, &again, NULL) == OK);
     ASSERT(slice_equal(form, again));
     ASSERT(form.len <= path.len || path.len == 0);
     ASSERT(!has(form, SLICE_LIT("/../")) && !has(form, SLICE_LIT("/./")));
     struct slice scope;
-    ASSERT(asked_scope(SLICE_LIT("POST"), form, arena, &scope) == OK);
+    ASSERT(request_form_scope(SLICE_LIT("POST"), form, arena, &scope) == OK);
     ASSERT(scope.len > 5 && scope.len <= LIMIT_SCOPE_BYTES_MAX);
     return form;
 }
@@ -92,10 +92,10 @@ static struct slice check_path(struct slice path, struct arena *arena)
 static struct slice check_query(struct slice query, struct arena *arena)
 {
     struct slice form, again;
-    if (asked_query(query, arena, &form, NULL) != OK) {
+    if (request_form_query(query, arena, &form, NULL) != OK) {
         return SLICE_EMPTY;
     }
-    ASSERT(asked_query(form, arena, &again, NULL) == OK);
+    ASSERT(request_form_query(form, arena, &again, NULL) == OK);
     ASSERT(slice_equal(form, again));
     return form;
 }
@@ -103,8 +103,8 @@ static struct slice check_query(struct slice query, struct arena *arena)
 static struct slice check_type(struct slice field, struct arena *arena)
 {
     struct slice form, again;
-    ASSERT(asked_content_type(field, arena, &form) == OK);
-    ASSERT(asked_content_type(form, arena, &again) == OK);
+    ASSERT(request_form_content_type(field, arena, &form) == OK);
+    ASSERT(request_form_content_type(form, arena, &again) == OK);
     ASSERT(slice_equal(form, again));
     ASSERT(form.len <= field.len);
     return form;
@@ -113,10 +113,10 @@ static struct slice check_type(struct slice field, struct arena *arena)
 static void check_glob(const char *glob, struct slice path)
 {
     char own[TEXT_MAX];
-    bool matches = asked_glob(glob, path);
-    ASSERT(asked_glob("**", path));
+    bool matches = route_glob(glob, path);
+    ASSERT(route_glob("**", path));
     ASSERT(matches || !slice_is(path, glob) || strchr(glob, '*') != NULL);
-    ASSERT(asked_glob(terminated(path, own), path) || path.len >= TEXT_MAX ||
+    ASSERT(route_glob(terminated(path, own), path) || path.len >= TEXT_MAX ||
            memchr(path.data, '\0', path.len) != NULL);
 }
 
@@ -132,7 +132,7 @@ static const struct json_value *read_json(struct slice text, struct arena *arena
 }
 
 /* What is kept reads as canonical JSON, but for numbers that stand as they came. */
-static void check_kept(const struct asked *asked, struct arena *arena)
+static void check_kept(const struct request_form *asked, struct arena *arena)
 {
     struct buf form;
     struct jcs_how how = {.keep_lossy = true};
@@ -143,11 +143,11 @@ static void check_kept(const struct asked *asked, struct arena *arena)
     ASSERT(jcs_write_marked(kept, &how, &form, NULL, NULL) == OK);
     ASSERT(slice_equal(buf_view(&form), asked->kept));
     buf_release(&form);
-    (void)asked_kept_path(asked->kept, arena, &path);
+    (void)request_form_kept_path(asked->kept, arena, &path);
 }
 
-static void check_equality(const struct asked_from *from, const struct asked *first,
-    const struct asked *now, struct slice other, struct arena *arena)
+static void check_equality(const struct request_form_parts *from, const struct request_form *first,
+    const struct request_form *now, struct slice other, struct arena *arena)
 {
     bool same = digest_equal(&first->fingerprint, &now->fingerprint);
     ASSERT(same || !slice_equal(from->body, other));
@@ -163,7 +163,8 @@ static void check_equality(const struct asked_from *from, const struct asked *fi
 
 /* The text under the redacted pointer, where it is in no other place of the input, in whatever
  * spelling. One that does not begin as a secret may be there by chance. */
-static struct slice secret_of(const struct asked_from *from, struct slice all, struct arena *arena)
+static struct slice secret_of(
+    const struct request_form_parts *from, struct slice all, struct arena *arena)
 {
     struct marks marks = {NULL, 0};
     struct mark_list list = {from->redact, from->redact_count, MARK_REDACTED};
@@ -193,15 +194,16 @@ static void check_hidden(struct slice secret, struct slice text)
     ASSERT(secret.len == 0 || !has(text, secret));
 }
 
-static void check_requests(struct asked_from *from, struct slice now_body, struct slice all,
+static void check_requests(struct request_form_parts *from, struct slice now_body, struct slice all,
     struct slice foreign, struct arena *arena)
 {
-    struct asked first, now;
+    struct request_form first, now;
     struct buf out;
     size_t bytes;
-    struct asked_from other = *from;
+    struct request_form_parts other = *from;
     other.body = now_body;
-    ASSERT(asked_read(from, arena, &first) == OK && asked_read(&other, arena, &now) == OK);
+    ASSERT(request_form_read(from, arena, &first) == OK &&
+           request_form_read(&other, arena, &now) == OK);
     check_kept(&first, arena);
     check_kept(&now, arena);
     check_equality(from, &first, &now, now_body, arena);
@@ -209,7 +211,7 @@ static void check_requests(struct asked_from *from, struct slice now_body, struc
     for (int i = 0; i < 4; i++) {
         buf_clear(&out);
         buf_char(&out, '{');
-        ASSERT(asked_explain(i < 2 ? first.kept : foreign, &now, i % 2 == 0, from->redact,
+        ASSERT(request_form_explain(i < 2 ? first.kept : foreign, &now, i % 2 == 0, from->redact,
                    from->redact_count, &out, &bytes) == OK);
         buf_char(&out, '}');
         ASSERT(read_json(buf_view(&out), arena) != NULL);
@@ -233,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *redacted = terminated(parts[REDACT], redact);
     arena_init(&arena, &mem_libc, FUZZ_BYTES_MAX);
     check_key(parts[KEY], &arena);
-    struct asked_from from = {.method = SLICE_LIT("POST"),
+    struct request_form_parts from = {.method = SLICE_LIT("POST"),
         .path = check_path(parts[PATH], &arena),
         .query = check_query(parts[QUERY], &arena),
         .has_query = parts[QUERY].len > 0,
@@ -246,7 +248,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .keyed = keyed,
         .context = "k"};
     check_glob(terminated(parts[GLOB], glob), from.path);
-    ASSERT(asked_wait_ms(parts[PREFER]) >= 0);
+    ASSERT(request_form_wait_ms(parts[PREFER]) >= 0);
     check_requests(&from, parts[NOW], all, parts[FIRST], &arena);
     arena_release(&arena);
     return 0;
