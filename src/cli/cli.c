@@ -260,11 +260,21 @@ struct slice cli_member(const struct json_value *object, struct slice name)
     return value == NULL ? SLICE_EMPTY : json_text(value);
 }
 
-int64_t cli_now_ms(void)
+static struct clock_reading read_clocks(void)
 {
     struct clock clock;
     clock_system(&clock);
-    return clock_read(&clock).wall_ms;
+    return clock_read(&clock);
+}
+
+int64_t cli_now_ms(void)
+{
+    return read_clocks().wall_ms;
+}
+
+int64_t cli_boot_ms(void)
+{
+    return read_clocks().boot_ms;
 }
 
 void cli_sleep_ms(int64_t ms)

@@ -17,6 +17,7 @@
 #include "gateway/principal.h"
 #include "gateway/question.h"
 #include "gateway/spool.h"
+#include "gateway/upstreams.h"
 #include "http/upstream.h"
 
 enum {
@@ -29,20 +30,12 @@ enum {
     GATEWAY_CREDENTIAL_BYTES_MAX = 16 << 10, /* no server takes a longer field */
 };
 
-/* An upstream, by its URLs. It stays until the end: its idle connections close by themselves. */
-struct origin {
-    struct origin *next;
-    struct upstream *upstream;
-    const char *name;  /* its URLs and CA file, one text */
-    bool *is_attached; /* of each loop, which alone looks at its own */
-};
-
 /* A configuration in use. */
 struct gate {
     struct config *config; /* held */
     const struct config_gateway *gateway;
     struct principals *principals;
-    struct origin **origins; /* of each route; the last is of `otherwise` */
+    struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
     struct buf *credentials; /* of each route: the Authorization of its reconcile; empty: none */
     unsigned holders; /* requests and questions, and the gateway while it is the current one */
 };
@@ -58,9 +51,9 @@ struct gateway {
     unsigned loops;
     struct clock clock;
     struct gateway_loop *own; /* of each loop */
-    pthread_mutex_t lock;     /* guards gate, its count, origins, questions and watch */
+    pthread_mutex_t lock;     /* guards gate, its count, questions and watch */
     struct gate *gate;        /* for requests that begin now */
-    struct origin *origins;
+    struct upstreams *upstreams;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
     unsigned question_count;
     struct question_watch watch; /* of the engine's time, for reconcile.quiet */
@@ -121,7 +114,7 @@ struct pass {
     struct gateway *gateway;
     struct gate *gate; /* held until it is answered */
     const struct config_route *route;
-    struct origin *origin;
+    struct upstreams_one *upstream;
     struct http_exchange *exchange;
     enum pass_state state;
     struct mem mem; /* the exchange's arena */
@@ -178,11 +171,8 @@ void gate_hold(struct gateway *gateway, struct gate *gate);
 void gate_drop(struct gateway *gateway, struct gate *gate);
 /* The first route that matches, or `otherwise`, which may be NULL. method: a bit of enum
  * config_method, or 0 for the others. */
-const struct config_route *gate_route(
-    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin);
-/* RFC 9562 section 5.4. E_UNAVAILABLE. */
-/* The upstream's connections on this loop; attached when they are first used. */
-struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
+const struct config_route *gate_route(const struct gate *gate, unsigned method, struct slice path,
+    struct upstreams_one **ret_upstream);
 /* The client's traceparent or a fresh one. */
 enum status pass_trace(struct pass *pass);
 void pass_move(struct pass *pass, enum pass_state state);

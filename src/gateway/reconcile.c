@@ -45,7 +45,7 @@ struct reconciling {
     unsigned loop;
     struct gate *gate; /* held */
     const struct config_route *route;
-    struct origin *origin;
+    struct upstreams_one *upstream;
     void (*done)(void *context);
     void *context;
     uint64_t started_nanos;
@@ -402,7 +402,8 @@ static void start(struct reconciling *reconciling)
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms},
         .context = reconciling};
-    upstream_start(origin_on(reconciling->gateway, reconciling->origin, reconciling->loop),
+    upstream_start(
+        upstreams_on(reconciling->gateway->upstreams, reconciling->upstream, reconciling->loop),
         reconciling->loop, &reconciling->up);
 }
 
@@ -429,7 +430,7 @@ static enum status put_head(struct reconciling *reconciling)
     buf_init(&head, &reconciling->mem, QUESTION_HEAD_BYTES_MAX);
     question_key(reconciling->key.key, &key);
     http_put_request(&put, &head, SLICE_LIT("GET"), reconciling->target);
-    put_field(&put, "Host", upstream_authority(reconciling->origin->upstream));
+    put_field(&put, "Host", upstreams_authority(reconciling->upstream));
     put_field(&put, "User-Agent", SLICE_LIT("once/" ONCE_VERSION));
     put_field(&put, "Authorization", credential_of(reconciling));
     put_field(&put, "Idempotency-Key", buf_view(&key));
@@ -485,7 +486,7 @@ static struct reconciling *reconciling_new(struct gateway *gateway, unsigned loo
 }
 
 bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct origin *origin, const struct record *record,
+    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
     const struct engine_call *read, void (*done)(void *context), void *context)
 {
     ASSERT(record->fence > 0); /* P4 */
@@ -496,7 +497,7 @@ bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
     if (reconciling == NULL) {
         return false;
     }
-    reconciling->origin = origin;
+    reconciling->upstream = upstream;
     reconciling->is_quiet = is_quiet(gateway, route, record, read);
     reconciling->done = done;
     reconciling->context = context;

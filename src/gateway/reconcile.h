@@ -21,7 +21,7 @@
  * route has no lookup, somebody asks already, too many are, no memory, the gateway ends), and done
  * is not called. */
 bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct origin *origin, const struct record *record,
+    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
     const struct engine_call *read, void (*done)(void *context), void *context);
 
 #endif

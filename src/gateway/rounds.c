@@ -197,16 +197,16 @@ static bool is_due(const struct rounds *rounds, const struct config_reconcile *r
 static void ask(struct rounds *rounds, const struct record *record, const struct engine_call *read,
     unsigned method, struct slice path)
 {
-    struct origin *origin;
+    struct upstreams_one *upstream;
     const struct gate *gate = rounds->gate;
-    const struct config_route *route = gate_route(gate, method, path, &origin);
+    const struct config_route *route = gate_route(gate, method, path, &upstream);
     if (route == NULL || route == gate->gateway->otherwise || (route->fenced & method) == 0 ||
         route->reconcile.get == NULL || !slice_is(record->key.tenant, route->tenant) || /* P9 */
         !is_due(rounds, &route->reconcile, record)) {
         return;
     }
     if (reconcile_now(
-            rounds->gateway, 0, rounds->gate, route, origin, record, read, on_asked, rounds)) {
+            rounds->gateway, 0, rounds->gate, route, upstream, record, read, on_asked, rounds)) {
         rounds->asked++;
     }
 }

@@ -211,22 +211,6 @@ static void errors_carry_context_and_a_hint(void **state)
     assert_int_equal(err_set(NULL, E_LIMIT, "no place for a text"), E_LIMIT);
 }
 
-static void a_limit_is_a_value_of_the_error(void **state)
-{
-    (void)state;
-    struct err err = {0};
-    assert_int_equal(err_limit(&err, ERR_LIMIT_KEYS, "keys_max (%d) are live", 7), E_LIMIT);
-    assert_int_equal(err.status, E_LIMIT);
-    assert_int_equal(err.limit, ERR_LIMIT_KEYS);
-    assert_string_equal(err_limit_name(err.limit), "keys_max");
-    assert_string_equal(err.text, "keys_max (7) are live");
-    err_prefix(&err, "begin");
-    assert_int_equal(err.limit, ERR_LIMIT_KEYS); /* the context does not change the cause */
-    (void)err_set(&err, E_UNAVAILABLE, "something else");
-    assert_int_equal(err.limit, ERR_LIMIT_NONE);
-    assert_int_equal(err_limit(NULL, ERR_LIMIT_KEYS, "no place for a text"), E_LIMIT);
-}
-
 static void uuids_have_version_variant_and_time(void **state)
 {
     (void)state;
@@ -347,6 +331,22 @@ static void a_pause_doubles_up_to_the_longest(void **state)
     assert_int_equal(clock_doubled_ms(1001, 2000), 2000);
     assert_int_equal(clock_doubled_ms(2000, 2000), 2000);
     assert_int_equal(clock_doubled_ms(INT64_MAX - 1, INT64_MAX), INT64_MAX);
+}
+
+static void a_limit_is_a_value_of_the_error(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_limit(&err, ERR_LIMIT_KEYS, "keys_max (%d) are live", 7), E_LIMIT);
+    assert_int_equal(err.status, E_LIMIT);
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS);
+    assert_string_equal(err_limit_name(err.limit), "keys_max");
+    assert_string_equal(err.text, "keys_max (7) are live");
+    err_prefix(&err, "begin");
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS); /* the context does not change the cause */
+    (void)err_set(&err, E_UNAVAILABLE, "something else");
+    assert_int_equal(err.limit, ERR_LIMIT_NONE);
+    assert_int_equal(err_limit(NULL, ERR_LIMIT_KEYS, "no place for a text"), E_LIMIT);
 }
 
 int main(void)
