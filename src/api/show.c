@@ -524,7 +524,19 @@ size_t show_bytes_max(const struct api_call *call)
     case REQUEST_SEAL: return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len;
     case REQUEST_RESOLVE:
         return PLAIN_BYTES + OPERATION_PLAIN_BYTES + LIMIT_TRACE_BYTES_MAX + ESCAPED_BYTES * NAMES;
-    case REQUEST_LEASE_OVER: break;
+    case REQUEST_LEASE_OVER:
+    case REQUEST_HOLDER_GONE:
+    case REQUEST_ENQUEUE:
+    case REQUEST_CLAIM:
+    case REQUEST_RETRY:
+    case REQUEST_GIVE_UP:
+    case REQUEST_WAIT:
+    case REQUEST_WAKE:
+    case REQUEST_CANCEL:
+    case REQUEST_TAKE_UP:
+    case REQUEST_POSTPONE:
+    case REQUEST_COMPENSATE:
+    case REQUEST_COMPENSATION_SETTLE: break;
     }
     return PLAIN_BYTES;
 }

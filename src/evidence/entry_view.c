@@ -12,9 +12,6 @@
 /* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
 #define NUMBER_MAX (UINT64_C(1) << 53)
 
-/* The last moment that has a text form; sums of it and any window are far from an overflow. */
-#define TIME_MS_MAX INT64_C(253402300799999)
-
 /* A reader that remembers the first member that was wrong, so that it is checked once. */
 struct members {
     const struct json_value *object;
@@ -134,17 +131,6 @@ static void read_outcome(struct members *decided, struct arena *arena, struct ou
     }
 }
 
-static bool request_kind_read(struct slice text, enum request_kind *ret_kind)
-{
-    for (int i = REQUEST_BEGIN; i <= REQUEST_LEASE_OVER; i++) {
-        if (slice_is(text, request_kind_name((enum request_kind)i))) {
-            *ret_kind = (enum request_kind)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool on_unknown_read(struct slice text, enum on_unknown *ret_on_unknown)
 {
     for (int i = ON_UNKNOWN_HOLD; i <= ON_UNKNOWN_RECONCILE; i++) {
@@ -209,7 +195,7 @@ static const char *read_decided(
     view->rule = text_of(&decided, "rule");
     view->fence = u64_of(&decided, "fence", false);
     view->attempt = u64_of(&decided, "attempt", false);
-    view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)TIME_MS_MAX);
+    view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)LIMIT_TIME_MS_MAX);
     if (view->moment.now_ms == 0) {
         fail(&decided, "now_ms");
     }
