@@ -1,15 +1,16 @@
 /*
- * charge_card: charge the card of an order once, however often and by whomever this is run.
+ * charge_card: charge the card for an order once, however often and by whomever this is run.
  *
  *     charge_card ORDER CENTS [STORE]
  *
- * Run it twice: the second run does not charge, it shows the first charge. Run it with another
- * amount: refused, with the difference. Kill it in the middle: the next run says that nobody knows.
+ * Run it twice: the second run shows the first charge and does not charge again. Run it with a
+ * different amount: it is refused, with the difference. Kill it midway: the next run reports that
+ * the outcome is unknown.
  */
 #include <once/once.h>
 #include <stdio.h>
 
-/* The payment provider. The real one takes a network call here. */
+/* The payment provider. A real one would be called over the network. */
 static void provider_charge(const char *order, const char *cents, char *ret_charge, size_t size)
 {
     printf("provider: charging %s cents for %s\n", cents, order);
@@ -30,7 +31,7 @@ static int charge(struct once *once, const struct once_answer *grant, const char
     return once_seal(once, &seal, NULL, error);
 }
 
-/* What to do with each thing Once can say. Returns the exit code. */
+/* Act on each decision. Returns the exit code. */
 static int act(struct once *once, const struct once_answer *answer, const char *order,
     const char *cents, struct once_error *error)
 {
@@ -38,7 +39,7 @@ static int act(struct once *once, const struct once_answer *answer, const char *
     case ONCE_FIRST_SEEN:
         if (charge(once, answer, order, cents, error) != ONCE_OK) {
             fprintf(stderr, "charged, but not sealed: %s\n", error->text);
-            return 75; /* the next run finds it unknown, and does not charge again */
+            return 75; /* the next run finds it unknown and does not charge again */
         }
         printf("charged\n");
         return 0;

@@ -1,17 +1,17 @@
 /*
- * ingest_document: cut a document into snippets, and give every duplicate the same snippet ids.
+ * ingest_document: split a document into snippets, and give every duplicate the same snippet ids.
  *
  *     ingest_document ID REVISION TEXT [STORE]
  *
- * Ids are made up afresh for each ingestion. A duplicate must not get new ones: others may refer to
- * the first already. So the ids are the outcome, and a duplicate is answered with it.
+ * Each ingestion makes new ids. A duplicate must not get new ones, because other systems may
+ * refer to the first ones. So the ids are the outcome, and a duplicate is answered with it.
  */
 #include <once/once.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-/* Index each word of the text; write the ids of the snippets. */
+/* Index each word of the text and write the snippet ids. */
 static void ingest(const char *text, char *ret_ids, size_t size)
 {
     struct timespec now;
@@ -53,14 +53,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "cannot open the store: %s\n", error.text);
         return 69;
     }
-    /* A new revision is a new operation; the same one with another text is a conflict. */
+    /* A new revision is a new operation. The same revision with a different text is a conflict. */
     char key[256];
     snprintf(key, sizeof key, "%s@%s", argv[1], argv[2]);
     struct once_begin begin = {.scope = "ingest",
         .key = key,
         .payload = {argv[3], strlen(argv[3])},
         .source = {.type = "document", .id = argv[1], .version = argv[2]},
-        .wait_ms = 10000}; /* somebody else is at it: wait for the same ids */
+        .wait_ms = 10000}; /* if it is in progress elsewhere, wait for the same ids */
     int result = once_begin(once, &begin, &answer, &error);
     if (result == ONCE_OK && answer->decision == ONCE_FIRST_SEEN) {
         ingest(argv[3], ids, sizeof ids);

@@ -1,17 +1,18 @@
 /*
- * queue_consumer: handle each message of an at-least-once queue once, through its own crash.
+ * queue_consumer: handle each message of an at-least-once queue once, even if the consumer crashes.
  *
  *     queue_consumer LEDGER [STORE]
  *
- * Three messages come on every run. Handling one adds a line to the ledger, which must never have
- * it twice. The first run dies between effect and seal of m2, the worst moment; run it again.
+ * Three messages arrive on every run. Handling one adds a line to the ledger, which must never hold
+ * that line twice. The first run dies between the effect and the seal of m2, the worst moment. Run
+ * it again.
  */
 #include <once/once.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *ledger; /* of effects: all there is to look at after a crash */
+static FILE *ledger; /* of effects: the only source of truth after a crash */
 
 static int in_ledger(const char *message)
 {
@@ -24,18 +25,18 @@ static int in_ledger(const char *message)
 
 static int handle(struct once *once, const struct once_answer *grant, const char *message)
 {
-    rewind(ledger); /* between reading and writing; it is only ever appended to */
+    rewind(ledger); /* required between reading and writing; writes always append */
     fprintf(ledger, "%s\n", message);
     fflush(ledger);
     if (strcmp(message, "m2") == 0) {
-        abort(); /* done, and nobody knows: neither sealed nor acknowledged */
+        abort(); /* the effect happened, but it is neither sealed nor acknowledged */
     }
     struct once_seal seal = {
         .operation_id = grant->operation_id, .fence = grant->fence, .status = ONCE_EXECUTED};
     return once_seal(once, &seal, NULL, NULL);
 }
 
-/* Nobody knows whether it happened: look, then say what was found. Never guess. */
+/* Unknown: check whether the effect happened, then resolve the operation. Never guess. */
 static int settle(struct once *once, const char *operation_id, const char *message)
 {
     int happened = in_ledger(message);

@@ -274,7 +274,7 @@ enum status house_open(struct house *house, const struct mem *mem, const struct 
     *house = (struct house){.mem = mem};
     enum status status = store_open("mem:", &store_options, &store, NULL);
     status = status == OK ? engine_new(store, &engine_options, &house->engine, NULL) : status;
-    struct door_options door_options = {.mem = mem, .engine = house->engine, .loops = 1};
+    struct door_options door_options = {.mem = mem, .engine = house->engine, .slots = 1};
     status = status == OK ? door_new(&door_options, &house->door, NULL) : status;
     struct api_options options = {.mem = mem,
         .door = house->door,

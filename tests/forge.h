@@ -216,10 +216,9 @@ static inline void forge_swap(struct forge *forge, size_t a, size_t b)
 static inline void forge_entry(struct forge *forge, size_t at, const struct entry *entry)
 {
     struct buf out;
-    unsigned char header[ENTRY_HEADER_BYTES];
+    unsigned char lead[ENTRY_LEAD_BYTES_MAX];
     buf_init(&out, &mem_libc, 1 << 20);
-    entry_header_encode(entry, header);
-    buf_append(&out, header, sizeof header);
+    buf_append(&out, lead, entry_lead_encode(entry, lead));
     buf_slice(&out, entry->bytes);
     ASSERT(arena_copy(&forge->arena, buf_view(&out), &forge->frames[at].payload) == OK);
     buf_release(&out);

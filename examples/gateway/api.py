@@ -16,12 +16,12 @@ import threading
 
 chance = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else None)
 lock = threading.Lock()
-charges = []  # (key, answer), in the order they were made
+charges = []  # (key, answer), oldest first
 
 
 class Api(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer in one piece
+    wbufsize = -1  # send each answer in one piece
 
     def do_POST(self):
         key = self.headers.get("Idempotency-Key", "").strip('"')
@@ -31,11 +31,11 @@ class Api(http.server.BaseHTTPRequestHandler):
             if luck < 0.1:
                 self.answer(503, {"error": "try again later"})
             elif luck < 0.2:
-                self.close_connection = True  # without a charge and without a word
+                self.close_connection = True  # no charge, no answer
             else:
                 charges.append((key, {"charge": len(charges) + 1, "cents": asked["cents"]}))
                 if luck < 0.35:
-                    self.close_connection = True  # charged, and nobody is told
+                    self.close_connection = True  # charged, no answer
                 else:
                     self.answer(201, charges[-1][1])
 

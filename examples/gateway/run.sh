@@ -1,6 +1,7 @@
 #!/bin/sh
-# Twenty orders to an API that fails one time in three: straight, through the gateway, and again.
-# Needs `once` and `python3` in PATH. ONCE_EXAMPLE_SEED chooses other failures.
+# Sends twenty orders to an API that fails one time in three: directly, through the gateway, and
+# through the gateway again. Needs `once` and `python3` in PATH. ONCE_EXAMPLE_SEED changes the
+# failures.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -19,7 +20,7 @@ gateway_pid=$!
 until grep -q '^gateway on' "$work/gateway"; do sleep 0.05; done
 gateway=$(sed -n 's/^gateway on \(http[^ ]*\).*/\1/p' "$work/gateway")
 
-# send PREFIX URL: every order once, as a program that wants to get it through would.
+# send PREFIX URL: send every order, with retries, as a program that needs it to get through would.
 send() {
     for number in $(seq $orders); do
         once send POST "$2/charges" --idempotency-key "$1-$number" --retries 20 \

@@ -292,13 +292,15 @@ struct once_entry {
     int64_t time_ms;
     struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
     unsigned char hash[32];
+    const char *cursor; /* opaque: once_evidence goes on after this entry; valid during the call */
 };
 
 /* Called for each evidence entry of the handle's tenant, in order. Return 0 to go on. The entry is
  * valid during the call, which may use the handle. */
 typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
-/* operation_id NULL: all. */
-ONCE_API int once_evidence(struct once *once, const char *operation_id, uint64_t after_seq,
+/* operation_id NULL: all. after: the cursor of an entry of this store; NULL: from the first one.
+ * ONCE_E_INVALID: it is not a cursor, or it belongs to a different store. */
+ONCE_API int once_evidence(struct once *once, const char *operation_id, const char *after,
     once_entry_visit visit, void *context, struct once_error *error);
 
 /* ---- without blocking ---------------------------------------------------------------------- */

@@ -246,7 +246,7 @@ struct problem api_problem_of(const struct err *err)
     case OK: break;
     case E_UNAVAILABLE: problem.detail = cause_of(err); break;
     case E_LIMIT:
-        problem.code = strstr(err->text, "overloaded") != NULL ? "overloaded" : "limit_reached";
+        problem.code = err->limit == ERR_LIMIT_QUEUE_REQUESTS ? "overloaded" : "limit_reached";
         problem.retry = PROBLEM_RETRY_AFTER;
         break;
     case E_NOMEM: problem.code = "out_of_memory"; break;

@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "canon/jsonw.h"
 #include "engine/look.h"
+#include "evidence/cursor.h"
 #include "evidence/entry.h"
 
 enum {
@@ -45,6 +46,15 @@ static void wake(struct engine_call *call)
     http_wake(call->context);
 }
 
+/* The chain that a page is of, and where in it. */
+static struct evidence_cursor cursor_at(const struct api_ask *ask, uint64_t seq)
+{
+    struct evidence_cursor cursor = {.seq = seq};
+    const struct store_identity *identity = engine_identity(door_engine(ask->api->door));
+    memcpy(cursor.chain_id, identity->chain_id, sizeof cursor.chain_id);
+    return cursor;
+}
+
 static void refuse_parameter(struct api_ask *ask, const char *detail)
 {
     struct problem problem = {.status = 400,
@@ -55,24 +65,27 @@ static void refuse_parameter(struct api_ask *ask, const char *detail)
     api_refuse(ask, &problem);
 }
 
-/* NULL, or what is wrong. */
-static const char *read_query(const struct api_ask *ask, struct look *look)
+/* E_INVALID says what is wrong. */
+static enum status read_query(const struct api_ask *ask, struct look *look, struct err *err)
 {
     struct slice text;
     uint64_t limit = ENTRIES_DEFAULT;
     if (api_param(ask, "operation_id", &text) && !op_id_read(text, &look->operation_id)) {
-        return "parameter 'operation_id' is not the id of an operation";
+        return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
     }
     /* An empty one is the first page, as a loop over pages asks for it. */
-    if (api_param(ask, "after", &text) && text.len > 0 && !text_u64(text, &look->after_seq)) {
-        return "parameter 'after' is not a whole number";
+    struct evidence_cursor start = cursor_at(ask, 0);
+    if (api_param(ask, "after", &text) &&
+        evidence_cursor_read(text, start.chain_id, &look->after_seq, err) != OK) {
+        err_prefix(err, "parameter 'after'");
+        return E_INVALID;
     }
     if (api_param(ask, "limit", &text) &&
         (!text_u64(text, &limit) || limit < 1 || limit > LIMIT_PAGE_ENTRIES_MAX)) {
-        return "parameter 'limit' is not a whole number from 1 to 1000";
+        return err_set(err, E_INVALID, "parameter 'limit' is not a whole number from 1 to 1000");
     }
     look->limit = (size_t)limit;
-    return NULL;
+    return OK;
 }
 
 /* Entries take as much as they are stored with, and the ties: one piece of the arena. */
@@ -85,7 +98,26 @@ static size_t page_bytes(const struct look *look)
     return bytes;
 }
 
-static enum status put_page(const struct look *look, struct buf *out)
+/* `next` ends with the last page; `resume` does not: what comes later is after it. */
+static void put_cursors(const struct api_ask *ask, const struct look *look, struct buf *out)
+{
+    char text[EVIDENCE_CURSOR_BYTES];
+    struct evidence_cursor cursor = cursor_at(ask, look->next_seq);
+    (void)evidence_cursor_put(text, &cursor);
+    buf_str(out, ",\"next\":");
+    if (look->has_more) {
+        buf_char(out, '"');
+        buf_str(out, text);
+        buf_char(out, '"');
+    } else {
+        buf_str(out, "null");
+    }
+    buf_str(out, ",\"resume\":\"");
+    buf_str(out, text);
+    buf_char(out, '"');
+}
+
+static enum status put_page(const struct api_ask *ask, const struct look *look, struct buf *out)
 {
     enum status status = buf_reserve(out, page_bytes(look));
     buf_str(out, "{\"entries\":[");
@@ -93,12 +125,8 @@ static enum status put_page(const struct look *look, struct buf *out)
         buf_str(out, i == 0 ? "" : ",");
         status = entry_show(&look->entries[i].entry, &look->entries[i].prev_hash, out);
     }
-    buf_str(out, "],\"next\":");
-    if (look->has_more) {
-        buf_u64(out, look->next_seq);
-    } else {
-        buf_str(out, "null");
-    }
+    buf_char(out, ']');
+    put_cursors(ask, look, out);
     buf_char(out, '}');
     return status == OK ? buf_status(out) : status;
 }
@@ -107,7 +135,7 @@ static void show(struct api_ask *ask, const struct look *look)
 {
     struct buf out;
     buf_init(&out, &ask->mem, 2 * (size_t)LIMIT_PAGE_BYTES_MAX);
-    enum status status = put_page(look, &out);
+    enum status status = put_page(ask, look, &out);
     if (status == E_CORRUPT) {
         struct err err;
         (void)err_set(&err, E_CORRUPT, "an entry of the evidence does not check out");
@@ -192,14 +220,13 @@ void api_evidence_list(struct api_ask *ask)
     look->call.arena = exchange->arena;
     look->call.context = exchange;
     look->call.done = wake;
-    const char *fault = read_query(ask, look);
-    if (fault != NULL) {
-        refuse_parameter(ask, fault);
+    struct err err = {0};
+    if (read_query(ask, look, &err) != OK) {
+        refuse_parameter(ask, err.text);
         return;
     }
     exchange->state = reading;
     exchange->resume = looked;
-    struct err err = {0};
     if (look_submit(door_engine(ask->api->door), look, &err) != OK) {
         api_fail(ask, &err);
     }

@@ -1,5 +1,6 @@
 #include "api/routes.h"
 
+#include "base/percent.h"
 #include "base/text.h"
 
 #define LOOKERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
@@ -132,7 +133,7 @@ static enum status decode(struct slice text, struct arena *arena, struct slice *
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
         if (c == '%') {
-            if (text.len - i < 3 || !text_hex(slice_of(text.data + i + 1, 2), &c, 1)) {
+            if (!percent_read(slice_of(text.data + i, text.len - i), &c)) {
                 return E_INVALID;
             }
             i += 2;

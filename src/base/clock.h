@@ -26,4 +26,10 @@ struct clock_reading clock_read(const struct clock *clock);
 /* Monotonic nanoseconds, for measuring how long something took. */
 uint64_t clock_nanos(void);
 
+/* The pause after this one: twice as long, up to the longest. */
+static inline int64_t clock_doubled_ms(int64_t ms, int64_t ms_max)
+{
+    return ms > ms_max / 2 ? ms_max : 2 * ms;
+}
+
 #endif

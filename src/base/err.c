@@ -19,9 +19,24 @@ const char *status_name(enum status status)
     return "unnamed";
 }
 
+const char *err_limit_name(enum err_limit limit)
+{
+    switch (limit) {
+    case ERR_LIMIT_NONE: return "";
+    case ERR_LIMIT_QUEUE_REQUESTS: return "queue_requests_max";
+    case ERR_LIMIT_KEYS: return "keys_max";
+    case ERR_LIMIT_COMMIT_BYTES: return "commit_bytes_max";
+    case ERR_LIMIT_SPOOL_BYTES: return "gateway.spool_max";
+    case ERR_LIMIT_BODY_BYTES: return "body_bytes_max";
+    case ERR_LIMIT_LISTENERS: return "listeners_max";
+    }
+    return "unnamed";
+}
+
 static void set_text(struct err *err, enum status status, const char *format, va_list args)
 {
     err->status = status;
+    err->limit = ERR_LIMIT_NONE;
     err->hint[0] = '\0';
     (void)vsnprintf(err->text, sizeof err->text, format, args);
 }
@@ -35,6 +50,18 @@ enum status err_set(struct err *err, enum status status, const char *format, ...
         va_end(args);
     }
     return status;
+}
+
+enum status err_limit(struct err *err, enum err_limit limit, const char *format, ...)
+{
+    if (err != NULL) {
+        va_list args;
+        va_start(args, format);
+        set_text(err, E_LIMIT, format, args);
+        va_end(args);
+        err->limit = limit;
+    }
+    return E_LIMIT;
 }
 
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
@@ -84,6 +111,7 @@ void err_clear(struct err *err)
 {
     if (err != NULL) {
         err->status = OK;
+        err->limit = ERR_LIMIT_NONE;
         err->text[0] = '\0';
         err->hint[0] = '\0';
     }

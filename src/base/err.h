@@ -14,8 +14,20 @@
 
 enum { ERR_TEXT_BYTES_MAX = 512 }; /* two paths and a sentence; longer texts are cut */
 
+/* Which limit was reached, for callers that answer by it. Each has the name of its setting. */
+enum err_limit {
+    ERR_LIMIT_NONE, /* the failure is not about a limit, or about one without a name here */
+    ERR_LIMIT_QUEUE_REQUESTS, /* too many requests wait for the engine: the process is overloaded */
+    ERR_LIMIT_KEYS,           /* too many live keys */
+    ERR_LIMIT_COMMIT_BYTES,   /* one commit would be too large */
+    ERR_LIMIT_SPOOL_BYTES,    /* too many bytes of bodies at once */
+    ERR_LIMIT_BODY_BYTES,     /* one body is too large */
+    ERR_LIMIT_LISTENERS,      /* too many addresses to listen on */
+};
+
 struct err {
     enum status status;            /* the class, OK while nothing failed */
+    enum err_limit limit;          /* of E_LIMIT, by err_limit */
     char text[ERR_TEXT_BYTES_MAX]; /* lower case, no full stop, the fault first */
     char hint[ERR_TEXT_BYTES_MAX]; /* what to do about it; empty when there is nothing */
 };
@@ -23,6 +35,12 @@ struct err {
 /* Record a failure and return its status, so that "return err_set(…)" is one line. */
 enum status err_set(struct err *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same for a limit that was reached: E_LIMIT. The text names the limit to people. */
+enum status err_limit(struct err *err, enum err_limit limit, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The name of its setting, such as "keys_max"; "" for ERR_LIMIT_NONE. */
+const char *err_limit_name(enum err_limit limit);
 
 /* The same with the system's own words for errno appended: "…: No space left on device". */
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)

@@ -40,4 +40,21 @@ static inline bool slice_is(struct slice a, const char *text)
     return slice_equal(a, slice_str(text));
 }
 
+static inline bool slice_starts(struct slice text, struct slice start)
+{
+    return text.len >= start.len && slice_equal((struct slice){text.data, start.len}, start);
+}
+
+/* Without the blanks and tabs at its ends: HTTP's optional whitespace (RFC 9110 section 5.6.3). */
+static inline struct slice slice_trim(struct slice text)
+{
+    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
+        text = slice_of(text.data + 1, text.len - 1);
+    }
+    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t')) {
+        text.len--;
+    }
+    return text;
+}
+
 #endif

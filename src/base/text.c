@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
+#include "base/scan.h"
 
 struct unit {
     const char *name;
@@ -64,7 +66,7 @@ static bool read_with_unit(
 bool text_duration(struct slice text, int64_t *ret_ms)
 {
     uint64_t value;
-    if (!read_with_unit(text, durations, sizeof durations / sizeof *durations, &value)) {
+    if (!read_with_unit(text, durations, COUNT(durations), &value)) {
         return false;
     }
     *ret_ms = (int64_t)value;
@@ -73,7 +75,7 @@ bool text_duration(struct slice text, int64_t *ret_ms)
 
 bool text_size(struct slice text, uint64_t *ret_bytes)
 {
-    return read_with_unit(text, sizes, sizeof sizes / sizeof *sizes, ret_bytes);
+    return read_with_unit(text, sizes, COUNT(sizes), ret_bytes);
 }
 
 static int hex_digit(char c)
@@ -111,7 +113,7 @@ bool text_hex(struct slice text, void *ret_bytes, size_t size)
 char *text_put_duration(char ret_text[32], int64_t ms)
 {
     ASSERT(ms >= 0);
-    for (size_t i = 1; i < sizeof durations / sizeof *durations; i++) {
+    for (size_t i = 1; i < COUNT(durations); i++) {
         int64_t factor = (int64_t)durations[i].factor;
         if (ms % factor == 0 && (ms > 0 || factor == 1000)) {
             (void)snprintf(ret_text, 32, "%lld%s", (long long)(ms / factor), durations[i].name);
@@ -241,27 +243,12 @@ char *text_put_size(char ret_text[32], uint64_t bytes)
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     size_t unit = 0;
     double value = (double)bytes;
-    while (value >= 1024 && unit + 1 < sizeof names / sizeof *names) {
+    while (value >= 1024 && unit + 1 < COUNT(names)) {
         value /= 1024;
         unit++;
     }
     (void)snprintf(ret_text, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, names[unit]);
     return ret_text;
-}
-
-/* How many bytes a character takes that starts with this one, and the range its second byte must
- * be in (RFC 3629 section 4); the narrowed ranges shut out overlong forms and surrogates. */
-static size_t utf8_shape(unsigned char first, unsigned char *ret_low, unsigned char *ret_high)
-{
-    *ret_low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-    *ret_high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-    if (first >= 0xc2 && first <= 0xdf) {
-        return 2;
-    }
-    if (first >= 0xe0 && first <= 0xef) {
-        return 3;
-    }
-    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
 /* Whether eight bytes are all ASCII: most names are nothing else. */
@@ -280,21 +267,10 @@ bool text_utf8(struct slice text)
             at += 8;
             continue;
         }
-        unsigned char first = (unsigned char)text.data[at];
-        if (first < 0x80) {
-            at++;
-            continue;
-        }
-        unsigned char low, high;
-        size_t size = utf8_shape(first, &low, &high);
-        if (size == 0 || size > text.len - at) {
+        bool is_ascii = (unsigned char)text.data[at] < 0x80;
+        size_t size = is_ascii ? 1 : scan_utf8(text.data + at, text.data + text.len);
+        if (size == 0) {
             return false;
-        }
-        for (size_t i = 1; i < size; i++) {
-            unsigned char next = (unsigned char)text.data[at + i];
-            if (next < (i == 1 ? low : 0x80) || next > (i == 1 ? high : 0xbf)) {
-                return false;
-            }
         }
         at += size;
     }
@@ -342,17 +318,4 @@ const char *text_nearest(const char *typed, const char *const *names, size_t cou
         }
     }
     return best;
-}
-
-char *text_put_uuid(char ret_text[TEXT_UUID_BYTES], const unsigned char bytes[16])
-{
-    static const size_t groups[] = {4, 2, 2, 2, 6};
-    char *at = ret_text;
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        (void)text_put_hex(at, bytes, groups[i]);
-        bytes += groups[i];
-        at += 2 * groups[i];
-        *at++ = i == 4 ? '\0' : '-';
-    }
-    return ret_text;
 }

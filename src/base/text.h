@@ -36,8 +36,4 @@ char *text_put_size(char ret_text[32], uint64_t bytes);
 /* Nearest of count names to what was typed, or NULL when nothing is near. */
 const char *text_nearest(const char *typed, const char *const *names, size_t count);
 
-enum { TEXT_UUID_BYTES = 37 }; /* of a UUID and its terminator */
-/* 8-4-4-4-12 hex digits in lower case. Returns its argument. */
-char *text_put_uuid(char ret_text[TEXT_UUID_BYTES], const unsigned char bytes[16]);
-
 #endif

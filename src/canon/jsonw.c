@@ -1,21 +1,15 @@
 #include "canon/jsonw.h"
 
+#include "base/base64.h"
 #include "base/text.h"
 #include "canon/jcs.h"
 
 static void put_base64(struct buf *out, struct slice bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     buf_char(out, '"');
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t left = bytes.len - i;
-        uint32_t group = (uint32_t)(unsigned char)bytes.data[i] << 16;
-        group |= left > 1 ? (uint32_t)(unsigned char)bytes.data[i + 1] << 8 : 0;
-        group |= left > 2 ? (uint32_t)(unsigned char)bytes.data[i + 2] : 0;
-        buf_char(out, digits[group >> 18 & 63]);
-        buf_char(out, digits[group >> 12 & 63]);
-        buf_char(out, left > 1 ? digits[group >> 6 & 63] : '=');
-        buf_char(out, left > 2 ? digits[group & 63] : '=');
+    char *text = buf_extend(out, BASE64_TEXT_BYTES(bytes.len));
+    if (text != NULL) {
+        (void)base64_put(text, bytes.data, bytes.len, BASE64_PADDED);
     }
     buf_char(out, '"');
 }

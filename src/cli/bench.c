@@ -15,7 +15,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/scratch.h"
-#include "store/journal/journal.h"
+#include "lib/inspect.h"
 
 enum { THREADS_MAX = 64, IN_FLIGHT_MAX = 16384, SECONDS_MAX = 3600 };
 
@@ -189,8 +189,8 @@ static double measure(struct bench *bench, uint64_t seconds, uint64_t *ret_pairs
 static int print_result(
     struct cli *cli, const struct bench *bench, const char *dir, uint64_t pairs, double seconds)
 {
-    struct journal_speed speed = {0};
-    bool timed = dir != NULL && journal_measure(dir, &io_system, &mem_libc, &speed, NULL) == OK;
+    struct inspect_speed speed = {0};
+    bool timed = dir != NULL && inspect_speed(dir, &speed, NULL) == OK;
     double p50_ms = (double)speed.buffered_p50_ns / 1e6;
     double p99_ms = (double)speed.buffered_p99_ns / 1e6;
     if (cli->json) {

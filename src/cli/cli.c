@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "canon/json.h"
-#include "store/store.h"
+#include "server/server.h"
 
 static const struct option_def *must_find(const struct cli *cli, const char *name)
 {
@@ -152,15 +152,7 @@ int cli_fail_err(const struct err *err)
 
 const char *cli_store_dir(struct cli *cli, const char *url)
 {
-    bool journal = strncmp(url, "journal:", 8) == 0;
-    const char *path = journal ? url + 8 : url;
-    size_t len = strcspn(path, "?"); /* options follow */
-    char *dir = arena_zalloc(&cli->arena, len + 1);
-    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
-        return NULL;
-    }
-    memcpy(dir, path, len);
-    return dir;
+    return server_store_dir(url, &cli->arena);
 }
 
 int cli_try_open(
@@ -205,16 +197,10 @@ int cli_open_to_look(const struct cli *cli, struct once **ret_once)
     return code;
 }
 
-int cli_open_store_to_look(const struct cli *cli, struct store **ret_store)
+int cli_fail_store(const struct err *err)
 {
-    struct err err = {0};
-    struct store_options options = {.read_only = true, .must_exist = true};
-    enum status status = store_open(cli_text(cli, "store"), &options, ret_store, &err);
-    if (status == OK) {
-        return CLI_OK;
-    }
-    int code = cli_fail_err(&err);
-    hint_other_store((int)status, err.hint);
+    int code = cli_fail_err(err);
+    hint_other_store((int)err->status, err->hint);
     return code;
 }
 
@@ -274,11 +260,21 @@ struct slice cli_member(const struct json_value *object, struct slice name)
     return value == NULL ? SLICE_EMPTY : json_text(value);
 }
 
-int64_t cli_now_ms(void)
+static struct clock_reading read_clocks(void)
 {
     struct clock clock;
     clock_system(&clock);
-    return clock_read(&clock).wall_ms;
+    return clock_read(&clock);
+}
+
+int64_t cli_now_ms(void)
+{
+    return read_clocks().wall_ms;
+}
+
+int64_t cli_boot_ms(void)
+{
+    return read_clocks().boot_ms;
 }
 
 void cli_sleep_ms(int64_t ms)

@@ -83,6 +83,8 @@ int cli_usage(const struct cli *cli, const char *format, ...) __attribute__((for
 int cli_fail(const struct once_error *error);
 /* The same for the inner modules. */
 int cli_fail_err(const struct err *err);
+/* The same for a store that could not be opened to be read. */
+int cli_fail_store(const struct err *err);
 /* The exit code for a result of the library or a status of the inner modules: same numbers. */
 int cli_exit_of(int result);
 
@@ -99,9 +101,6 @@ int cli_try_open(const struct cli *cli, struct cli_open how, struct once **ret_o
     struct once_error *error) MUST_CHECK;
 /* For the commands that only look: beside a running writer, never creating anything. */
 int cli_open_to_look(const struct cli *cli, struct once **ret_once) MUST_CHECK;
-struct store;
-/* The same for what the library does not show. The caller closes it. */
-int cli_open_store_to_look(const struct cli *cli, struct store **ret_store) MUST_CHECK;
 /* The directory of a journal's URL, in the arena; NULL when the store is no journal. */
 const char *cli_store_dir(struct cli *cli, const char *url);
 
@@ -116,7 +115,10 @@ struct json_value;
 struct slice cli_member(const struct json_value *object, struct slice name);
 
 /* Wall-clock milliseconds since 1970. */
+/* The wall clock, to show to people: it may jump at any time, so nothing may wait by it. */
 int64_t cli_now_ms(void);
+/* The boot clock, which every wait counts by. */
+int64_t cli_boot_ms(void);
 void cli_sleep_ms(int64_t ms);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Every command and option in words. The file is past 800 lines because it is one table: what is
- * not here does not exist.
+ * The table of every command, option and exit code, with its help text. The file is past 800 lines
+ * because it is one table: parser, help, manual page, docs/cli.md and completions come from it.
  */
 #include "cli/commands.h"
 
@@ -13,33 +13,33 @@
     {                                                                                              \
         .name = "store", .kind = OPTION_TEXT, .argument = "URL",                                   \
         .fallback = "journal:./once-data", .env = "ONCE_STORE",                                    \
-        .help = "where operations are remembered: journal:DIRECTORY, or a plain directory"         \
+        .help = "where operations are remembered: journal:DIRECTORY, or just a directory"          \
     }
-/* Of the commands that look at operations or settle them. */
+/* For the commands that read or settle operations. */
 #define OPT_SERVER                                                                                 \
     {.name = "server",                                                                             \
         .kind = OPTION_TEXT,                                                                       \
         .argument = "URL",                                                                         \
         .env = "ONCE_SERVER",                                                                      \
         .help = "ask this server instead: http://HOST:PORT, https://HOST or unix:PATH. Not "       \
-                "needed on the server's own machine: the socket in the store's directory is "      \
-                "found"},                                                                          \
+                "needed on the server's machine: its socket in the store's directory is found"},   \
         {.name = "token",                                                                          \
             .kind = OPTION_TEXT,                                                                   \
             .argument = "TOKEN",                                                                   \
             .env = "ONCE_TOKEN",                                                                   \
-            .help = "the bearer token for --server; rather use the variable: everybody on this "   \
-                    "machine can see a command line"},                                             \
+            .help = "the bearer token for --server; prefer the variable, because every user "      \
+                    "of this machine can see a command line"},                                     \
         {.name = "cacert",                                                                         \
             .kind = OPTION_FILE,                                                                   \
             .argument = "FILE",                                                                    \
             .env = "ONCE_CACERT",                                                                  \
-            .help = "authorities, in PEM, that may have signed the certificate of --server; the "  \
-                    "system's when not given"},                                                    \
+            .help = "PEM file with the certificate authorities for --server; by default the "      \
+                    "system's"},                                                                   \
     {                                                                                              \
         .name = "tenant", .kind = OPTION_TEXT, .argument = "NAME", .fallback = "default",          \
         .env = "ONCE_TENANT",                                                                      \
-        .help = "whose operations, of a store or a server's own socket; elsewhere the token says"  \
+        .help = "the tenant, with a store or a server's socket; otherwise the token "              \
+                "determines it"                                                                    \
     }
 #define OPT_JSON                                                                                   \
     {                                                                                              \
@@ -64,7 +64,7 @@
     }
 #define EXIT_BAD_USAGE                                                                             \
     {                                                                                              \
-        64, "the command line is wrong"                                                            \
+        64, "invalid command line"                                                                 \
     }
 #define EXIT_NO_STORE                                                                              \
     {                                                                                              \
@@ -72,7 +72,7 @@
     }
 #define EXIT_CORRUPT_STORE                                                                         \
     {                                                                                              \
-        65, "the store does not check out; run once verify"                                        \
+        65, "the store is damaged; run once verify"                                                \
     }
 #define EXIT_NO_SERVER                                                                             \
     {                                                                                              \
@@ -80,7 +80,7 @@
     }
 #define EXIT_NOT_ALLOWED                                                                           \
     {                                                                                              \
-        77, "the server wants a token, or one with another right"                                  \
+        77, "the token is missing or lacks the right"                                              \
     }
 #define EXIT_NO_OUTPUT                                                                             \
     {                                                                                              \
@@ -88,7 +88,7 @@
     }
 #define EXIT_BAD_VARIABLE                                                                          \
     {                                                                                              \
-        78, "an ONCE_* variable is wrong"                                                          \
+        78, "an ONCE_* variable is invalid"                                                        \
     }
 #define EXIT_END                                                                                   \
     {                                                                                              \
@@ -108,25 +108,25 @@ static const struct exit_def looking_exits[] = {
 /* ---- run --------------------------------------------------------------------------------- */
 
 static const char *const run_text[] = {
-    "Runs the command if nobody has run it under this key, and remembers its standard output, its "
-    "standard error and its exit code. A duplicate runs nothing: it prints the same bytes to the "
-    "same places and exits with the same code. Every exit code is final and replayed, failures too "
-    "(but see --retry-failed).",
-    "The same key with another command is a conflict and is refused. What is compared: the command "
-    "and its arguments, the working directory (unless --ignore-cwd), and the variables named with "
-    "--env. Standard input is handed to the command and is not compared. What is compared is kept "
-    "in the store, so that a conflict can be explained: do not put secrets on the command line.",
-    "When once cannot know whether the command did its work (it was killed by a signal, or once "
-    "itself was), the operation is unknown. It is not run again by itself: the next call exits "
-    "with 75 and says how to look and how to settle it with once resolve. If once is killed with "
-    "SIGKILL the command may go on running; nobody records its end.",
-    "The store is locked only for a moment before and after the command, and to renew the lease "
-    "while it runs, so any number of commands can run beside each other. Output is shown as it "
-    "comes. The command sees pipes instead of a terminal, and the variables ONCE_OPERATION_ID, "
-    "ONCE_FENCE, ONCE_ATTEMPT and ONCE_IDEMPOTENCY_KEY. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 "
-    "and SIGUSR2 are passed on to it.",
-    "With --json nothing is shown as it comes: one document on standard output has the decision, "
-    "the operation, the exit code and the output of the command.",
+    "Runs the command if it has not run under this key, and records its standard output, "
+    "standard error and exit code. A duplicate runs nothing: it prints the same bytes to the "
+    "same streams and exits with the same code. Every exit code is final and replayed, including "
+    "failures (but see --retry-failed).",
+    "The same key with a different command is a conflict and is refused. Compared are the "
+    "command and its arguments, the working directory (unless --ignore-cwd), and the variables "
+    "named with --env. Standard input is passed to the command and not compared. The store keeps "
+    "what is compared, to explain conflicts, so do not put secrets on the command line.",
+    "If once cannot know whether the command did its work (it was killed by a signal, or once "
+    "itself was), the operation is unknown. Once never runs it again on its own: the next call "
+    "exits with 75 and says how to check what happened and how to settle it with once resolve. "
+    "If once is killed with SIGKILL, the command may keep running, and its end is not recorded.",
+    "The store is locked only briefly, before and after the command and to renew the lease, so "
+    "any number of commands can run concurrently. Output is shown as it arrives. The command "
+    "writes to pipes instead of a terminal, and its environment has ONCE_OPERATION_ID, "
+    "ONCE_FENCE, ONCE_ATTEMPT and ONCE_IDEMPOTENCY_KEY. SIGHUP, SIGINT, SIGQUIT, SIGTERM, "
+    "SIGUSR1 and SIGUSR2 are passed on to it.",
+    "With --json, output is not shown as it arrives. Instead, one document on standard output "
+    "has the decision, the operation, the exit code and the command's output.",
     NULL,
 };
 
@@ -136,7 +136,7 @@ static const struct option_def run_options[] = {
         .kind = OPTION_TEXT,
         .argument = "KEY",
         .required = true,
-        .help = "what names this operation, at most 255 bytes"},
+        .help = "the key that names this operation, at most 255 bytes"},
     {.name = "scope",
         .kind = OPTION_TEXT,
         .argument = "SCOPE",
@@ -147,64 +147,64 @@ static const struct option_def run_options[] = {
         .kind = OPTION_TEXT,
         .argument = "WHO",
         .env = "ONCE_PRINCIPAL",
-        .help = "whom the operation belongs to: part of its name"},
+        .help = "whom the operation belongs to; two principals may use the same key"},
     {.name = "ttl",
         .kind = OPTION_DURATION,
         .argument = "TIME",
         .fallback = "24h",
         .env = "ONCE_TTL",
-        .help = "how long duplicates are recognised after the command ended"},
+        .help = "how long duplicates are recognised after the command has ended"},
     {.name = "lease",
         .kind = OPTION_DURATION,
         .argument = "TIME",
         .fallback = "30s",
         .env = "ONCE_LEASE",
-        .help = "after how long at the latest the operation counts as unknown when once has "
-                "disappeared; renewed while the command runs"},
+        .help = "if once dies, how long until the operation is unknown; renewed while the "
+                "command runs"},
     {.name = "on-unknown",
         .kind = OPTION_CHOICE,
         .argument = "WHAT",
         .fallback = "hold",
         .env = "ONCE_ON_UNKNOWN",
         .choices = {"hold", "takeover"},
-        .help = "when an earlier run is unknown: hold refuses, takeover runs it again (only for "
-                "commands that may be repeated)"},
+        .help = "if an earlier run is unknown: hold refuses, takeover runs the command again "
+                "(only for commands that are safe to repeat)"},
     {.name = "retry-failed",
-        .help = "run it again when it ended with an exit code other than 0 before"},
+        .help = "run the command again if it ended with an exit code other than 0"},
     {.name = "wait",
         .kind = OPTION_DURATION,
         .argument = "TIME",
         .fallback = "10s",
         .env = "ONCE_WAIT",
-        .help = "how long to wait for the same operation running elsewhere"},
+        .help = "how long to wait if the operation is in progress elsewhere"},
     {.name = "env",
         .kind = OPTION_TEXT,
         .argument = "NAME",
         .repeated = true,
-        .help = "a variable whose value is part of what is compared; may be repeated"},
-    {.name = "ignore-cwd", .help = "leave the working directory out of what is compared"},
+        .help = "also compare the value of this variable; may be repeated"},
+    {.name = "ignore-cwd", .help = "do not compare the working directory"},
     {.name = "max-output",
         .kind = OPTION_SIZE,
         .argument = "SIZE",
         .fallback = "8MiB",
         .env = "ONCE_MAX_OUTPUT",
-        .help = "how much output is remembered, at most 15MiB; past it the command goes on and a "
-                "replay says how much is missing"},
+        .help = "how much output is recorded, at most 15MiB; beyond it the command runs on, and "
+                "a replay says how much is missing"},
     {.name = "request-id",
         .kind = OPTION_TEXT,
         .argument = "ID",
         .env = "ONCE_REQUEST_ID",
-        .help = "a name for this call in the evidence"},
+        .help = "an id for this call in the evidence"},
     OPT_STORE,
     OPT_JSON,
     OPT_END,
 };
 
 static const struct exit_def run_exits[] = {
-    {0, "the command's own exit code, now or replayed; also every other code not listed here"},
+    {0, "the command's own exit code, run or replayed; likewise any code not listed here"},
     EXIT_BAD_USAGE,
-    {65, "conflict: the key was used with another command"},
-    {74, "the command exited with 0 but its output could not be written here; it is remembered"},
+    {65, "conflict: the key was used with a different command"},
+    {74, "the command exited with 0, but its output could not be written here; it is recorded"},
     {75, "in progress elsewhere, or unknown"},
     EXIT_BAD_VARIABLE,
     {125, "once itself failed; the message says whether the command ran"},
@@ -215,29 +215,30 @@ static const struct exit_def run_exits[] = {
 
 static const struct example_def run_examples[] = {
     {"once run --idempotency-key nightly-42 -- ./charge.sh",
-        "run ./charge.sh once, however often this line is executed"},
+        "run ./charge.sh once, however often this line runs"},
     {"once run -k invoice-7 --env AMOUNT --ttl 30d -- ./send-invoice 7",
-        "remember it for 30 days; another AMOUNT under the same key is refused"},
+        "remember it for 30 days; a different AMOUNT under the same key is refused"},
     {NULL, NULL},
 };
 
 /* ---- send -------------------------------------------------------------------------------- */
 
 static const char *const send_text[] = {
-    "Sends one HTTP request so that it takes effect once: the SDK (once/client.h) from the shell. "
-    "The key is the same over all attempts; without --idempotency-key one is made, and told on "
-    "standard error before anything is sent, so that the same operation can be sent again whatever "
-    "happens. GET, HEAD, OPTIONS and TRACE change nothing and carry no key. Behind the URL has to "
-    "be something that honours Idempotency-Key: the gateway of Once, or an API of that kind.",
-    "Tried again, with growing random pauses: when there is no connection, no answer or half an "
-    "answer; after 408, 429 and 5xx; while the operation is in progress, or of unknown outcome, "
-    "which may be settled meanwhile. Retry-After is waited for. Not tried again: a conflict, every "
-    "other answer, a replayed failure, and a certificate that does not check out. Redirects are "
-    "not followed. Each attempt has a Request-Id of its own; with --request-id R the first has R, "
-    "the next R.2, and so on.",
+    "Sends one HTTP request so that it takes effect once: the SDK (once/client.h) for the shell. "
+    "Every attempt carries the same key. Without --idempotency-key one is generated and printed "
+    "to standard error before anything is sent, so that you can send the same operation again "
+    "whatever happens. GET, HEAD, OPTIONS and TRACE change nothing and carry no key. The server "
+    "must honour Idempotency-Key: the Once gateway, or an API that supports it.",
+    "It retries, with growing random pauses, when there is no connection, no answer or only part "
+    "of one; after 408, 429 and 5xx; and while the operation is in progress or unknown, because "
+    "it may be settled meanwhile. It honours Retry-After. It does not retry after a conflict, a "
+    "replayed failure, an invalid certificate or any other answer, and does not follow "
+    "redirects. Each attempt has its own Request-Id; with --request-id R the first has R, the "
+    "next R.2, and so on.",
     "The body of the answer goes to standard output. On a terminal, or with --verbose, each "
-    "attempt is told on standard error. With --json one document has the status, the headers, the "
-    "body, the key, what is known of the effect, and whether it was replayed.",
+    "attempt is reported on standard error. With --json, one document has the status, the "
+    "headers, the body, the key, what is known about the effect, and whether the answer was "
+    "replayed.",
     NULL,
 };
 
@@ -253,72 +254,75 @@ static const struct option_def send_options[] = {
         .kind = OPTION_TEXT,
         .argument = "LINE",
         .repeated = true,
-        .help = "a header, as 'Name: value', or @FILE with one a line, for what others on this "
-                "machine must not see; may be repeated"},
+        .help = "a header, as 'Name: value'; or @FILE with one header per line, to hide them "
+                "from other users of this machine; may be repeated"},
     {.name = "idempotency-key",
         .letter = 'k',
         .kind = OPTION_TEXT,
         .argument = "KEY",
-        .help = "what names this operation, at most 255 bytes; made when not given"},
+        .help = "the key that names this operation, at most 255 bytes; generated by default"},
     {.name = "request-id",
         .kind = OPTION_TEXT,
         .argument = "ID",
         .env = "ONCE_REQUEST_ID",
-        .help = "a name for the first attempt; made for each when not given"},
+        .help = "an id for the first attempt; by default each attempt gets a new one"},
     {.name = "retries",
         .kind = OPTION_COUNT,
         .argument = "N",
         .fallback = "5",
-        .help = "how many more attempts there may be after the first"},
+        .help = "how many attempts may follow the first"},
     {.name = "deadline",
         .kind = OPTION_DURATION,
         .argument = "TIME",
         .fallback = "60s",
-        .help = "over all attempts and pauses"},
+        .help = "time limit for all attempts and pauses together"},
     {.name = "timeout",
         .kind = OPTION_DURATION,
         .argument = "TIME",
         .fallback = "30s",
-        .help = "over one attempt"},
+        .help = "time limit for one attempt"},
     {.name = "cacert",
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_CACERT",
-        .help = "authorities, in PEM, that may have signed the certificate of the server; the "
-                "system's when not given"},
-    {.name = "verbose", .letter = 'v', .help = "tell each attempt, and whether it was replayed"},
+        .help = "PEM file with the certificate authorities for the server; by default the "
+                "system's"},
+    {.name = "verbose",
+        .letter = 'v',
+        .help = "report each attempt, and whether the answer was "
+                "replayed"},
     OPT_JSON,
     OPT_END,
 };
 
 static const struct exit_def send_exits[] = {
-    {0, "the answer is 2xx, the first one or a replay"},
-    {64, "the command line is wrong; nothing was sent"},
-    {65, "conflict, or another refusal (4xx), or a redirect (3xx)"},
-    {69, "not available: nothing happened, though it was tried"},
+    {0, "the answer is 2xx, first or replayed"},
+    {64, "invalid command line; nothing was sent"},
+    {65, "a conflict, any other 4xx, or a redirect (3xx)"},
+    {69, "unavailable: every attempt failed, and none took effect"},
     {74, "the body could not be written here, or is too large; the operation took effect"},
-    {75, "in progress, or nobody knows: send it again with the same key"},
+    {75, "in progress or unknown: send it again with the same key"},
     EXIT_BAD_VARIABLE,
     EXIT_END,
 };
 
 static const struct example_def send_examples[] = {
     {"once send POST http://127.0.0.1:8080/charges -k order-7 -d '{\"cents\":1200}'",
-        "charge once, however often this line is executed"},
+        "charge once, however often this line runs"},
     {"once send PUT https://api.example/things/7 --data @thing.json --retries 10 --deadline 5m",
-        "be patient"},
+        "retry for up to five minutes"},
     {NULL, NULL},
 };
 
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, in no particular order. With --json one array of objects.",
-    "With --status unknown the one that has waited longest comes first, and each shows how long it "
-    "has been unknown and the last word about it: why nobody knows. With --json these are "
-    "unknown_since, age_ms and reason. On a terminal a long last word is cut.",
-    "While a server holds the store, it is asked through the socket in the store's directory, so "
-    "that nothing is shown that is not durable; otherwise the store itself is read.",
+    "Lists operations, in no particular order. --json prints an array of objects.",
+    "With --status unknown the oldest comes first, and each line shows how long the operation "
+    "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
+    "terminal a long reason is truncated.",
+    "If a server holds the store, the server is asked through its socket in the store's "
+    "directory, so that only durable operations are shown. Otherwise the store itself is read.",
     NULL,
 };
 
@@ -328,14 +332,18 @@ static const struct option_def ls_options[] = {
         .argument = "STATUS",
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
             "compensated"},
-        .help = "only those"},
-    OPT_SCOPE("only those of this namespace"),
-    {.name = "key", .kind = OPTION_TEXT, .argument = "KEY", .help = "only those with this key"},
+        .help = "only operations with this status"},
+    OPT_SCOPE("only operations in this scope"),
+    {.name = "key",
+        .kind = OPTION_TEXT,
+        .argument = "KEY",
+        .help = "only operations with this "
+                "key"},
     {.name = "limit",
         .kind = OPTION_COUNT,
         .argument = "N",
         .fallback = "0",
-        .help = "at most so many; 0 is all"},
+        .help = "at most N operations; 0 means all"},
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -354,15 +362,16 @@ static const struct exit_def ls_exits[] = {
 };
 
 static const struct example_def ls_examples[] = {
-    {"once ls --status unknown", "what needs somebody to look at it"},
-    {"once ls --server https://once.example", "the same of a server, with the token in ONCE_TOKEN"},
+    {"once ls --status unknown", "operations that somebody has to settle"},
+    {"once ls --server https://once.example", "operations of a server, with the token in "
+                                              "ONCE_TOKEN"},
     {NULL, NULL},
 };
 
 static const struct exit_def found_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
-    {65, "no such operation, or the store does not check out"},
+    {65, "no such operation, or the store is damaged"},
     EXIT_NO_SERVER,
     EXIT_NO_OUTPUT,
     EXIT_NOT_ALLOWED,
@@ -371,10 +380,10 @@ static const struct exit_def found_exits[] = {
 };
 
 static const char *const show_text[] = {
-    "Shows what is remembered of one operation, named by its id or by --scope, --principal and "
-    "--key. Of an operation of once run the output is shown too. With --json, an outcome that came "
-    "as JSON is the value that it is, byte for byte, and so is the first request when it was JSON "
-    "that has a canonical form; anything else is text, or base64.",
+    "Shows the record of one operation, named by its id or by --scope, --principal and --key. "
+    "For an operation of once run, the recorded output is shown too. With --json, an outcome "
+    "that was JSON is printed byte for byte, and so is a first request that was JSON with a "
+    "canonical form; anything else is text or base64.",
     NULL,
 };
 
@@ -387,7 +396,7 @@ static const struct option_def show_options[] = {
         .kind = OPTION_TEXT,
         .argument = "SCOPE",
         .fallback = "run",
-        .help = "the namespace of --key"},
+        .help = "the scope of --key"},
     OPT_PRINCIPAL("the principal of --key"),
     OPT_STORE,
     OPT_SERVER,
@@ -396,30 +405,30 @@ static const struct option_def show_options[] = {
 };
 
 static const struct example_def show_examples[] = {
-    {"once show --key nightly-42", "what became of that run"},
+    {"once show --key nightly-42", "what happened to that run"},
     {NULL, NULL},
 };
 
 static const char *const why_text[] = {
-    "Tells in words how an operation came to where it is: the request that was first made under "
-    "the key, every decision in order with the rule behind it, and what to do now. Takes the same "
-    "names as once show.",
+    "Explains how an operation got to its current status: the first request under the key, every "
+    "decision in order with the rule that led to it, and what to do next. The operation is named "
+    "as for once show.",
     NULL,
 };
 
 static const struct example_def why_examples[] = {
-    {"once why --key nightly-42", "why did it say that?"},
+    {"once why --key nightly-42", "how did that run get to its status?"},
     {NULL, NULL},
 };
 
 static const char *const tail_text[] = {
-    "Prints the last evidence entries, oldest first, one a line. With --json each line is the "
+    "Prints the last evidence entries, oldest first, one per line. With --json each line is the "
     "entry exactly as it is chained.",
-    "With --checkpoint prints the newest signed checkpoint instead, byte for byte. Kept on "
-    "another machine and given to once verify --checkpoint, it shows whether the journal was cut "
-    "short, put back to an older copy, or written anew.",
-    "Reading evidence through a server leaves an access.read entry behind. The reader's own are "
-    "not printed.",
+    "With --checkpoint, prints the newest signed checkpoint instead, byte for byte. Keep it on "
+    "another machine: once verify --checkpoint then reveals a journal that was truncated, "
+    "replaced by an older copy, or rewritten.",
+    "Reading evidence through a server leaves an access.read entry. Those of this reader are not "
+    "printed.",
     NULL,
 };
 
@@ -429,13 +438,13 @@ static const struct option_def tail_options[] = {
         .kind = OPTION_COUNT,
         .argument = "N",
         .fallback = "10",
-        .help = "how many"},
-    {.name = "follow", .letter = 'f', .help = "go on printing new ones until interrupted"},
+        .help = "how many entries"},
+    {.name = "follow", .letter = 'f', .help = "keep printing new entries until interrupted"},
     {.name = "operation",
         .kind = OPTION_TEXT,
         .argument = "ID",
-        .help = "only those of this operation"},
-    {.name = "checkpoint", .help = "the newest signed checkpoint instead, to be kept elsewhere"},
+        .help = "only entries of this operation"},
+    {.name = "checkpoint", .help = "print the newest signed checkpoint, to be kept elsewhere"},
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -454,7 +463,7 @@ static const struct exit_def tail_exits[] = {
 };
 
 static const struct example_def tail_examples[] = {
-    {"once tail -f", "watch decisions being made"},
+    {"once tail -f", "watch decisions as they are made"},
     {"once tail --checkpoint | ssh elsewhere 'cat > note'", "keep a checkpoint on another machine"},
     {NULL, NULL},
 };
@@ -462,10 +471,10 @@ static const struct example_def tail_examples[] = {
 /* ---- resolve ----------------------------------------------------------------------------- */
 
 static const char *const resolve_text[] = {
-    "Settles an unknown operation, after somebody has looked whether its effect happened. executed "
-    "and failed are final: duplicates are answered with the outcome given here. not_executed frees "
-    "the key: the next call runs it again.",
-    "While a server holds the store, it is settled through the server.",
+    "Settles an unknown operation after somebody has found out whether its effect happened. "
+    "executed and failed are final: duplicates get the outcome given here. not_executed frees "
+    "the key: the next call runs.",
+    "If a server holds the store, the operation is settled through the server.",
     NULL,
 };
 
@@ -475,30 +484,29 @@ static const struct option_def resolve_options[] = {
         .argument = "STATUS",
         .required = true,
         .choices = {"executed", "failed", "not_executed"},
-        .help = "what really happened"},
+        .help = "what happened"},
     {.name = "reason",
         .kind = OPTION_TEXT,
         .argument = "TEXT",
         .required = true,
-        .help = "who looked where; kept in the evidence, at most 255 bytes"},
+        .help = "how you found out; kept in the evidence, at most 255 bytes"},
     {.name = "effect-id",
         .kind = OPTION_TEXT,
         .argument = "ID",
-        .help = "the effect's own name, such as the provider's charge id"},
+        .help = "the effect's id, such as the provider's charge id"},
     {.name = "outcome",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help =
-            "what duplicates get on standard output or, from a server, as outcome, which has to be "
-            "JSON; - is standard input"},
+        .help = "what duplicates get: on standard output, or from a server as the outcome, which "
+                "must then be JSON; - is standard input"},
     {.name = "exit-code",
         .kind = OPTION_COUNT,
         .argument = "N",
-        .help = "what duplicates exit with; 0 for executed and 1 for failed when not given"},
+        .help = "what duplicates exit with; by default 0 for executed and 1 for failed"},
     {.name = "fence",
         .kind = OPTION_COUNT,
         .argument = "N",
-        .help = "the fence of the attempt that was looked into: if there was another one since, "
+        .help = "the fence of the attempt you checked: if there has been a newer attempt, "
                 "nothing is settled"},
     {.name = "actor",
         .kind = OPTION_TEXT,
@@ -514,9 +522,9 @@ static const struct option_def resolve_options[] = {
 static const struct exit_def resolve_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
-    {65, "no such operation, or it was settled differently, or another attempt began since"},
+    {65, "no such operation, or it was settled differently, or a newer attempt has begun"},
     EXIT_NO_SERVER,
-    {75, "it is still running; or the server did not answer, and it may have been settled"},
+    {75, "still in progress; or the server did not answer, and it may have been settled"},
     EXIT_NOT_ALLOWED,
     EXIT_BAD_VARIABLE,
     EXIT_END,
@@ -524,16 +532,16 @@ static const struct exit_def resolve_exits[] = {
 
 static const struct example_def resolve_examples[] = {
     {"once resolve op_0198… --status not_executed --reason \"no charge at the provider\"",
-        "let it be run again"},
+        "let the next call run it"},
     {NULL, NULL},
 };
 
 /* ---- canonical form and keys ------------------------------------------------------------- */
 
 static const char *const canon_text[] = {
-    "Reads JSON from standard input and writes its canonical form (RFC 8785), exactly those bytes; "
-    "a newline follows only on a terminal. A number that a double cannot hold, such as "
-    "9007199254740993, is lossy: it is written as ECMAScript would, and reported.",
+    "Reads JSON from standard input and writes exactly the bytes of its canonical form (RFC "
+    "8785), followed by a newline only on a terminal. A number that a double cannot hold, such "
+    "as 9007199254740993, is lossy: it is written as ECMAScript would write it, and reported.",
     NULL,
 };
 
@@ -557,13 +565,13 @@ static const struct example_def canon_examples[] = {
 
 static const char *const key_text[] = {
     "Prints the key derived from the JSON object on standard input, as 64 hex digits. command "
-    "takes a command envelope, effect an effect envelope, source an object with tenant_id and "
-    "those given of source_type, source_id, revision, index_hash and action.",
+    "takes a command envelope, effect an effect envelope, and source an object with tenant_id "
+    "and any of source_type, source_id, revision, index_hash and action.",
     NULL,
 };
 
 static const struct option_def key_options[] = {
-    {.name = "show", .help = "print the canonical bytes that are hashed instead"},
+    {.name = "show", .help = "print the canonical bytes that are hashed, instead of the key"},
     OPT_JSON,
     OPT_END,
 };
@@ -571,7 +579,7 @@ static const struct option_def key_options[] = {
 static const struct exit_def key_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
-    {65, "not JSON, a member missing, a lossy number or a duplicate member"},
+    {65, "not JSON, or a missing member, a lossy number or a duplicate member"},
     EXIT_NO_OUTPUT,
     EXIT_END,
 };
@@ -584,12 +592,13 @@ static const struct example_def key_examples[] = {
 /* ---- checking ---------------------------------------------------------------------------- */
 
 static const char *const verify_text[] = {
-    "Reads the whole journal and checks frames, sums, the chain, that no entry is missing, bodies "
-    "against their digests and the signatures of checkpoints. Works beside a running writer.",
-    "With --server asks a server for the evidence that the token may see, and checks what can be "
-    "checked from outside: each entry against its hash, those that follow each other against the "
-    "chain, and the head. Others' entries are between them, so that a missing one is not noticed; "
-    "what was not checked is printed too.",
+    "Reads the whole journal and checks frames, checksums, the chain, that no entry is missing, "
+    "bodies against their digests, and the signatures of checkpoints. It can run beside the "
+    "writing process.",
+    "With --server, reads the evidence that the token may see from a server, and checks what can "
+    "be checked from outside: each entry against its hash, consecutive entries against the "
+    "chain, and the head. Entries of other tenants lie in between, so a missing entry cannot be "
+    "detected. What was not checked is printed too.",
     NULL,
 };
 
@@ -598,7 +607,7 @@ static const struct option_def verify_options[] = {
     {.name = "checkpoint",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "a checkpoint kept elsewhere: shows whether the end of the journal was cut off"},
+        .help = "a checkpoint kept elsewhere: reveals whether the end of the journal was cut off"},
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -616,13 +625,13 @@ static const struct exit_def verify_exits[] = {
 
 static const struct example_def verify_examples[] = {
     {"once verify --redecide", "check the bytes and the decisions"},
-    {"once verify --server https://once.example", "check what a server shows"},
+    {"once verify --server https://once.example", "check a server's evidence"},
     {NULL, NULL},
 };
 
 static const char *const doctor_text[] = {
-    "Looks at the store, at the server that holds it, if one does, and at the machine, and says "
-    "PASS, WARN or FAIL of each, with what to do about it.",
+    "Checks the store, the server that holds it, if any, and the machine. Each check is PASS, "
+    "WARN or FAIL, with what to do about it.",
     NULL,
 };
 
@@ -642,45 +651,53 @@ static const struct exit_def doctor_exits[] = {
 };
 
 static const struct example_def doctor_examples[] = {
-    {"once doctor --store journal:/var/lib/once", "is this machine fit for it?"},
+    {"once doctor --store journal:/var/lib/once", "is this machine fit for that store?"},
     {NULL, NULL},
 };
 
 static const char *const bench_text[] = {
-    "Measures durable pairs of begin and seal per second inside this process, on a fresh store "
-    "that is removed afterwards, or on --store.",
+    "Measures durable pairs of begin and seal per second within this process, on a temporary "
+    "store, or on --store.",
     NULL,
 };
 
 static const struct option_def bench_options[] = {
-    {.name = "seconds", .kind = OPTION_COUNT, .argument = "N", .fallback = "3", .help = "how long"},
+    {.name = "seconds",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .fallback = "3",
+        .help = "how "
+                "many "
+                "seconds "
+                "to "
+                "measure"},
     {.name = "threads",
         .kind = OPTION_COUNT,
         .argument = "N",
         .fallback = "1",
-        .help = "how many submit, at most 64"},
+        .help = "how many threads submit, at most 64"},
     {.name = "in-flight",
         .kind = OPTION_COUNT,
         .argument = "N",
         .fallback = "512",
-        .help = "pairs under way at once, of all threads, at most 16384"},
+        .help = "concurrent pairs over all threads, at most 16384"},
     {.name = "store",
         .kind = OPTION_TEXT,
         .argument = "URL",
-        .help = "measure on this store instead of a fresh one"},
+        .help = "measure on this store instead of a temporary one"},
     OPT_JSON,
     OPT_END,
 };
 
 static const struct example_def bench_examples[] = {
-    {"once bench --seconds 5", "what this disk can do"},
+    {"once bench --seconds 5", "how fast is this disk?"},
     {NULL, NULL},
 };
 
 static const char *const demo_text[] = {
-    "A payment provider that times out after charging, fails before charging and loses answers; "
-    "clients that retry, crash and send everything twice; and Once between them. Ends with what "
-    "happened, and where the journal is. Takes a few seconds.",
+    "Runs a payment provider that times out after charging, fails before charging and loses "
+    "answers; clients that retry, crash and send everything twice; and Once between them. Ends "
+    "with a summary and the path of the journal. Takes a few seconds.",
     NULL,
 };
 
@@ -693,7 +710,7 @@ static const struct option_def demo_options[] = {
     {.name = "seed",
         .kind = OPTION_COUNT,
         .argument = "N",
-        .help = "repeat the same mishaps; random when not given"},
+        .help = "repeat the same failures; random by default"},
     OPT_JSON,
     OPT_END,
 };
@@ -707,70 +724,70 @@ static const struct exit_def demo_exits[] = {
 };
 
 static const struct example_def demo_examples[] = {
-    {"once demo", "see it work"},
+    {"once demo", "see Once work"},
     {NULL, NULL},
 };
 
 /* ---- the server -------------------------------------------------------------------------- */
 
 static const char *const serve_text[] = {
-    "Serves fences over HTTP to programs in any language, from one store. Without any option it "
-    "listens on 127.0.0.1:7411 and keeps its journal in ./once-data. Prints five lines when it is "
-    "ready: the version, the URL, the store, how it writes, and a command to try. Logs go to "
+    "Serves fences over HTTP to programs in any language, from one store. By default it listens "
+    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints five "
+    "lines: the version, the URL, the store, how it writes, and a command to try. Logs go to "
     "standard error.",
-    "Everything can be set in a YAML file (--config; once check --example prints one with every "
-    "setting), the most common things also with flags and ONCE_* variables. Flags win over "
-    "variables, these over the file.",
-    "SIGHUP reads the configuration again and uses its tokens, limits and certificates, all of "
-    "them or, when there is something wrong, none. SIGTERM and SIGINT stop accepting, finish what "
-    "is in flight up to --drain, flush, and exit with 0; a second one hurries.",
+    "A YAML file can set everything (--config; once check --example prints one with every "
+    "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
+    "variables over the file.",
+    "SIGHUP reads the configuration again and applies its tokens, limits and certificates: all "
+    "of them, or none if anything is invalid. On SIGTERM or SIGINT it stops accepting, finishes "
+    "requests in flight for up to --drain, flushes, and exits with 0; a second signal cuts what "
+    "is left.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
-    "directory has a socket of its own, once.sock, for whoever may open the directory: the other "
-    "commands find it by themselves.",
+    "directory has a socket, once.sock, for anyone who can open the directory; the other "
+    "commands find it automatically.",
     NULL,
 };
 
-/* Of every server. */
+/* For both servers. */
 #define OPTS_SERVER                                                                                \
     {.name = "loops",                                                                              \
         .kind = OPTION_COUNT,                                                                      \
         .argument = "N",                                                                           \
         .fallback = "0",                                                                           \
         .env = "ONCE_LOOPS",                                                                       \
-        .help = "threads that serve connections; 0 is one a core"},                                \
+        .help = "threads that serve connections; 0 means one per core"},                           \
         {.name = "drain",                                                                          \
             .kind = OPTION_DURATION,                                                               \
             .argument = "TIME",                                                                    \
             .fallback = "10s",                                                                     \
             .env = "ONCE_DRAIN",                                                                   \
-            .help = "how long to let requests in flight end when told to stop"},                   \
+            .help = "how long requests in flight may take to finish after a signal to stop"},      \
         {.name = "log-level",                                                                      \
             .kind = OPTION_CHOICE,                                                                 \
             .argument = "LEVEL",                                                                   \
             .fallback = "info",                                                                    \
             .choices = {"debug", "info", "warn", "error"},                                         \
             .env = "ONCE_LOG_LEVEL",                                                               \
-            .help = "the least important lines that are logged"},                                  \
+            .help = "the lowest level that is logged"},                                            \
         {.name = "log-format",                                                                     \
             .kind = OPTION_CHOICE,                                                                 \
             .argument = "FORM",                                                                    \
             .fallback = "auto",                                                                    \
             .choices = {"auto", "json", "human"},                                                  \
             .env = "ONCE_LOG_FORMAT",                                                              \
-            .help = "how they look; auto is human on a terminal and json otherwise"},              \
+            .help = "format of the log; auto is human on a terminal and json otherwise"},          \
     {                                                                                              \
-        .name = "json",                                                                            \
-        .help = "with --test: print JSON; else the lines at the start as one object"               \
+        .name = "json", .help = "print the lines at start, or the result of --test, as JSON"       \
     }
 
-/* The settings among these are also in config/options.c, which a test holds against this. */
+/* Settings among these are also in config/options.c; a test compares the two. */
 static const struct option_def serve_options[] = {
     {.name = "config",
         .letter = 'c',
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_CONFIG",
-        .help = "the YAML file"},
+        .help = "the YAML configuration file"},
     {.name = "listen",
         .letter = 'l',
         .kind = OPTION_TEXT,
@@ -778,7 +795,8 @@ static const struct option_def serve_options[] = {
         .repeated = true,
         .fallback = "127.0.0.1:7411",
         .env = "ONCE_LISTEN",
-        .help = "where to listen: 127.0.0.1:7411, [::1]:7411 or unix:/path; port 0 is any"},
+        .help = "where to listen: 127.0.0.1:7411, [::1]:7411 or unix:/path; port 0 takes any "
+                "free port"},
     OPT_STORE,
     {.name = "test",
         .letter = 't',
@@ -787,7 +805,7 @@ static const struct option_def serve_options[] = {
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_TLS_CERT",
-        .help = "PEM certificate with its chain; TCP addresses then speak TLS"},
+        .help = "PEM certificate with its chain; TCP addresses then accept only TLS"},
     {.name = "tls-key",
         .kind = OPTION_FILE,
         .argument = "FILE",
@@ -798,17 +816,17 @@ static const struct option_def serve_options[] = {
 };
 
 static const char *const gateway_text[] = {
-    "Stands in front of an HTTP API and makes it idempotent without changing it: a request with an "
-    "Idempotency-Key takes effect once, every repetition gets the first answer, another request "
-    "under the same key is refused, and what nobody can know is kept as unknown. Reads stream "
-    "through.",
-    "Without a file every POST, PUT, PATCH and DELETE is fenced, as the profile says. Routes, "
-    "windows, principals, redaction and reconciling are set in the gateway section of a YAML file "
-    "(--config; once check --example prints one).",
+    "Stands in front of an HTTP API and makes it idempotent without changing it. A request with "
+    "an Idempotency-Key takes effect once. Every duplicate gets the first answer, a different "
+    "request under the same key is refused, and an outcome that nobody can know is recorded as "
+    "unknown. Reads stream through.",
+    "Without a file, every method that the profile fences (by default POST, PUT, PATCH and "
+    "DELETE) is fenced on every path. Routes, windows, principals, redaction and reconciliation "
+    "are set in the gateway section of a YAML file (--config; once check --example prints one).",
     "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
-    "resolve find by themselves; listen in the file gives it an address too.",
-    "SIGHUP, SIGTERM and SIGINT work as with once serve. A request that is with the upstream when "
-    "the drain is over becomes unknown.",
+    "resolve find automatically. Set listen in the file to give it an address too.",
+    "SIGHUP, SIGTERM and SIGINT work as for once serve. A request still at the upstream when the "
+    "drain ends becomes unknown.",
     NULL,
 };
 
@@ -818,7 +836,7 @@ static const struct option_def gateway_options[] = {
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_CONFIG",
-        .help = "the YAML file"},
+        .help = "the YAML configuration file"},
     {.name = "listen",
         .letter = 'l',
         .kind = OPTION_TEXT,
@@ -826,14 +844,16 @@ static const struct option_def gateway_options[] = {
         .repeated = true,
         .fallback = "127.0.0.1:8080",
         .env = "ONCE_GATEWAY_LISTEN",
-        .help = "where clients come: 127.0.0.1:8080, [::1]:8080 or unix:/path; port 0 is any"},
+        .help = "where clients connect: 127.0.0.1:8080, [::1]:8080 or unix:/path; port 0 takes "
+                "any free port"},
     {.name = "upstream",
         .letter = 'u',
         .kind = OPTION_TEXT,
         .argument = "URL",
         .repeated = true,
         .env = "ONCE_GATEWAY_UPSTREAM",
-        .help = "the API behind: http://127.0.0.1:3000 or https://…; several are used in turn"},
+        .help = "the API behind the gateway: http://127.0.0.1:3000 or https://…; several are "
+                "used in turn"},
     {.name = "profile",
         .letter = 'p',
         .kind = OPTION_CHOICE,
@@ -841,12 +861,12 @@ static const struct option_def gateway_options[] = {
         .fallback = "ietf",
         .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
         .env = "ONCE_GATEWAY_PROFILE",
-        .help = "how keys are asked for and refusals look"},
+        .help = "how keys are required and what refusals look like"},
     {.name = "policy",
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_GATEWAY_POLICY",
-        .help = "a policy in the form of idempotency.yml, over which routes may say otherwise"},
+        .help = "a policy in the format of idempotency.yml; routes may override it"},
     OPT_STORE,
     {.name = "test",
         .letter = 't',
@@ -860,64 +880,67 @@ static const struct exit_def serve_exits[] = {
     EXIT_BAD_USAGE,
     EXIT_CORRUPT_STORE,
     {69, "the store or an address cannot be used: in use, missing, or no permission"},
-    {70, "the store failed while serving; start again to re-read the truth"},
+    {70, "the store failed while serving; a restart reads its true state"},
     EXIT_NO_OUTPUT,
-    {78, "the configuration or an ONCE_* variable is wrong"},
+    {78, "the configuration or an ONCE_* variable is invalid"},
     EXIT_END,
 };
 
 static const struct example_def serve_examples[] = {
     {"once serve", "on 127.0.0.1:7411 with ./once-data"},
-    {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once", "any port, another store"},
-    {"once serve --config once.yaml --test", "is the whole configuration right?"},
+    {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once", "any free port, a "
+                                                                      "different store"},
+    {"once serve --config once.yaml --test", "is the whole configuration valid?"},
     {NULL, NULL},
 };
 
 static const struct example_def gateway_examples[] = {
-    {"once gateway --upstream http://127.0.0.1:3000", "on 127.0.0.1:8080, everything fenced"},
-    {"once gateway -l 127.0.0.1:0 -u http://127.0.0.1:3000 --profile stripe", "other manners"},
+    {"once gateway --upstream http://127.0.0.1:3000", "on 127.0.0.1:8080, every write fenced"},
+    {"once gateway -l 127.0.0.1:0 -u http://127.0.0.1:3000 --profile stripe", "with a different "
+                                                                              "profile"},
     {"once gateway --config once.yaml", "routes from a file"},
     {NULL, NULL},
 };
 
 static const char *const check_text[] = {
-    "Reads a configuration as once serve would and opens nothing. Every fault is told, with file, "
-    "line and column, the line, and what was probably meant. FILE can be - for standard input.",
-    "Variables and flags are not looked at: once serve --test checks all of them together.",
-    "A policy file (require_headers, ttl, on_conflict and so on) is known by its keys: it is "
-    "checked as one, and each line is told with what it means here.",
+    "Reads a configuration as once serve would, and opens nothing. Every error is reported with "
+    "file, line and column, the line itself, and what was probably meant. FILE can be - for "
+    "standard input.",
+    "Variables and flags are ignored; once serve --test checks everything together.",
+    "A policy file is recognised by its keys (require_headers, ttl, on_conflict and so on). It "
+    "is checked as a policy, and each line is explained.",
     NULL,
 };
 
 static const struct option_def check_options[] = {
-    {.name = "example", .help = "print a file with every setting, its default and what it costs"},
+    {.name = "example", .help = "print a file with every setting, its default and its trade-off"},
     OPT_JSON,
     OPT_END,
 };
 
 static const struct exit_def check_exits[] = {
-    {0, "it is right"},
+    {0, "the file is valid"},
     EXIT_BAD_USAGE,
     EXIT_NO_OUTPUT,
-    {78, "it is wrong, or cannot be read"},
+    {78, "the file is invalid or cannot be read"},
     EXIT_END,
 };
 
 static const struct example_def check_examples[] = {
-    {"once check once.yaml", "is it right?"},
-    {"once check --example > once.yaml", "a file to begin with"},
+    {"once check once.yaml", "is it valid?"},
+    {"once check --example > once.yaml", "a file to start from"},
     {"once check idempotency.yml", "what does this policy mean?"},
     {NULL, NULL},
 };
 
 static const char *const policy_text[] = {
-    "Sends the requests of CASES through a gateway with the given configuration and policy file, "
-    "in front of a stand-in for the API behind, and compares what comes back with what is "
-    "expected: statuses, decisions, replays, and how many calls reached the API. It is for CI: a "
-    "change of a route or a policy shows what it changes for clients.",
-    "It is the real gateway, over loopback sockets, with a fresh store in memory for every case. "
-    "Nothing else is contacted and nothing is left behind. docs/gateway-policy.md has the form of "
-    "the file. CASES can be - for standard input.",
+    "Sends the requests in CASES through a gateway with the given configuration and policy, in "
+    "front of a stand-in for the API. Compares the results with those expected: statuses, "
+    "decisions, replays, and how many calls reached the API. Use it in CI to see what a change "
+    "of a route or policy changes for clients.",
+    "It runs the real gateway over loopback sockets, with a new in-memory store for each case. "
+    "It contacts nothing else and leaves nothing behind. docs/gateway-policy.md describes the "
+    "file. CASES can be - for standard input.",
     NULL,
 };
 
@@ -927,12 +950,12 @@ static const struct option_def policy_options[] = {
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_CONFIG",
-        .help = "the YAML file of the gateway; its upstreams are never called"},
+        .help = "the gateway's YAML configuration file; its upstreams are never called"},
     {.name = "policy",
         .kind = OPTION_FILE,
         .argument = "FILE",
         .env = "ONCE_GATEWAY_POLICY",
-        .help = "a policy in the form of idempotency.yml, over which routes may say otherwise"},
+        .help = "a policy in the format of idempotency.yml; routes may override it"},
     {.name = "profile",
         .letter = 'p',
         .kind = OPTION_CHOICE,
@@ -940,7 +963,7 @@ static const struct option_def policy_options[] = {
         .fallback = "ietf",
         .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
         .env = "ONCE_GATEWAY_PROFILE",
-        .help = "how keys are asked for and refusals look"},
+        .help = "how keys are required and what refusals look like"},
     OPT_JSON,
     OPT_END,
 };
@@ -948,27 +971,28 @@ static const struct option_def policy_options[] = {
 static const struct exit_def policy_exits[] = {
     {0, "every case is as expected"},
     EXIT_BAD_USAGE,
-    {65, "at least one is not"},
+    {65, "at least one case is not"},
     {69, "no loopback port, or no memory"},
     EXIT_NO_OUTPUT,
-    {78, "the cases, the configuration or the policy are wrong, or cannot be read"},
+    {78, "the cases, the configuration or the policy are invalid or cannot be read"},
     EXIT_END,
 };
 
 static const struct example_def policy_examples[] = {
-    {"once policy test --config once.yaml cases.yaml", "does it still do what clients rely on?"},
-    {"once policy test --policy idempotency.yml cases.yaml", "the same for a policy alone"},
+    {"once policy test --config once.yaml cases.yaml", "does it still behave as clients expect?"},
+    {"once policy test --policy idempotency.yml cases.yaml", "the same for a policy without a "
+                                                             "configuration"},
     {NULL, NULL},
 };
 
 static const char *const token_text[] = {
-    "new makes a bearer token of 256 random bits and prints it, once, together with the line for "
-    "the configuration. That line has only its SHA-256: the server never knows the token itself. "
-    "Put the line under auth: tokens: and send SIGHUP.",
-    "hash reads a token on standard input and prints its SHA-256.",
-    "Rights: execute (fences), operate (look at operations and settle them), audit (look at "
-    "operations and evidence), confirm (confirmations of commands). Tenant '*' has none and may "
-    "only read /metrics, of all tenants.",
+    "new creates a bearer token of 256 random bits and prints it once, with the line for the "
+    "configuration. That line has only the token's SHA-256: the server never stores the token "
+    "itself. Put the line under auth: tokens: and send SIGHUP.",
+    "hash reads a token from standard input and prints its SHA-256.",
+    "Rights: execute (fences), operate (read and settle operations), audit (read operations and "
+    "evidence), confirm (confirm commands). A token for tenant '*' grants nothing except read "
+    "access to /metrics for all tenants.",
     NULL,
 };
 
@@ -976,15 +1000,15 @@ static const struct option_def token_options[] = {
     {.name = "tenant",
         .kind = OPTION_TEXT,
         .argument = "NAME",
-        .help = "new: whose operations it is about"},
+        .help = "new: the tenant the token is for"},
     {.name = "rights",
         .kind = OPTION_TEXT,
         .argument = "LIST",
-        .help = "new: what it allows, with commas: execute,audit"},
+        .help = "new: the rights, separated by commas: execute,audit"},
     {.name = "name",
         .kind = OPTION_TEXT,
         .argument = "NAME",
-        .help = "new: what it is called in evidence and logs"},
+        .help = "new: its name in evidence and logs"},
     OPT_JSON,
     OPT_END,
 };
@@ -992,15 +1016,15 @@ static const struct option_def token_options[] = {
 static const struct exit_def token_exits[] = {
     EXIT_FINE,
     EXIT_BAD_USAGE,
-    {65, "hash: standard input is no token"},
-    {69, "the kernel has no random bytes to give"},
+    {65, "hash: standard input is not a token"},
+    {69, "the kernel provided no random bytes"},
     EXIT_NO_OUTPUT,
     EXIT_END,
 };
 
 static const struct example_def token_examples[] = {
     {"once token new --tenant acme --rights execute,audit", "a token for tenant acme"},
-    {"once token hash < token.txt", "what the configuration needs of it"},
+    {"once token hash < token.txt", "the value for the configuration"},
     {NULL, NULL},
 };
 
@@ -1016,7 +1040,7 @@ static const struct option_def version_options[] = {
 };
 
 static const char *const help_text[] = {
-    "Without a name, the list of commands. once NAME --help is the same.",
+    "Without a name, lists the commands. once NAME --help is the same.",
     NULL,
 };
 
@@ -1080,7 +1104,7 @@ const struct command_def commands[] = {
         .examples = policy_examples,
         .run = cmd_policy},
     {.name = "token",
-        .summary = "make a bearer token",
+        .summary = "create a bearer token",
         .operands = "new|hash",
         .operand_choices = {"new", "hash"},
         .operands_min = 1,
@@ -1091,7 +1115,7 @@ const struct command_def commands[] = {
         .examples = token_examples,
         .run = cmd_token},
     {.name = "run",
-        .summary = "run a command once, and replay it to every duplicate",
+        .summary = "run a command once, and replay its outcome to every duplicate",
         .operands = "[--] COMMAND [ARGUMENT...]",
         .operands_min = 1,
         .operands_max = SIZE_MAX,
@@ -1102,7 +1126,7 @@ const struct command_def commands[] = {
         .examples = run_examples,
         .run = cmd_run},
     {.name = "send",
-        .summary = "send an HTTP request so that it takes effect once",
+        .summary = "send an HTTP request that takes effect once",
         .operands = "METHOD URL",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"},
         .operands_min = 2,
@@ -1130,7 +1154,7 @@ const struct command_def commands[] = {
         .examples = show_examples,
         .run = cmd_show},
     {.name = "why",
-        .summary = "explain how an operation came to where it is",
+        .summary = "explain how an operation got to its status",
         .operands = "[OPERATION_ID]",
         .operands_max = 1,
         .text = why_text,
@@ -1157,7 +1181,7 @@ const struct command_def commands[] = {
         .examples = tail_examples,
         .run = cmd_tail},
     {.name = "verify",
-        .summary = "check that the journal is whole",
+        .summary = "check that the journal is intact",
         .operands = "",
         .text = verify_text,
         .options = verify_options,

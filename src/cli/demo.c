@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "cli/cli.h"
 #include "cli/out.h"
@@ -370,7 +371,7 @@ static void print_table(const struct demo *demo, const struct verdict *verdict, 
         {"unknowns settled", atomic_load(&tally->settled)},
         {"orders not charged", verdict->missing},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
         out_text("%-24s %8lu\n", rows[i].name, rows[i].value);
     }
     out_text("%s%-24s %8lu%s\n", out_tint(verdict->doubles == 0 ? TINT_GOOD : TINT_BAD),

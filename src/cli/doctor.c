@@ -16,8 +16,7 @@
 #include "cli/origin.h"
 #include "cli/out.h"
 #include "cli/remote.h"
-#include "evidence/checkpoint.h"
-#include "store/journal/journal.h"
+#include "lib/inspect.h"
 
 enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
 
@@ -31,7 +30,6 @@ struct doctor {
     struct cli *cli;
     const char *url;
     const char *dir; /* NULL: the store is no journal */
-    struct store *store;
     struct buf bytes;
     struct jsonw json;
     bool failed;
@@ -112,8 +110,8 @@ static void check_space(struct doctor *doctor, const char *dir)
 static void check_flush(struct doctor *doctor, const char *dir)
 {
     struct err err = {0};
-    struct journal_speed speed = {0};
-    if (journal_measure(dir, &io_system, &mem_libc, &speed, &err) != OK) {
+    struct inspect_speed speed = {0};
+    if (inspect_speed(dir, &speed, &err) != OK) {
         examine(doctor, VERDICT_FAIL, "flush", "see that you may write there", "%s", err.text);
         return;
     }
@@ -130,22 +128,22 @@ static void check_flush(struct doctor *doctor, const char *dir)
 
 /* ---- the store --------------------------------------------------------------------------- */
 
-static void check_clock(struct doctor *doctor, const struct store_head *head)
+static void check_clock(struct doctor *doctor, const struct inspect_facts *facts)
 {
     struct clock clock;
     clock_system(&clock);
     struct clock_reading now = clock_read(&clock);
-    const struct store_moment *last = &head->moment;
     char time[TEXT_TIME_BYTES];
     char off[32];
     text_put_time(time, now.wall_ms);
-    int64_t behind_ms = last->time_ms - now.wall_ms;
-    bool same_boot = last->boot_id != 0 && last->boot_id == clock.boot_id;
-    int64_t ahead_ms = same_boot ? now.wall_ms - last->time_ms - (now.boot_ms - last->boot_ms) : 0;
+    int64_t behind_ms = facts->time_ms - now.wall_ms;
+    bool same_boot = facts->boot_id != 0 && facts->boot_id == clock.boot_id;
+    int64_t ahead_ms =
+        same_boot ? now.wall_ms - facts->time_ms - (now.boot_ms - facts->boot_ms) : 0;
     if (behind_ms > LIMIT_CLOCK_JUMP_MS_MAX) {
         examine(doctor, VERDICT_WARN, "clock", "set the clock; leases and windows wait for it",
             "%s is %s behind the store's last entry", time, text_put_duration(off, behind_ms));
-    } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX) {
+    } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX - facts->jump_ms) {
         examine(doctor, VERDICT_WARN, "clock",
             "check the clock; expiry follows the time since boot meanwhile",
             "%s is %s ahead of the time since boot: held", time, text_put_duration(off, ahead_ms));
@@ -156,91 +154,45 @@ static void check_clock(struct doctor *doctor, const struct store_head *head)
     }
 }
 
-static void check_size(struct doctor *doctor)
+static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 {
-    struct journal_info info;
-    struct err err = {0};
     char size[32];
     char index[32];
-    if (journal_info(doctor->store, &info, &err) != OK) {
-        examine(doctor, VERDICT_FAIL, "size", "once verify", "%s", err.text);
-        return;
-    }
     examine(doctor, VERDICT_PASS, "write mode", NULL, "%s",
-        info.direct ? "direct: O_DIRECT and O_DSYNC" : "buffered: pwrite and fdatasync");
+        facts->writes_direct ? "direct: O_DIRECT and O_DSYNC" : "buffered: pwrite and fdatasync");
     examine(doctor, VERDICT_PASS, "size", NULL,
-        "%s in %llu segments, of which %llu squeezed; index %s", text_put_size(size, info.bytes),
-        (unsigned long long)info.segments, (unsigned long long)info.segments_squeezed,
-        text_put_size(index, info.index_bytes));
-    if (info.snapshot_failed) {
+        "%s in %llu segments, of which %llu squeezed; index %s", text_put_size(size, facts->bytes),
+        (unsigned long long)facts->segments, (unsigned long long)facts->segments_squeezed,
+        text_put_size(index, facts->index_bytes));
+    if (facts->save_failed) {
         examine(doctor, VERDICT_WARN, "index", "make room and see that you may write there",
             "the last attempt to save the index failed; starting takes longer");
     }
 }
 
-/* The oldest unknown one's age in milliseconds; 0 when there is none. */
-static int64_t oldest_unknown_ms(struct doctor *doctor)
-{
-    struct arena arena;
-    struct scan scan = {.status = RECORD_UNKNOWN, .limit = 256};
-    const struct record *records[256];
-    int64_t oldest = INT64_MAX;
-    size_t count = 0;
-    arena_init(&arena, &mem_libc, 64 << 20);
-    do {
-        arena_clear(&arena);
-        if (doctor->store->ops->scan(doctor->store, &scan, &arena, records, &count, NULL) != OK) {
-            break;
-        }
-        for (size_t i = 0; i < count; i++) {
-            oldest = records[i]->updated_ms < oldest ? records[i]->updated_ms : oldest;
-            scan.after = records[i]->key.hash;
-        }
-    } while (count == scan.limit);
-    arena_release(&arena);
-    return oldest == INT64_MAX ? 0 : cli_now_ms() - oldest;
-}
-
-static void check_keys(struct doctor *doctor, const struct store_head *head)
+static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char age[32];
     examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress; entry %llu",
-        (unsigned long long)head->records, (unsigned long long)head->in_progress,
-        (unsigned long long)head->seq);
-    if (head->unknown == 0) {
+        (unsigned long long)facts->operations, (unsigned long long)facts->in_progress,
+        (unsigned long long)facts->entries);
+    if (facts->unknown == 0) {
         examine(doctor, VERDICT_PASS, "unknown", NULL, "none");
         return;
     }
-    int64_t seconds = oldest_unknown_ms(doctor) / 1000;
+    int64_t seconds = (cli_now_ms() - facts->unknown_since_ms) / 1000;
     examine(doctor, VERDICT_WARN, "unknown",
         "once ls --status unknown, then once why and once resolve",
-        "%llu operations of unknown outcome, the oldest for %s", (unsigned long long)head->unknown,
+        "%llu operations of unknown outcome, the oldest for %s", (unsigned long long)facts->unknown,
         text_put_duration(age, seconds * 1000));
 }
 
-static void check_key(struct doctor *doctor)
-{
-    struct store_identity identity;
-    struct checkpoint_key key;
-    struct err err = {0};
-    char text[CHECKPOINT_KEY_BYTES_MAX];
-    doctor->store->ops->identity(doctor->store, &identity);
-    if (checkpoint_key_of(&identity, &key, &err) != OK) {
-        examine(
-            doctor, VERDICT_FAIL, "public key", "install OpenSSL 3 with Ed25519", "%s", err.text);
-    } else {
-        examine(doctor, VERDICT_PASS, "public key", NULL, "%s", checkpoint_key_put(text, &key));
-    }
-    mem_wipe(&identity, sizeof identity);
-}
-
-/* What is in the store; false when it cannot be opened. */
+/* What is in the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};
-    struct store_head head;
-    struct store_options options = {.read_only = true, .must_exist = true};
-    if (store_open(doctor->url, &options, &doctor->store, &err) != OK) {
+    struct inspect_facts facts;
+    if (inspect_store(doctor->url, &facts, &err) != OK) {
         examine(doctor, VERDICT_FAIL, "store",
             err.hint[0] != '\0'       ? err.hint
             : err.status == E_CORRUPT ? "once verify says where the damage is"
@@ -248,13 +200,11 @@ static void check_store(struct doctor *doctor)
             "%s", err.text);
         return;
     }
-    doctor->store->ops->head(doctor->store, &head);
     examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->url);
-    check_clock(doctor, &head);
-    check_size(doctor);
-    check_keys(doctor, &head);
-    check_key(doctor);
-    (void)doctor->store->ops->close(doctor->store, NULL); /* only looked */
+    check_clock(doctor, &facts);
+    check_size(doctor, &facts);
+    check_keys(doctor, &facts);
+    examine(doctor, VERDICT_PASS, "public key", NULL, "%s", facts.public_key);
 }
 
 /* Listening is not enough: readyz is answered by the engine. 0 when there is no answer. */

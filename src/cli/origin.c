@@ -52,20 +52,21 @@ static int local_iterate(struct origin *origin, const struct once_filter *filter
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
-static int local_evidence(struct origin *origin, const char *operation_id, uint64_t after_seq,
+static int local_evidence(struct origin *origin, const char *operation_id, const char *after,
     once_entry_visit visit, void *context)
 {
     struct once_error error = {0};
-    int result = once_evidence(origin->once, operation_id, after_seq, visit, context, &error);
+    int result = once_evidence(origin->once, operation_id, after, visit, context, &error);
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
 /* Reading a store of our own from its first entry costs little and leaves no trace. */
-static int local_near_end(struct origin *origin, uint64_t back, uint64_t *ret_after_seq)
+static int local_near_end(
+    struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
     (void)origin;
     (void)back;
-    *ret_after_seq = 0;
+    ret_cursor[0] = '\0';
     return CLI_OK;
 }
 

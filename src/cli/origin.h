@@ -16,6 +16,7 @@
 #define ONCE_CLI_ORIGIN_H
 
 #include "cli/cli.h"
+#include "evidence/cursor.h"
 
 struct origin;
 struct remote;
@@ -43,10 +44,10 @@ struct origin_ops {
     /* As once_iterate and once_evidence. Own reads are left out of what a server shows. */
     int (*iterate)(struct origin *origin, const struct once_filter *filter,
         once_operation_visit visit, void *context);
-    int (*evidence)(struct origin *origin, const char *operation_id, uint64_t after_seq,
+    int (*evidence)(struct origin *origin, const char *operation_id, const char *after,
         once_entry_visit visit, void *context);
-    /* After which entry to begin so as to see about the last `back` ones; 0: the first. */
-    int (*near_end)(struct origin *origin, uint64_t back, uint64_t *ret_after_seq);
+    /* A cursor after which about the last `back` entries are; empty: they are all. */
+    int (*near_end)(struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES]);
     int (*resolve)(struct origin *origin, const struct origin_settle *settle,
         struct origin_resolved *ret_resolved);
     /* See what came since. False: not possible at the moment, try again later. */

@@ -2,11 +2,12 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/uuid.h"
 #include "cli/operation.h"
 #include "cli/origin.h"
 #include "cli/remote.h"
 #include "cli/remote_read.h"
-#include "core/record.h"
+#include "lib/inspect.h"
 
 enum {
     PATH_BYTES_MAX = 4096,            /* a scope and a key, every byte of them escaped */
@@ -38,8 +39,7 @@ static bool is_last_page(const struct json_value *next)
 /* As the library: what is no id is the command line's fault, and not "not found". */
 static int check_id(const char *operation_id)
 {
-    struct op_id id;
-    if (op_id_read(slice_str(operation_id), &id)) {
+    if (inspect_is_operation_id(operation_id)) {
         return CLI_OK;
     }
     cli_say("operation_id '%.64s' is not \"op_\" and a UUID", operation_id);
@@ -253,51 +253,57 @@ static int visit_entries(struct origin *origin, const struct json_value *list,
 }
 
 static int remote_origin_evidence(struct origin *origin, const char *operation_id,
-    uint64_t after_seq, once_entry_visit visit, void *context)
+    const char *after, once_entry_visit visit, void *context)
 {
     char path[PATH_BYTES_MAX];
+    char cursor[CURSOR_BYTES_MAX];
+    (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
     bool stopped = false;
     int code = operation_id == NULL ? CLI_OK : check_id(operation_id);
     while (code == CLI_OK && !stopped) {
         struct err err = {0};
         struct remote_answer answer;
-        uint64_t next_seq = 0;
+        bool more = false;
         arena_clear(&origin->arena);
-        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%llu%s%s", PAGE_MAX,
-            (unsigned long long)after_seq,
+        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s%s%s", PAGE_MAX, cursor,
             operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
         code = remote_get(origin->remote, path, &origin->arena, &answer);
         if (code != CLI_OK) {
             return code;
         }
         const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
-        bool more = remote_read_u64(answer.root, SLICE_LIT("next"), &next_seq);
-        if (!json_is(list, JSON_ARRAY) || (more && next_seq <= after_seq)) {
+        if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
             (void)err_set(&err, E_INVALID, "it is no page of evidence");
             return unreadable(origin, &err);
         }
         code = visit_entries(origin, list, visit, context, &stopped);
         stopped = stopped || !more;
-        after_seq = next_seq;
     }
     return code;
 }
 
-static int remote_origin_near_end(struct origin *origin, uint64_t back, uint64_t *ret_after_seq)
+static int remote_origin_near_end(
+    struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
     struct err err = {0};
     struct remote_answer answer;
+    struct evidence_cursor cursor;
     uint64_t seq = 0;
     arena_clear(&origin->arena);
     int code = remote_get(origin->remote, "/v1/evidence/head", &origin->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
-    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq)) {
+    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq) ||
+        !uuid_read(cli_member(answer.root, SLICE_LIT("chain_id")), cursor.chain_id)) {
         (void)err_set(&err, E_INVALID, "it is no head of a chain");
         return unreadable(origin, &err);
     }
-    *ret_after_seq = seq > back ? seq - back : 0;
+    cursor.seq = seq - back;
+    ret_cursor[0] = '\0';
+    if (seq > back) {
+        (void)evidence_cursor_put(ret_cursor, &cursor);
+    }
     return CLI_OK;
 }
 

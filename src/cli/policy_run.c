@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "canon/json.h"
 #include "cli/policy.h"
 #include "cli/serve.h"
 #include "cli/standin.h"
-#include "gateway/asked.h"
 
 enum {
     TIMEOUT_MS = 1000,        /* of a case whose upstream never answers: long for a loopback */
@@ -207,33 +207,6 @@ static const char *code_of(struct run *run, const struct policy_answer *answer)
     return code;
 }
 
-static unsigned method_of(const char *method)
-{
-    static const char *const names[] = {"POST", "PUT", "PATCH", "DELETE"};
-    static const unsigned bits[] = {
-        CONFIG_METHOD_POST, CONFIG_METHOD_PUT, CONFIG_METHOD_PATCH, CONFIG_METHOD_DELETE};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(method, names[i]) == 0) {
-            return bits[i];
-        }
-    }
-    return 0;
-}
-
-/* The route's match; "" when the path is none. */
-static const char *route_of(struct run *run, const struct case_request *request)
-{
-    const struct config_gateway *gateway = &run->bench->config->gateway;
-    struct slice path = slice_of(request->path, strcspn(request->path, "?"));
-    if (asked_path(path, run->arena, &path, NULL) != OK) {
-        return "";
-    }
-    size_t which = gateway_route(gateway, method_of(request->method), path);
-    return which < gateway->route_count ? gateway->routes[which].match
-           : gateway->otherwise != NULL ? gateway->otherwise->match
-                                        : "";
-}
-
 /* ---- against what is expected ------------------------------------------------------------ */
 
 static void compare_text(
@@ -298,7 +271,10 @@ static void compare(
         compare_text(run, at, "code", slice_str(code_of(run, answer)), expect->code);
     }
     if (expect->route != NULL) {
-        compare_text(run, at, "route", slice_str(route_of(run, at.step->request)), expect->route);
+        const struct case_request *request = at.step->request;
+        const char *route =
+            server_route(run->bench->config, request->method, request->path, run->arena);
+        compare_text(run, at, "route", slice_str(route), expect->route);
     }
     if (expect->body_contains != NULL &&
         !contains(buf_view(&answer->body), expect->body_contains)) {
@@ -332,7 +308,7 @@ static void step_wait(struct run *run, struct place at)
     struct waiting *waiting = &run->waiting[run->waiting_count++];
     *waiting = (struct waiting){.step = at.step,
         .number = at.number,
-        .address = run->serve.gateway_bound[0],
+        .address = server_address(run->serve.server, "gateway", 0),
         .calls_before = standin_calls(run->standin)};
     if (pthread_create(&waiting->thread, NULL, waiting_main, waiting) != 0) {
         differ(run, at, "answer", "no thread for the request", "one");
@@ -353,7 +329,7 @@ static void step_once(struct run *run, struct place at)
 {
     struct policy_answer answer;
     uint64_t before = standin_calls(run->standin);
-    policy_ask(run->serve.gateway_bound[0], at.step->request, &answer);
+    policy_ask(server_address(run->serve.server, "gateway", 0), at.step->request, &answer);
     compare(run, at, &answer, standin_calls(run->standin) > before);
     policy_answer_release(&answer);
 }
@@ -400,13 +376,13 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
     run->last = &ret_result->first;
     run->arena = arena;
     bench_set(bench, of, standin_url(run->standin));
-    run->serve = (struct serve){.cli = bench->cli, .config = config_hold(bench->config)};
-    run->serve.started = run->serve.config;
+    run->serve = (struct serve){.cli = bench->cli, .config = bench->config};
     int code = serve_open(&run->serve);
-    if (code == CLI_OK && run_steps(run, &err) != OK) {
-        code = cli_fail_err(&err);
+    int closed = CLI_OK;
+    if (code == CLI_OK) {
+        code = run_steps(run, &err) != OK ? cli_fail_err(&err) : CLI_OK;
+        closed = serve_close(&run->serve);
     }
-    int closed = serve_close(&run->serve);
     standin_free(run->standin);
     mem_free(&mem_libc, run);
     return code == CLI_OK ? closed : code;

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/percent.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "cli/out.h"
@@ -191,21 +192,11 @@ const char *remote_url(const struct remote *remote)
 
 const char *remote_escape(struct arena *arena, const char *text)
 {
-    static const char hex[] = "0123456789ABCDEF";
     size_t len = strlen(text);
-    char *out = arena_alloc(arena, 3 * len + 1);
+    char *out = arena_alloc(arena, PERCENT_BYTES_MAX * len + 1);
     char *at = out;
     for (size_t i = 0; out != NULL && i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool kept = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                    c == '-' || c == '_' || c == '.' || c == '~'; /* RFC 3986 section 2.3 */
-        if (kept) {
-            *at++ = (char)c;
-        } else {
-            *at++ = '%';
-            *at++ = hex[c >> 4];
-            *at++ = hex[c & 15];
-        }
+        at = percent_put(at, text[i]);
     }
     if (out != NULL) {
         *at = '\0';

@@ -1,6 +1,8 @@
 #include "cli/remote_read.h"
 
+#include "base/base64.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jcs.h"
 #include "cli/operation.h"
 
@@ -56,42 +58,18 @@ static enum status canonical(
     return status;
 }
 
-static int digit_of(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *found = c == '\0' ? NULL : strchr(digits, c);
-    return found == NULL ? -1 : (int)(found - digits);
-}
-
-/* RFC 4648 section 4, padded. */
 static enum status unbase64(
-    struct slice text, struct arena *arena, struct slice *ret, struct err *err)
+    struct slice text, struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
-    char *out = arena_alloc(arena, text.len / 4 * 3 + 1);
-    size_t used = 0;
-    if (out == NULL) {
+    char *bytes = arena_alloc(arena, BASE64_BYTES_MAX(text.len));
+    size_t size = 0;
+    if (bytes == NULL) {
         return no_memory(err);
     }
-    if (text.len % 4 != 0) {
-        return err_set(err, E_INVALID, "base64 of a wrong length");
+    if (!base64_read(text, BASE64_PADDED, bytes, &size)) {
+        return err_set(err, E_INVALID, "not valid base64");
     }
-    for (size_t i = 0; i < text.len; i += 4) {
-        size_t pad = i + 4 < text.len
-                         ? 0
-                         : (size_t)(text.data[i + 3] == '=') + (size_t)(text.data[i + 2] == '=');
-        uint32_t group = 0;
-        for (size_t k = 0; k < 4; k++) {
-            int digit = k >= 4 - pad ? 0 : digit_of(text.data[i + k]);
-            if (digit < 0) {
-                return err_set(err, E_INVALID, "base64 with an odd character");
-            }
-            group = group << 6 | (uint32_t)digit;
-        }
-        for (size_t k = 0; k < 3 - pad; k++) {
-            out[used++] = (char)(unsigned char)(group >> (16 - 8 * k));
-        }
-    }
-    *ret = slice_of(out, used);
+    *ret_bytes = slice_of(bytes, size);
     return OK;
 }
 
@@ -301,5 +279,27 @@ enum status remote_read_entry(const struct json_value *object, struct arena *are
     read.operation_id = cli_member(object, SLICE_LIT("operation_id"));
     read.request_id = cli_member(json_find(object, SLICE_LIT("trace")), SLICE_LIT("request_id"));
     *ret_entry = read;
+    struct evidence_cursor cursor = {.seq = read.entry.seq};
+    if (uuid_read(read.chain_id, cursor.chain_id)) {
+        ret_entry->entry.cursor = evidence_cursor_put(ret_entry->cursor, &cursor);
+    }
     return OK;
+}
+
+bool remote_read_next(const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_more)
+{
+    const struct json_value *next = json_find(page, SLICE_LIT("next"));
+    struct slice text = json_is(next, JSON_STRING) ? json_text(next) : SLICE_EMPTY;
+    *ret_more = next != NULL && !json_is(next, JSON_NULL);
+    if (!*ret_more) {
+        return true;
+    }
+    if (text.len == 0 || text.len >= CURSOR_BYTES_MAX || slice_is(text, cursor)) {
+        return false;
+    }
+    memcpy(cursor, text.data, text.len);
+    cursor[text.len] = '\0';
+    /* It goes into a query as it is: what would need escaping is not a cursor of ours. */
+    return strspn(cursor, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") ==
+           text.len;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -105,18 +106,18 @@ static int settle_once(
 static bool settle(struct run *run, const struct settlement *settlement)
 {
     struct once_error error = {0};
-    int64_t until = cli_now_ms() + RECORD_FOR_MS;
+    int64_t until = cli_boot_ms() + RECORD_FOR_MS;
     bool ours = false;
-    for (int64_t pause_ms = 50;; pause_ms *= 2) {
+    for (int64_t pause_ms = 50;; pause_ms = clock_doubled_ms(pause_ms, 2000)) {
         int result = settle_once(run, settlement, &ours, &error);
         if (result == ONCE_OK) {
             return ours;
         }
         bool again = result == ONCE_E_UNAVAILABLE || result == ONCE_E_UNKNOWN;
-        if (!again || cli_now_ms() >= until) {
+        if (!again || cli_boot_ms() >= until) {
             break;
         }
-        cli_sleep_ms(pause_ms < 2000 ? pause_ms : 2000); /* a seal may be repeated (H3) */
+        cli_sleep_ms(pause_ms); /* a seal may be repeated (H3) */
     }
     (void)cli_fail(&error);
     cli_say("the end of the command was not recorded; %s will be unknown", run->grant.operation_id);

@@ -13,6 +13,11 @@
 #include "cli/out.h"
 #include "cli/run.h"
 
+enum {
+    PAUSE_MS_MIN = 10,  /* most commands that are waited for are short */
+    PAUSE_MS_MAX = 500, /* each look opens the store */
+};
+
 /* ---- what is compared -------------------------------------------------------------------- */
 
 /* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
@@ -220,8 +225,29 @@ static int begin(struct run *run, struct run_answer *ret_answer)
     return code;
 }
 
+/* ---- wait -------------------------------------------------------------------------------- */
+
+/* A wait for somebody else's run. All times are the boot clock's: the wall clock may jump. */
+struct wait {
+    int64_t until_ms;         /* when it ends */
+    int64_t pause_ms;         /* until the next look; doubles, also across two asks */
+    int64_t lease_expires_ms; /* of the lease that was seen last, in the store's time … */
+    int64_t lease_seen_ms;    /* … and when it was seen first */
+};
+
+/* True when the lease is certainly over: a whole one has passed since it was first seen here. */
+static bool is_lease_over(struct wait *wait, const struct once_operation *operation)
+{
+    int64_t now_ms = cli_boot_ms();
+    if (operation->lease_expires_ms != wait->lease_expires_ms) {
+        wait->lease_expires_ms = operation->lease_expires_ms;
+        wait->lease_seen_ms = now_ms;
+    }
+    return now_ms - wait->lease_seen_ms >= operation->lease_expires_ms - operation->updated_ms;
+}
+
 /* Look, without leaving evidence of each look. True when asking again makes sense. */
-static bool moved_on(struct run *run, const struct run_answer *answer)
+static bool moved_on(struct run *run, const struct run_answer *answer, struct wait *wait)
 {
     struct once *once = NULL;
     struct once_operation *operation = NULL;
@@ -233,7 +259,7 @@ static bool moved_on(struct run *run, const struct run_answer *answer)
     int64_t pid = 0;
     if (once_get(once, answer->operation_id, &operation, NULL) == ONCE_OK) {
         moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
-                operation->lease_expires_ms <= cli_now_ms() ||
+                is_lease_over(wait, operation) ||
                 (operation->attempt == 1 && holder_gone(operation->trace, &pid));
         once_operation_free(once, operation);
     }
@@ -241,25 +267,24 @@ static bool moved_on(struct run *run, const struct run_answer *answer)
     return moved;
 }
 
-static void wait_for_other(struct run *run, const struct run_answer *answer, int64_t until_ms)
+static void wait_for_other(struct run *run, const struct run_answer *answer, struct wait *wait)
 {
-    int64_t pause_ms = 10;
-    for (;;) {
-        int64_t left_ms = until_ms - cli_now_ms();
+    bool moved = false;
+    while (!moved) {
+        int64_t left_ms = wait->until_ms - cli_boot_ms();
         if (left_ms <= 0) {
             return;
         }
-        cli_sleep_ms(pause_ms < left_ms ? pause_ms : left_ms);
-        if (moved_on(run, answer)) {
-            return;
-        }
-        pause_ms = pause_ms * 3 / 2 < 500 ? pause_ms * 3 / 2 : 500;
+        cli_sleep_ms(wait->pause_ms < left_ms ? wait->pause_ms : left_ms);
+        wait->pause_ms = wait->pause_ms * 2 < PAUSE_MS_MAX ? wait->pause_ms * 2 : PAUSE_MS_MAX;
+        moved = moved_on(run, answer, wait);
     }
 }
 
 int run_ask(struct run *run, struct run_answer *ret_answer)
 {
-    int64_t until_ms = cli_now_ms() + cli_ms(run->cli, "wait");
+    struct wait wait = {
+        .until_ms = cli_boot_ms() + cli_ms(run->cli, "wait"), .pause_ms = PAUSE_MS_MIN};
     for (;;) {
         /* Blocked before the store is opened, because its threads inherit the mask; and before the
          * begin, so that a signal cannot end us between the grant and the command. */
@@ -270,9 +295,9 @@ int run_ask(struct run *run, struct run_answer *ret_answer)
         }
         child_unblock(&run->mask_before);
         if (code != CLI_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
-            cli_now_ms() >= until_ms) {
+            cli_boot_ms() >= wait.until_ms) {
             return code;
         }
-        wait_for_other(run, ret_answer, until_ms);
+        wait_for_other(run, ret_answer, &wait);
     }
 }

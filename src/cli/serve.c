@@ -1,7 +1,7 @@
 /*
- * once serve: the life of the server.
+ * once serve, once gateway: the life of the process.
  *
- *     configuration > signals blocked > open > five lines, READY > wait for signals
+ *     configuration > signals blocked > server open > five lines, READY > wait for signals
  *         SIGHUP           reload: the new policy whole, or the old one and a loud log
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
  *         engine stopped   a loud log > close > exit 70, so that a supervisor starts it anew
@@ -13,11 +13,13 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "base/check.h"
-#include "base/clock.h"
+#include "cli/notify.h"
 #include "cli/out.h"
 
 enum {
@@ -46,6 +48,51 @@ static int signal_wait(const sigset_t *set, int64_t ms)
     return got > 0 ? got : 0;
 }
 
+/* ---- open and close ---------------------------------------------------------------------- */
+
+_Static_assert(
+    (int)CONFIG_LEVEL_DEBUG == (int)LOG_DEBUG && (int)CONFIG_LEVEL_ERROR == (int)LOG_ERROR,
+    "levels have the same numbers in the file and in the log");
+
+enum status serve_log_new(const struct config *config, struct log **ret_log, struct err *err)
+{
+    bool is_terminal = isatty(STDERR_FILENO) != 0;
+    struct log_options options = {.fd = STDERR_FILENO,
+        .level = (enum log_level)config->log_level,
+        .is_human = config->log_format == CONFIG_FORMAT_HUMAN ||
+                    (config->log_format == CONFIG_FORMAT_AUTO && is_terminal),
+        .is_coloured = is_terminal && getenv("NO_COLOR") == NULL};
+    return log_new(&options, ret_log, err);
+}
+
+int serve_open(struct serve *serve)
+{
+    struct err err = {0};
+    enum status status = serve_log_new(serve->config, &serve->log, &err);
+    struct server_options options = {.config = serve->config, .log = serve->log};
+    status = status == OK ? server_open(&options, &serve->server, &err) : status;
+    if (status == OK) {
+        return CLI_OK;
+    }
+    log_free(serve->log);
+    serve->log = NULL;
+    int code = cli_fail_err(&err);
+    /* A wrong address or URL is the configuration's fault, whoever found it. */
+    return status == E_INVALID ? CLI_CONFIG : code;
+}
+
+int serve_close(struct serve *serve)
+{
+    struct err err = {0};
+    enum status status = server_close(serve->server, &err);
+    log_free(serve->log);
+    if (status != OK) {
+        (void)cli_fail_err(&err);
+        return CLI_INTERNAL;
+    }
+    return CLI_OK;
+}
+
 /* ---- reload ------------------------------------------------------------------------------ */
 
 static void log_text(struct serve *serve, enum log_level level, const char *event, const char *text)
@@ -67,121 +114,61 @@ static void log_faults(struct serve *serve, const struct config_faults *faults)
     }
 }
 
-/* Read everything again; NULL when something is wrong, which was logged. */
-static struct config *reload_read(struct serve *serve)
+static void reload(struct serve *serve)
 {
     struct config *config = NULL;
     struct config_faults faults = {.count = 0};
-    int code = serve_config(serve->cli, &config, &faults);
-    /* The addresses stay as they were bound, whatever the file says now: without auth a public one
-     * would stand open. */
-    if (code == CLI_OK && !config->has_auth && config_is_public(serve->started)) {
-        struct config_fault fault = {.hint = "restart to listen on other addresses"};
-        config_fault_add(config, &faults, &fault,
-            "auth is gone, but the server listens where other machines can reach it");
-        code = CLI_CONFIG;
-    }
-    if (code != CLI_OK) {
-        log_faults(serve, &faults);
-        config_free(config);
-        return NULL;
-    }
-    return config;
-}
-
-/* All of it, or nothing. */
-static enum status reload_apply(struct serve *serve, struct config *config, struct err *err)
-{
-    struct api_policy policy;
-    enum status status = serve_policy(config, &policy);
-    if (status != OK) {
-        return err_set(err, status, "out of memory for the tokens");
-    }
-    if (serve->started->tls_cert != NULL || serve->started->gateway.tls_cert != NULL) {
-        status = http_server_tls_reload(serve->server, err);
-    }
-    if (status == OK && serve->gateway != NULL) {
-        status = gateway_reload(serve->gateway, config, err);
-    }
-    return status == OK ? api_reload(serve->api, &policy, err) : status;
-}
-
-static void reload(struct serve *serve)
-{
     struct err err = {0};
     notify_reloading();
-    struct config *config = reload_read(serve);
-    if (config == NULL || reload_apply(serve, config, &err) != OK) {
-        log_text(serve, LOG_ERROR, "reload_failed",
-            err.text[0] == '\0' ? "the configuration is wrong: the old one stays in use"
-                                : err.text);
-        config_free(config);
+    int code = serve_config(serve->cli, &config, &faults);
+    if (code != CLI_OK) {
+        log_faults(serve, &faults);
+        (void)err_set(&err, E_INVALID, "the configuration is wrong: the old one stays in use");
+    }
+    if (code == CLI_OK && server_reload(serve->server, config, &err) == OK) {
+        notify_say("READY=1\nSTATUS=serving");
+    } else {
+        struct log_field fields[] = {
+            LOG_TEXT("message", slice_str(err.text)), LOG_TEXT("hint", slice_str(err.hint))};
+        log_event(serve->log, LOG_ERROR, "reload_failed", fields, 2);
         notify_say("READY=1\nSTATUS=reload failed: the old configuration stays in use");
-        return;
     }
-    const char *waiting = config_needs_restart(serve->started, config);
-    if (waiting != NULL) {
-        struct log_field fields[] = {LOG_TEXT("setting", slice_str(waiting)),
-            LOG_TEXT("message", SLICE_LIT("changed, and needs a restart to take effect"))};
-        log_event(serve->log, LOG_WARN, "restart_needed", fields, 2);
-    }
-    if (serve->config != serve->started) {
-        config_free(serve->config);
-    }
-    serve->config = config;
-    struct log_field fields[] = {LOG_NUMBER("tokens", config->token_count)};
-    log_event(serve->log, LOG_INFO, "reloaded", fields, 1);
-    notify_say("READY=1\nSTATUS=serving");
+    config_free(config);
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
 /* A drain under way, on a thread of its own so that a second signal is heard. */
 struct draining {
-    struct http_server *server;
-    int64_t ms_max;
+    struct server *server;
     _Atomic bool is_over;
-    bool is_whole; /* everything was answered; once it is over */
 };
 
 static void *drain_main(void *context)
 {
     struct draining *draining = context;
-    draining->is_whole = http_server_drain(draining->server, draining->ms_max);
+    (void)server_drain(draining->server); /* the log says what became of it */
     atomic_store(&draining->is_over, true);
     return NULL;
 }
 
 /* Let what is in flight end, as long as drain says and nobody hurries us. */
-static bool drain_connections(struct serve *serve, const sigset_t *signals)
+static void drain(struct serve *serve, const sigset_t *signals)
 {
-    struct draining draining = {.server = serve->server, .ms_max = serve->config->drain_ms};
+    struct draining draining = {.server = serve->server};
     pthread_t thread;
+    notify_say("STOPPING=1\nSTATUS=draining");
     if (pthread_create(&thread, NULL, drain_main, &draining) != 0) {
         (void)drain_main(&draining); /* then nobody can hurry us */
-        return draining.is_whole;
+        return;
     }
     while (!atomic_load(&draining.is_over)) {
         int got = signal_wait(signals, DRAIN_TURN_MS);
         if (got == SIGTERM || got == SIGINT) {
-            http_server_hurry(serve->server);
+            server_hurry(serve->server);
         }
     }
     (void)pthread_join(thread, NULL);
-    return draining.is_whole;
-}
-
-static void drain(struct serve *serve, const sigset_t *signals)
-{
-    notify_say("STOPPING=1\nSTATUS=draining");
-    log_text(serve, LOG_INFO, "draining", "no new connections; finishing what is in flight");
-    api_not_ready(serve->api, "draining");
-    engine_end_waits(serve->engine);
-    bool is_whole = drain_connections(serve, signals);
-    serve->is_drained = true;
-    log_text(serve, is_whole ? LOG_INFO : LOG_WARN, "drained",
-        is_whole ? "everything was answered"
-                 : "some requests were cut; their clients have to look");
 }
 
 /* ---- the life ---------------------------------------------------------------------------- */
@@ -190,7 +177,7 @@ static void drain(struct serve *serve, const sigset_t *signals)
 static bool engine_stopped(struct serve *serve)
 {
     struct err err = {0};
-    if (!engine_failure(serve->engine, &err)) {
+    if (!server_failure(serve->server, &err)) {
         return false;
     }
     struct log_field fields[] = {LOG_TEXT("message", slice_str(err.text)),
@@ -222,7 +209,7 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
             drain(serve, signals);
             return CLI_OK;
         }
-        if (probe_turn(&serve->probe, serve->engine) && serve->watchdog_ms > 0) {
+        if (server_answers(serve->server) && serve->watchdog_ms > 0) {
             notify_say("WATCHDOG=1");
         }
     }
@@ -231,14 +218,16 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
 /* The address that people come to. */
 static const char *address_of(const struct serve *serve)
 {
-    return serve->gateway != NULL ? serve->gateway_bound[0] : serve->bound[0];
+    const char *gateway = server_address(serve->server, "gateway", 0);
+    return gateway != NULL ? gateway : server_address(serve->server, "api", 0);
 }
 
 static void log_start(struct serve *serve)
 {
     struct log_field fields[] = {LOG_TEXT("version", slice_str(once_version())),
         LOG_TEXT("listen", slice_str(address_of(serve))),
-        LOG_TEXT("store", slice_str(serve->config->store)), LOG_NUMBER("loops", serve->loops)};
+        LOG_TEXT("store", slice_str(serve->config->store)),
+        LOG_NUMBER("loops", server_facts(serve->server)->loops)};
     log_event(serve->log, LOG_INFO, "started", fields, 4);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
         log_text(serve, LOG_WARN, "no_tls",
@@ -251,10 +240,11 @@ static int serve_run(struct serve *serve)
     sigset_t signals;
     signals_block(&signals);
     int code = serve_open(serve);
-    if (code == CLI_OK) {
-        log_start(serve);
-        code = serve_lines(serve);
+    if (code != CLI_OK) {
+        return code;
     }
+    log_start(serve);
+    code = serve_lines(serve);
     if (code == CLI_OK) {
         serve->watchdog_ms = notify_watchdog_ms();
         notify_say("READY=1\nSTATUS=serving on %s", address_of(serve));
@@ -290,6 +280,8 @@ int cmd_serve(struct cli *cli)
         config_free(config);
         return code;
     }
-    struct serve serve = {.cli = cli, .config = config, .started = config};
-    return serve_run(&serve);
+    struct serve serve = {.cli = cli, .config = config};
+    code = serve_run(&serve);
+    config_free(config);
+    return code;
 }

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "cli/out.h"
-#include "store/store.h"
+#include "server/server.h"
 
 enum { FAULTS_BYTES_MAX = 1 << 20 };
 
@@ -75,7 +75,7 @@ static int check_whole(struct config *config, struct config_faults *faults)
 {
     struct err err = {.status = OK};
     int code = code_of(config_check(config, faults));
-    if (store_url_check(config->store, &err) == OK) {
+    if (server_store_check(config->store, &err) == OK) {
         return code;
     }
     config_fault_at(

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/text.h"
 #include "cli/out.h"
 #include "cli/serve_config.h"
@@ -18,7 +19,7 @@ static const struct {
     const char *name;
 } methods[] = {{CONFIG_METHOD_POST, "POST"}, {CONFIG_METHOD_PUT, "PUT"},
     {CONFIG_METHOD_PATCH, "PATCH"}, {CONFIG_METHOD_DELETE, "DELETE"}};
-enum { METHODS = sizeof methods / sizeof methods[0] };
+enum { METHODS = COUNT(methods) };
 
 static const char *profile_name(enum config_profile profile)
 {

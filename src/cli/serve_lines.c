@@ -10,7 +10,7 @@
 
 enum { FLUSH_TRIES = 5, FLUSH_BYTES = 4096, LINES_BYTES_MAX = 64 << 10 };
 
-uint64_t serve_flush_nanos(const char *dir)
+static uint64_t flush_nanos(const char *dir)
 {
     static const char block[FLUSH_BYTES];
     uint64_t best = UINT64_MAX;
@@ -30,43 +30,33 @@ uint64_t serve_flush_nanos(const char *dir)
     return works ? best : 0;
 }
 
-static void put_url(struct buf *out, const struct serve *serve, size_t which)
+/* "http://127.0.0.1:7411", or an address of a socket as it is. */
+static void put_url(struct buf *out, const struct serve *serve, const char *door, size_t which)
 {
-    const char *bound = serve->bound[which];
-    bool is_unix = strncmp(bound, "unix:", 5) == 0;
+    const char *address = server_address(serve->server, door, which);
+    const struct config *config = serve->config;
+    const char *tls_cert =
+        strcmp(door, "gateway") == 0 ? config->gateway.tls_cert : config->tls_cert;
     buf_printf(out, "%s%s",
-        is_unix                           ? ""
-        : serve->config->tls_cert != NULL ? "https://"
+        strncmp(address, "unix:", 5) == 0 ? ""
+        : tls_cert != NULL                ? "https://"
                                           : "http://",
-        bound);
+        address);
 }
 
-static void put_urls(struct buf *out, const struct serve *serve)
+static void put_urls(struct buf *out, const struct serve *serve, const char *door)
 {
-    for (size_t i = 0; i < serve->config->listen_count; i++) {
+    for (size_t i = 0; server_address(serve->server, door, i) != NULL; i++) {
         buf_str(out, i == 0 ? "" : ", ");
-        put_url(out, serve, i);
+        put_url(out, serve, door, i);
     }
-}
-
-static void put_gateway_url(struct buf *out, const struct serve *serve, size_t which)
-{
-    const char *bound = serve->gateway_bound[which];
-    buf_printf(out, "%s%s",
-        strncmp(bound, "unix:", 5) == 0           ? ""
-        : serve->config->gateway.tls_cert != NULL ? "https://"
-                                                  : "http://",
-        bound);
 }
 
 /* Where it listens, and what is behind it. */
 static void put_gateway(struct buf *out, const struct serve *serve)
 {
     const struct config_gateway *gateway = &serve->config->gateway;
-    for (size_t i = 0; i < gateway->listen_count; i++) {
-        buf_str(out, i == 0 ? "" : ", ");
-        put_gateway_url(out, serve, i);
-    }
+    put_urls(out, serve, "gateway");
     const struct config_route *route =
         gateway->route_count > 0 ? &gateway->routes[0] : gateway->otherwise;
     for (size_t i = 0; route != NULL && i < route->upstream_count; i++) {
@@ -81,11 +71,12 @@ static void put_gateway(struct buf *out, const struct serve *serve)
 /* A fenced request to try, as it stands. */
 static void put_gateway_curl(struct buf *out, const struct serve *serve)
 {
+    const char *address = server_address(serve->server, "gateway", 0);
     buf_str(out, "curl -sS -i -X POST ");
-    if (strncmp(serve->gateway_bound[0], "unix:", 5) == 0) {
-        buf_printf(out, "--unix-socket '%s' http://localhost", serve->gateway_bound[0] + 5);
+    if (strncmp(address, "unix:", 5) == 0) {
+        buf_printf(out, "--unix-socket '%s' http://localhost", address + 5);
     } else {
-        put_gateway_url(out, serve, 0);
+        put_url(out, serve, "gateway", 0);
     }
     buf_str(out, "/ -H 'Idempotency-Key: \"00000000-0000-4000-8000-000000000001\"' "
                  "-H 'Content-Type: application/json' -d '{\"amount\":100}'");
@@ -93,27 +84,27 @@ static void put_gateway_curl(struct buf *out, const struct serve *serve)
 
 static void put_store(struct buf *out, const struct serve *serve)
 {
-    const struct store_head *head = &serve->head;
+    const struct server_facts *facts = server_facts(serve->server);
     buf_printf(out,
         "%s: %llu operation%s, %llu in progress, %llu unknown; %llu entries of evidence",
-        serve->config->store, (unsigned long long)head->records, head->records == 1 ? "" : "s",
-        (unsigned long long)head->in_progress, (unsigned long long)head->unknown,
-        (unsigned long long)head->seq);
+        serve->config->store, (unsigned long long)facts->operations,
+        facts->operations == 1 ? "" : "s", (unsigned long long)facts->in_progress,
+        (unsigned long long)facts->unknown, (unsigned long long)facts->entries);
 }
 
 /* Works as it stands, in any shell, from the directory the server was started in. */
 static void put_curl(struct buf *out, const struct serve *serve)
 {
     const struct config *config = serve->config;
-    bool is_unix = strncmp(serve->bound[0], "unix:", 5) == 0;
+    const char *address = server_address(serve->server, "api", 0);
     buf_str(out, "curl -sS ");
-    if (is_unix) {
-        buf_printf(out, "--unix-socket '%s' http://localhost", serve->bound[0] + 5);
+    if (strncmp(address, "unix:", 5) == 0) {
+        buf_printf(out, "--unix-socket '%s' http://localhost", address + 5);
     } else {
         if (config->tls_cert != NULL) {
             buf_printf(out, "--cacert '%s' ", config->tls_cert);
         }
-        put_url(out, serve, 0);
+        put_url(out, serve, "api", 0);
     }
     buf_str(out, "/v1/fences -H 'Content-Type: application/json'");
     if (config->has_auth) {
@@ -122,14 +113,44 @@ static void put_curl(struct buf *out, const struct serve *serve)
     buf_str(out, " -d '{\"scope\":\"try\",\"key\":\"order-1\",\"payload\":{\"amount\":100}}'");
 }
 
+static void put_writes(struct buf *out, const struct serve *serve)
+{
+    const struct server_facts *facts = server_facts(serve->server);
+    if (facts->writes == SERVER_WRITES_MEMORY) {
+        buf_str(out, "in memory: nothing outlives this process");
+        return;
+    }
+    buf_str(out, facts->writes == SERVER_WRITES_DIRECT ? "direct (O_DIRECT and O_DSYNC)"
+                                                       : "buffered (pwrite and fdatasync)");
+    uint64_t nanos = flush_nanos(facts->dir);
+    if (nanos > 0) {
+        buf_printf(out, ", a flush takes about %.2f ms", (double)nanos / 1e6);
+    }
+}
+
 /* What a newcomer pastes first. */
 static void put_try(struct buf *out, const struct serve *serve)
 {
-    if (serve->gateway != NULL) {
+    if (serve->config->gateway.is_on) {
         put_gateway_curl(out, serve);
     } else {
         put_curl(out, serve);
     }
+}
+
+static void put_json_urls(
+    struct jsonw *json, const char *name, const struct serve *serve, const char *door)
+{
+    struct buf url;
+    buf_init(&url, &mem_libc, LINES_BYTES_MAX);
+    jsonw_open(json, name, '[');
+    for (size_t i = 0; server_address(serve->server, door, i) != NULL; i++) {
+        buf_clear(&url);
+        put_url(&url, serve, door, i);
+        jsonw_bytes(json, NULL, buf_view(&url));
+    }
+    jsonw_close(json, ']');
+    buf_release(&url);
 }
 
 static int print_json(const struct serve *serve)
@@ -141,24 +162,13 @@ static int print_json(const struct serve *serve)
     buf_init(&part, &mem_libc, LINES_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "version", once_version());
-    jsonw_open(&json, "urls", '[');
-    for (size_t i = 0; i < serve->config->listen_count; i++) {
-        buf_clear(&part);
-        put_url(&part, serve, i);
-        jsonw_bytes(&json, NULL, buf_view(&part));
-    }
-    jsonw_close(&json, ']');
+    put_json_urls(&json, "urls", serve, "api");
     jsonw_str(&json, "store", serve->config->store);
-    jsonw_u64(&json, "operations", serve->head.records);
-    jsonw_str(&json, "writes", serve->writes);
-    if (serve->gateway != NULL) {
-        jsonw_open(&json, "gateway", '[');
-        for (size_t i = 0; i < serve->config->gateway.listen_count; i++) {
-            buf_clear(&part);
-            put_gateway_url(&part, serve, i);
-            jsonw_bytes(&json, NULL, buf_view(&part));
-        }
-        jsonw_close(&json, ']');
+    jsonw_u64(&json, "operations", server_facts(serve->server)->operations);
+    put_writes(&part, serve);
+    jsonw_bytes(&json, "writes", buf_view(&part));
+    if (serve->config->gateway.is_on) {
+        put_json_urls(&json, "gateway", serve, "gateway");
     }
     buf_clear(&part);
     put_try(&part, serve);
@@ -178,17 +188,19 @@ int serve_lines(struct serve *serve)
     }
     buf_init(&lines, &mem_libc, LINES_BYTES_MAX);
     buf_printf(&lines, "once %s", once_version());
-    if (serve->gateway != NULL) {
+    if (serve->config->gateway.is_on) {
         buf_str(&lines, "\ngateway on ");
         put_gateway(&lines, serve);
     }
     if (serve->config->listen_count > 0) {
         buf_str(&lines, "\nlistening on ");
-        put_urls(&lines, serve);
+        put_urls(&lines, serve, "api");
     }
     buf_str(&lines, "\nstore ");
     put_store(&lines, serve);
-    buf_printf(&lines, "\nwrites %s\n", serve->writes);
+    buf_str(&lines, "\nwrites ");
+    put_writes(&lines, serve);
+    buf_char(&lines, '\n');
     put_try(&lines, serve);
     buf_char(&lines, '\n');
     out_bytes(buf_view(&lines));

@@ -1,9 +1,10 @@
 /* once tail: the latest evidence, or the newest checkpoint. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/operation.h"
-#include "evidence/checkpoint.h"
+#include "lib/inspect.h"
 
 enum {
     FOLLOW_MS = 300,       /* between two looks when something happens; doubled up to … */
@@ -16,10 +17,10 @@ enum {
 struct tail {
     struct cli *cli;
     const char *operation_id;
-    uint64_t last_seq; /* printed, or passed over */
-    uint64_t seen;     /* entries that would be printed */
-    uint64_t left;     /* to be printed before it stops; 0: all there are */
-    uint64_t printed;  /* in this look */
+    char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed, or passed over */
+    uint64_t seen;                    /* entries that would be printed */
+    uint64_t left;                    /* to be printed before it stops; 0: all there are */
+    uint64_t printed;                 /* in this look */
     struct arena arena;
 };
 
@@ -76,7 +77,7 @@ static void print_entry(struct tail *tail, const struct once_entry *entry)
 static int print(void *context, const struct once_entry *entry)
 {
     struct tail *tail = context;
-    tail->last_seq = entry->seq;
+    (void)snprintf(tail->last, sizeof tail->last, "%s", entry->cursor);
     if (tail->seen > 0) { /* older than those asked for */
         tail->seen--;
         return 0;
@@ -90,7 +91,7 @@ static int print(void *context, const struct once_entry *entry)
 static int print_new(struct tail *tail, struct origin *origin)
 {
     tail->printed = 0;
-    int code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, print, tail);
+    int code = origin->ops->evidence(origin, tail->operation_id, tail->last, print, tail);
     return code != CLI_OK ? code : out_finish();
 }
 
@@ -101,13 +102,13 @@ static int print_last(struct tail *tail, struct origin *origin)
     uint64_t back = lines < LOOK_BACK_FIRST ? LOOK_BACK_FIRST : lines;
     int code = CLI_OK;
     do {
-        code = origin->ops->near_end(origin, back, &tail->last_seq);
+        code = origin->ops->near_end(origin, back, tail->last);
         tail->seen = 0;
         if (code == CLI_OK) {
-            code = origin->ops->evidence(origin, tail->operation_id, tail->last_seq, count, tail);
+            code = origin->ops->evidence(origin, tail->operation_id, tail->last, count, tail);
         }
         back = back > UINT64_MAX / 16 ? UINT64_MAX : back * 16;
-    } while (code == CLI_OK && tail->seen < lines && tail->last_seq > 0);
+    } while (code == CLI_OK && tail->seen < lines && tail->last[0] != '\0');
     if (code != CLI_OK) {
         return code;
     }
@@ -139,63 +140,18 @@ static int follow(struct tail *tail, struct origin *origin)
 
 /* ---- the newest checkpoint ----------------------------------------------------------------- */
 
-struct note {
-    char text[CHECKPOINT_BYTES_MAX];
-    size_t len;   /* 0: none found */
-    uint64_t seq; /* that it covers */
-};
-
-static bool keep_note(void *context, const struct entry *entry)
-{
-    struct note *note = context;
-    if (entry->kind == ENTRY_CHECKPOINT && entry->bytes.len <= sizeof note->text) {
-        memcpy(note->text, entry->bytes.data, entry->bytes.len);
-        note->len = entry->bytes.len;
-        note->seq = entry->seq;
-    }
-    return true;
-}
-
-/* Look at the end first and then further back: a note a minute is rarely far from it. */
-static enum status find_note(struct store *store, struct note *ret_note, struct err *err)
-{
-    struct store_head head;
-    uint64_t back = NOTE_BACK_FIRST;
-    enum status status = OK;
-    store->ops->head(store, &head);
-    for (bool whole = false; status == OK && ret_note->len == 0 && !whole; back *= 16) {
-        whole = back >= head.seq;
-        struct entry_range range = {.after_seq = whole ? 0 : head.seq - back};
-        status = store->ops->entries(store, &range, keep_note, ret_note, err);
-    }
-    return status;
-}
-
-/* A note that does not check out is worth nothing elsewhere. */
-static enum status check_note(struct store *store, const struct note *note, struct err *err)
-{
-    struct store_identity identity;
-    struct checkpoint_key key;
-    struct checkpoint checkpoint;
-    store->ops->identity(store, &identity);
-    enum status status = checkpoint_key_of(&identity, &key, err);
-    mem_wipe(&identity, sizeof identity);
-    return status == OK ? checkpoint_verify(slice_of(note->text, note->len), &key, &checkpoint, err)
-                        : status;
-}
-
-static int print_note(const struct cli *cli, const struct note *note)
+static int print_note(const struct cli *cli, struct slice note, uint64_t seq)
 {
     if (!cli->json) {
-        out_bytes(slice_of(note->text, note->len));
+        out_bytes(note);
         return out_finish();
     }
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
     buf_init(&bytes, &mem_libc, 8 * CHECKPOINT_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    jsonw_u64(&json, "seq", note->seq);
-    jsonw_bytes(&json, "note", slice_of(note->text, note->len));
+    jsonw_u64(&json, "seq", seq);
+    jsonw_bytes(&json, "note", note);
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
     buf_release(&bytes);
@@ -205,26 +161,21 @@ static int print_note(const struct cli *cli, const struct note *note)
 static int tail_checkpoint(struct cli *cli)
 {
     struct err err = {0};
-    struct note note = {0};
-    struct store *store = NULL;
-    int code = cli_open_store_to_look(cli, &store);
-    if (code != CLI_OK) {
-        return code;
-    }
-    enum status status = find_note(store, &note, &err);
-    if (status == OK && note.len > 0) {
-        status = check_note(store, &note, &err);
-    }
-    (void)store->ops->close(store, NULL); /* only looked */
-    if (status != OK) {
-        return cli_fail_err(&err);
-    }
-    if (note.len == 0) {
+    struct buf note;
+    uint64_t seq = 0;
+    int code = CLI_OK;
+    buf_init(&note, &mem_libc, CHECKPOINT_BYTES_MAX);
+    if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
+        code = cli_fail_store(&err);
+    } else if (note.len == 0) {
         cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
-        return CLI_UNAVAILABLE;
+        code = CLI_UNAVAILABLE;
+    } else {
+        code = print_note(cli, buf_view(&note), seq);
     }
-    return print_note(cli, &note);
+    buf_release(&note);
+    return code;
 }
 
 int cmd_tail(struct cli *cli)

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "canon/digest.h"
 #include "cli/cli.h"
@@ -17,25 +19,6 @@ enum {
     LINE_BYTES_MAX = 4096,
 };
 
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/* RFC 4648 section 5, without padding. */
-static void put_base64url(char ret_text[SECRET_CHARS + 1], const unsigned char bytes[SECRET_BYTES])
-{
-    unsigned held = 0;
-    unsigned bits = 0;
-    size_t used = 0;
-    for (size_t i = 0; i < SECRET_BYTES; i++) {
-        held = held << 8 | bytes[i];
-        for (bits += 8; bits >= 6; bits -= 6) {
-            ret_text[used++] = alphabet[held >> (bits - 6) & 63U];
-        }
-        held &= 255U;
-    }
-    ret_text[used++] = alphabet[held << (6 - bits) & 63U];
-    ret_text[used] = '\0';
-}
-
 /* The line for the configuration. JSON's strings are YAML's too. */
 static void put_line(struct buf *out, struct cli *cli, const char *hex)
 {
@@ -46,7 +29,7 @@ static void put_line(struct buf *out, struct cli *cli, const char *hex)
     buf_printf(out, "- {sha256: \"%s\", tenant: ", hex);
     jsonw_str(&json, NULL, cli_text(cli, "tenant"));
     const char *between = ", rights: [";
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if ((rights & config_right(slice_str(names[i]))) != 0) {
             buf_printf(out, "%s%s", between, names[i]);
             between = ", ";
@@ -146,7 +129,7 @@ static int token_new(struct cli *cli)
     if (rand_bytes(secret, sizeof secret, &err) != OK) {
         return cli_fail_err(&err);
     }
-    put_base64url(token + PREFIX_CHARS, secret);
+    *base64_put(token + PREFIX_CHARS, secret, sizeof secret, BASE64_URL) = '\0';
     hash_token(slice_str(token), hex);
     code = print_new(cli, token, hex);
     mem_wipe(secret, sizeof secret);

@@ -9,7 +9,7 @@
 
 enum {
     PAGE_MAX = 1000,
-    PATH_BYTES_MAX = 128,
+    PATH_BYTES_MAX = 512,
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
     DAMAGES_MAX = 100,                /* kept to be shown; all are counted */
 };
@@ -171,28 +171,24 @@ static int check_page(struct audit *audit, const struct json_value *list)
 static int fetch_entries(struct audit *audit)
 {
     char path[PATH_BYTES_MAX];
-    uint64_t after_seq = 0;
+    char cursor[CURSOR_BYTES_MAX] = "";
     bool more = true;
     int code = CLI_OK;
     while (code == CLI_OK && more && audit->last_seq <= audit->head_seq) {
         struct err err = {0};
         struct remote_answer answer;
-        uint64_t next_seq = 0;
         arena_clear(&audit->arena);
-        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%llu", PAGE_MAX,
-            (unsigned long long)after_seq);
+        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s", PAGE_MAX, cursor);
         code = remote_get(audit->remote, path, &audit->arena, &answer);
         if (code != CLI_OK) {
             return code;
         }
         const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
-        more = remote_read_u64(answer.root, SLICE_LIT("next"), &next_seq);
-        if (!json_is(list, JSON_ARRAY) || (more && next_seq <= after_seq)) {
+        if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
             (void)err_set(&err, E_INVALID, "it is no page of evidence");
             return unreadable(audit, &err);
         }
         code = check_page(audit, list);
-        after_seq = next_seq;
     }
     return code;
 }

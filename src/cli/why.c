@@ -151,7 +151,7 @@ static int tell_story(
     } else {
         introduce(operation);
     }
-    int code = origin->ops->evidence(origin, operation->operation_id, 0, visit, story);
+    int code = origin->ops->evidence(origin, operation->operation_id, NULL, visit, story);
     if (code == CLI_OK && story->cli->json) {
         jsonw_close(&json, ']');
         jsonw_close(&json, '}');

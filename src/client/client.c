@@ -7,13 +7,13 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "base/slice.h"
-#include "client/uuid.h"
+#include "base/uuid.h"
 
 static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
 static_assert((int)ONCE_E_UNKNOWN == (int)E_UNKNOWN, "public numbers");
 static_assert((int)ONCE_E_MISUSE == (int)E_MISUSE, "public numbers");
 static_assert(sizeof((struct once_error *)0)->text == ERR_TEXT_BYTES_MAX, "texts are copied whole");
-static_assert((int)ONCE_CLIENT_KEY_SIZE == (int)CLIENT_UUID_SIZE, "a key is a UUID");
+static_assert((int)ONCE_CLIENT_KEY_SIZE == (int)UUID_TEXT_BYTES, "a key is a UUID");
 
 int client_say(struct once_error *error, enum status status, const struct err *err)
 {
@@ -247,14 +247,15 @@ void once_client_free(struct once_client *client)
 int once_client_key(
     struct once_client *client, char ret_key[ONCE_CLIENT_KEY_SIZE], struct once_error *error)
 {
-    unsigned char random[CLIENT_UUID_BYTES];
+    unsigned char random[UUID_BYTES];
     struct err err = {0};
     if (client == NULL || ret_key == NULL) {
         return client_say(error, err_set(&err, E_MISUSE, "client or ret_key is NULL"), &err);
     }
     enum status status = client_random(client, random, sizeof random, &err);
     if (status == OK) {
-        client_uuid4(ret_key, random);
+        uuid_v4(random);
+        (void)uuid_put(ret_key, random);
     }
     return client_say(error, status, &err);
 }

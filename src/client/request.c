@@ -5,8 +5,9 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/slice.h"
-#include "client/uuid.h"
+#include "base/uuid.h"
 
 enum {
     LINES_OWN_MAX = 4, /* Request-Id, Idempotency-Key, Expect, Content-Type */
@@ -124,7 +125,7 @@ static bool is_reserved(struct slice name)
 {
     static const char *const reserved[] = {"Idempotency-Key", "Request-Id", "Content-Length",
         "Transfer-Encoding", "Connection", "Expect"};
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
+    for (size_t i = 0; i < COUNT(reserved); i++) {
         if (is_named(name, reserved[i])) {
             return true;
         }
@@ -316,7 +317,7 @@ static bool is_one_of(const char *method, const char *const *names)
 static enum status choose_key(struct client_request *request, const struct once_client *client,
     const char *given, struct err *err)
 {
-    unsigned char random[CLIENT_UUID_BYTES];
+    unsigned char random[UUID_BYTES];
     if (request->is_read) {
         return OK; /* GRD-11 */
     }
@@ -326,7 +327,8 @@ static enum status choose_key(struct client_request *request, const struct once_
     }
     enum status status = client_random(client, random, sizeof random, err);
     if (status == OK) {
-        client_uuid4(request->key, random);
+        uuid_v4(random);
+        (void)uuid_put(request->key, random);
     }
     return status;
 }
@@ -380,7 +382,7 @@ void client_request_release(struct client_request *request)
 enum status client_request_number(struct client_request *request, const struct once_client *client,
     int number, char ret_id[REQUEST_ID_SIZE], struct err *err)
 {
-    unsigned char random[CLIENT_UUID_BYTES];
+    unsigned char random[UUID_BYTES];
     if (request->given_id != NULL && number == 1) {
         memcpy(ret_id, request->given_id, strlen(request->given_id) + 1);
     } else if (request->given_id != NULL) { /* ADR-3: never the same twice */
@@ -390,7 +392,8 @@ enum status client_request_number(struct client_request *request, const struct o
         if (status != OK) {
             return status;
         }
-        client_uuid7(ret_id, random, client_wall_ms(client));
+        uuid_v7(random, client_wall_ms(client));
+        (void)uuid_put(ret_id, random);
     }
     (void)snprintf(request->id_line, sizeof request->id_line, "Request-Id: %s", ret_id);
     return OK;

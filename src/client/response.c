@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 
 struct client_response *client_response_new(const struct once_client *client)
 {
@@ -38,17 +39,6 @@ void client_response_clear(struct client_response *response)
 
 /* ---- while it comes ---------------------------------------------------------------------- */
 
-static struct slice trim(struct slice text)
-{
-    while (text.len > 0 && (unsigned char)text.data[text.len - 1] <= ' ') {
-        text.len--;
-    }
-    while (text.len > 0 && (unsigned char)text.data[0] <= ' ') {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    return text;
-}
-
 static void add_field(struct client_response *response, struct slice line)
 {
     const char *colon = memchr(line.data, ':', line.len);
@@ -56,8 +46,8 @@ static void add_field(struct client_response *response, struct slice line)
         return; /* no field; a folded line, which RFC 9112 section 5.2 has no server send */
     }
     size_t name_len = (size_t)(colon - line.data);
-    struct slice name = trim(slice_of(line.data, name_len));
-    struct slice value = trim(slice_of(colon + 1, line.len - name_len - 1));
+    struct slice name = slice_trim(slice_of(line.data, name_len));
+    struct slice value = slice_trim(slice_of(colon + 1, line.len - name_len - 1));
     if (memchr(line.data, '\0', line.len) != NULL) {
         return; /* it could not be told from the next one */
     }
@@ -70,12 +60,14 @@ static void add_field(struct client_response *response, struct slice line)
 
 bool client_response_line(struct client_response *response, struct slice line)
 {
-    struct slice text = trim(line);
+    while (line.len > 0 && (line.data[line.len - 1] == '\n' || line.data[line.len - 1] == '\r')) {
+        line.len--;
+    }
     if (line.len >= 5 && memcmp(line.data, "HTTP/", 5) == 0) {
         buf_clear(&response->head); /* the one before was a 1xx */
         response->field_count = 0;
         response->head_is_over = false;
-    } else if (text.len == 0) {
+    } else if (slice_trim(line).len == 0) {
         response->head_is_over = true;
     } else if (!response->head_is_over) {
         if (response->field_count == RESPONSE_FIELDS_MAX) {
@@ -151,7 +143,7 @@ const char *once_response_header(const struct once_response *response, const cha
 void once_response_free(struct once_client *client, struct once_response *response)
 {
     if (response != NULL) {
-        struct client_response *whole = (struct client_response *)(void *)response;
+        struct client_response *whole = CONTAINER_OF(response, struct client_response, shown);
         buf_release(&whole->head);
         buf_release(&whole->body);
         mem_free(&client->mem, whole);

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 
 enum {
@@ -16,7 +17,7 @@ static int64_t ceiling_ms(const struct client_wait *wait)
 {
     int64_t ceiling = wait->base_ms;
     for (unsigned i = 0; i < wait->retry && i < RETRIES_DOUBLED_MAX; i++) {
-        ceiling = ceiling > wait->max_ms / 2 ? wait->max_ms : ceiling * 2;
+        ceiling = clock_doubled_ms(ceiling, wait->max_ms);
     }
     return ceiling < wait->max_ms ? ceiling : wait->max_ms;
 }

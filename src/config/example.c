@@ -101,11 +101,11 @@ static void put_options(struct buf *out, const struct config_option *options, bo
 static void put_routes(struct buf *out)
 {
     put_prose(out,
-        "gateway.routes: one for every path by default. The first that matches a request counts. "
-        "What no route matches is passed through, not fenced. A route has a match, and any setting "
-        "above that is not of the whole gateway (listen, tls, spool_dir, spool_memory, spool_max, "
-        "connections_max, idle): what it says holds for it, what it does not say is as the section "
-        "says. SIGHUP reads routes again.");
+        "gateway.routes: by default one route for every path. The first route that matches a "
+        "request applies. Requests that match no route pass through, not fenced. A route needs a "
+        "match. It may have any setting above except those of the whole gateway (listen, tls, "
+        "spool_dir, spool_memory, spool_max, connections_max, idle), and its own settings win over "
+        "the section's. SIGHUP reads routes again.");
     put_prose(out, "If unsure: Leave it out: every path is fenced.");
     buf_str(out, "#  routes:\n"
                  "#    - match: \"POST,PUT /v1/payments/**\"\n"
@@ -123,21 +123,20 @@ static void put_routes(struct buf *out)
 void config_example_put(struct buf *out)
 {
     put_prose(out,
-        "once.yaml: everything that once serve and once gateway can be told. Every setting is here "
-        "with its default, commented out; what is commented out costs nothing. A line of words "
-        "begins with a hash and a space, a setting with a hash alone: remove it, and the one "
-        "before the name of its section.");
+        "once.yaml: every setting of once serve and once gateway, commented out, with its default. "
+        "A comment begins with a hash and a space, a setting with a hash alone. To set one, remove "
+        "that hash and the one before the name of its section.");
     buf_str(out, "#\n");
     put_prose(out,
-        "Flags win over ONCE_* variables, these over this file, this over the defaults. Unknown "
-        "names are errors. Durations: 300ms, 30s, 5m, 24h, 14d. Sizes: 64KiB, 10MiB. Paths are as "
-        "seen from the directory the server is started in. once check once.yaml says whether it is "
-        "right; kill -HUP takes a changed one over without a restart where that is possible.");
+        "Flags win over ONCE_* variables, variables over this file, this file over the defaults. "
+        "Unknown settings are errors. Durations: 300ms, 30s, 5m, 24h, 14d. Sizes: 64KiB, 10MiB. "
+        "Paths are relative to the directory in which the server is started. once check once.yaml "
+        "checks this file; kill -HUP applies changes that need no restart.");
     buf_char(out, '\n');
     put_options(out, config_options, false);
     put_prose(out,
-        "The gateway stands in front of an API and gives it idempotency keys. Flags of its "
-        "settings are those of once gateway.");
+        "The gateway stands in front of an API and makes it idempotent. Its flags are those of "
+        "once gateway.");
     put_options(out, config_gateway_options, false);
     put_routes(out);
 }

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -52,7 +53,7 @@ static bool is_visible(struct slice text)
 
 unsigned form_method(struct slice name)
 {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    for (size_t i = 0; i < COUNT(methods); i++) {
         if (slice_is(name, methods[i].name)) {
             return methods[i].bit;
         }
@@ -63,7 +64,7 @@ unsigned form_method(struct slice name)
 static enum status refuse_method(const char *name, struct slice method, struct value_fault *fault)
 {
     char upper[16] = "";
-    for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+    for (size_t i = 0; i < COUNT(reads); i++) {
         if (slice_is(method, reads[i])) {
             return value_refuse(fault, "leave it out: it is passed through as it is",
                 "%s: %.*s cannot be fenced: reads are never subject to idempotency keys (GRD-11)",
@@ -82,17 +83,6 @@ static enum status refuse_method(const char *name, struct slice method, struct v
         fault, hint, "%s: '%.*s' is not a method that can be fenced", name, SHOWN(method));
 }
 
-static struct slice trimmed(struct slice text)
-{
-    while (text.len > 0 && text.data[text.len - 1] == ' ') {
-        text.len--;
-    }
-    while (text.len > 0 && text.data[0] == ' ') {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    return text;
-}
-
 static enum status read_methods(
     const char *name, struct slice text, unsigned *ret_methods, struct value_fault *fault)
 {
@@ -101,7 +91,7 @@ static enum status read_methods(
     while (at <= text.len) {
         const char *comma = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
         size_t end = comma == NULL ? text.len : (size_t)(comma - text.data);
-        struct slice one = trimmed(slice_of(text.data + at, end - at));
+        struct slice one = slice_trim(slice_of(text.data + at, end - at));
         unsigned method = form_method(one);
         if (method == 0) {
             return refuse_method(name, one, fault);
@@ -173,7 +163,7 @@ enum status form_match(const char *name, struct slice text, unsigned *ret_method
     unsigned found = 0;
     enum status status = OK;
     if (at > 0) {
-        status = read_methods(name, trimmed(slice_of(text.data, at)), &found, fault);
+        status = read_methods(name, slice_trim(slice_of(text.data, at)), &found, fault);
     } else if (form_method(text) != 0) {
         status = value_refuse(fault, "such as \"POST /v1/payments/**\"",
             "%s: '%.*s' is a method without a path", name, SLICE_ARGS(text));
@@ -288,7 +278,7 @@ static enum status check_pointer(const char *name, struct slice text, struct val
 
 static enum status check_field(const char *name, struct slice text, struct value_fault *fault)
 {
-    for (size_t i = 0; i < sizeof never_kept / sizeof never_kept[0]; i++) {
+    for (size_t i = 0; i < COUNT(never_kept); i++) {
         if (text.len == strlen(never_kept[i]) &&
             strncasecmp(text.data, never_kept[i], text.len) == 0) {
             return value_refuse(fault, "leave it out",
@@ -317,7 +307,7 @@ static enum status check_status(const char *name, struct slice text, struct valu
 static size_t mark_bytes(struct slice text)
 {
     static const char *const marks[] = {"{key}", "{operation_id}"};
-    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+    for (size_t i = 0; i < COUNT(marks); i++) {
         size_t len = strlen(marks[i]);
         if (text.len >= len && memcmp(text.data, marks[i], len) == 0) {
             return len;
@@ -377,7 +367,7 @@ bool form_principal(struct slice text, enum config_principal *ret_principal, str
 static bool is_secret(struct slice field)
 {
     static const char *const fields[] = {"Authorization", "Proxy-Authorization", "Cookie"};
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    for (size_t i = 0; i < COUNT(fields); i++) {
         if (field.len == strlen(fields[i]) && strncasecmp(field.data, fields[i], field.len) == 0) {
             return true;
         }

@@ -31,10 +31,10 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .env = "ONCE_GATEWAY_LISTEN",
         .flag = "listen",
         .at_start = true,
-        .help = "Where the gateway listens: an address and port, [IPv6]:port, or unix:/path, or a "
-                "list of them. It may be one that other machines reach: whoever may do what is for "
-                "the API behind it to say, as it was before.",
-        .unsure = "The address the API had, which then moves behind it."},
+        .help = "Where the gateway listens: an address and port, [IPv6]:port, unix:/path, or a "
+                "list of these. Other machines may reach it: the API behind it still "
+                "authenticates its clients, as before.",
+        .unsure = "The API's old address; move the API to a new one."},
     [SETTING_UPSTREAM] = {.path = "gateway.upstream",
         .kind = CONFIG_LIST,
         .form = CONFIG_FORM_URL,
@@ -44,10 +44,10 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .env = "ONCE_GATEWAY_UPSTREAM",
         .flag = "upstream",
         .example = "http://127.0.0.1:3000",
-        .help = "The API behind the gateway: http:// or https:// with a host and a port and no "
-                "path, or a list of several that are the same API. Another one is tried only "
-                "while not a byte was sent to the first. What no route matches goes to the first "
-                "one of all, not fenced.",
+        .help = "The API behind the gateway: http:// or https:// with a host and port and no "
+                "path, or a list of servers of the same API. The next one is tried only if no "
+                "byte was sent to the first. Requests that match no route go to the first "
+                "upstream of all, not fenced.",
         .unsure = "One, on the same machine or network."},
     [SETTING_PROFILE] = {.path = "gateway.profile",
         .kind = CONFIG_CHOICE,
@@ -57,9 +57,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
         .env = "ONCE_GATEWAY_PROFILE",
         .flag = "profile",
-        .help = "Whose manners: statuses and bodies of refusals, which methods are fenced, what a "
-                "request without a key gets, and the window. ietf, guardia, adr007, ops or "
-                "stripe. Settings beside it win over it.",
+        .help = "Statuses and bodies of refusals, which methods are fenced, what a request "
+                "without a key gets, and the window: ietf, guardia, adr007, ops or stripe. "
+                "Explicit settings win over the profile.",
         .unsure = "The one your clients are written for, else ietf."},
     [SETTING_TLS_CERT] = {.path = "gateway.tls.cert",
         .kind = CONFIG_TEXT,
@@ -68,9 +68,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .at_start = true,
         .env = "ONCE_GATEWAY_TLS_CERT",
         .example = "/etc/once/gateway-cert.pem",
-        .help = "PEM file with the certificate and its chain. With it every TCP address of the "
-                "gateway speaks TLS and nothing else. SIGHUP reads the file again.",
-        .unsure = "Leave it out where a proxy in front ends TLS."},
+        .help = "PEM file with the certificate and its chain. If set, every TCP address of the "
+                "gateway accepts only TLS. SIGHUP reads the file again.",
+        .unsure = "Leave it out if a proxy in front terminates TLS."},
     [SETTING_TLS_KEY] = {.path = "gateway.tls.key",
         .kind = CONFIG_TEXT,
         SECTION,
@@ -78,28 +78,28 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .at_start = true,
         .env = "ONCE_GATEWAY_TLS_KEY",
         .example = "/etc/once/gateway-key.pem",
-        .help = "PEM file with the private key of gateway.tls.cert. Only the gateway's user should "
-                "be able to read it.",
-        .unsure = "Set it exactly when gateway.tls.cert is set."},
+        .help = "PEM file with the private key of gateway.tls.cert. Only the gateway's user "
+                "should be able to read it.",
+        .unsure = "Set it if and only if gateway.tls.cert is set."},
     [SETTING_MATCH] = {.path = "gateway.match",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_MATCH,
         ROUTE,
         AT_ALL(match),
         .example = "\"POST,PUT /v1/payments/**\"",
-        .help = "Of a route, which has to have it: methods with commas between them, a space, and "
-                "the path; or the path alone for all methods, of which those of the profile are "
-                "fenced. In a path '*' is any run of characters within a segment and '**' any "
-                "number of segments. Reads cannot be named: they are never fenced.",
-        .unsure = "The path alone."},
+        .help = "Required in a route: methods separated by commas, a space, and a path; or only a "
+                "path, which matches every method and fences those of the profile. In a path, '*' "
+                "matches any characters within a segment and '**' any number of segments. Reads "
+                "are never fenced, so read methods cannot be named.",
+        .unsure = "Only a path."},
     [SETTING_TENANT] = {.path = "gateway.tenant",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_TENANT,
         BOTH,
         AT_ALL(tenant),
         .fallback = "default",
-        .help = "Whose operations these are in the store, the evidence and the figures. Nothing of "
-                "one tenant reaches another.",
+        .help = "The tenant that owns these operations in the store, the evidence and the "
+                "metrics. Nothing of one tenant reaches another.",
         .unsure = "Leave it, unless several customers' APIs share one gateway."},
     [SETTING_KEY] = {.path = "gateway.key",
         .kind = CONFIG_CHOICE,
@@ -108,8 +108,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .absent = "as the profile says",
         .choices = {"required", "generated", "optional"},
         .example = "required",
-        .help = "A write without a key is refused (required), runs under a fresh one that is "
-                "echoed (generated), or passes through without protection (optional).",
+        .help = "What happens to a write without a key: it is refused (required), runs under a "
+                "new key that is echoed (generated), or passes through unprotected (optional).",
         .unsure = "required: a client without a key can do a thing twice."},
     [SETTING_KIND] = {.path = "gateway.kind",
         .kind = CONFIG_CHOICE,
@@ -117,8 +117,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(kind),
         .fallback = "api",
         .choices = {"api", "webhook", "batch"},
-        .help = "What comes here, which is what the window goes by where none is set: api is the "
-                "profile's, webhook 14d because senders repeat for days, batch 3d.",
+        .help = "The kind of traffic, which sets the default window: api uses the profile's, "
+                "webhook 14d because senders retry for days, batch 3d.",
         .unsure = "api."},
     [SETTING_WINDOW] = {.path = "gateway.window",
         .kind = CONFIG_DURATION,
@@ -128,10 +128,10 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .min = SECOND_MS,
         .max = LIMIT_WINDOW_MS_MAX,
         .example = "24h",
-        .help = "How long a key is remembered after its operation was done. guardia wants 2h to "
-                "24h, ops 24h to 72h for kind api; kind webhook at least 7d under any profile. "
-                "Longer costs disk and memory for every key.",
-        .unsure = "24h, which every client library assumes at least."},
+        .help = "How long a key is remembered after its operation ended. guardia requires 2h to "
+                "24h, ops 24h to 72h for kind api; kind webhook requires at least 7d under any "
+                "profile. A longer window costs disk and memory for every key.",
+        .unsure = "24h, the minimum that client libraries assume."},
     [SETTING_LEASE] = {.path = "gateway.lease",
         .kind = CONFIG_DURATION,
         BOTH,
@@ -139,8 +139,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "60s",
         .min = SECOND_MS,
         .max = LIMIT_LEASE_MS_MAX,
-        .help = "How long an operation may run before it is taken for lost and unknown, when the "
-                "gateway itself dies.",
+        .help = "If the gateway dies, how long until its operations become unknown.",
         .unsure = "timeout.total or a little more."},
     [SETTING_WAIT] = {.path = "gateway.wait",
         .kind = CONFIG_DURATION,
@@ -148,8 +147,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(wait_ms),
         .fallback = "10s",
         .max = LIMIT_WAIT_MS_MAX,
-        .help = "The longest a duplicate may wait for the first one's answer when it asks with "
-                "Prefer: wait. 0s: nobody waits.",
+        .help = "The longest a duplicate may wait for the first answer when it asks with Prefer: "
+                "wait. 0s: it never waits.",
         .unsure = "Leave it."},
     [SETTING_PRINCIPAL] = {.path = "gateway.principal",
         .kind = CONFIG_TEXT,
@@ -157,43 +156,43 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         BOTH,
         AT_ALL(principal),
         .fallback = "authorization",
-        .help = "Who a request belongs to: keys of two principals never meet. authorization is the "
-                "SHA-256 of that field; header:X-Tenant a field that a trusted proxy sets; "
-                "jwt:sub a claim of a verified bearer token, which needs jwt and stays the same "
-                "when tokens are renewed; none is one for all.",
-        .unsure = "authorization, or jwt:sub where tokens live for minutes."},
+        .help = "Who a key belongs to; two principals may use the same key. authorization: the "
+                "SHA-256 of that field. header:X-Tenant: a field set by a trusted proxy. jwt:sub: "
+                "a claim of a verified bearer token; it needs jwt and stays the same when tokens "
+                "are renewed. none: all clients are one principal.",
+        .unsure = "authorization, or jwt:sub if tokens live for minutes."},
     [SETTING_JWT_ALG] = {.path = "gateway.jwt.alg",
         .kind = CONFIG_CHOICE,
         BOTH,
         AT_ALL(jwt_alg),
         .choices = {"HS256", "RS256", "ES256"},
         .example = "RS256",
-        .help = "How tokens are signed: HS256 with a secret, RS256 or ES256 with a key of which "
-                "this side has the public half. A token of another one is refused.",
-        .unsure = "What the issuer uses; ES256 if you may choose."},
+        .help = "How tokens are signed: HS256 with a shared secret, RS256 or ES256 with a public "
+                "key. Tokens signed with a different algorithm are refused.",
+        .unsure = "What the issuer uses; ES256 if you can choose."},
     [SETTING_JWT_KEY_FILE] = {.path = "gateway.jwt.key_file",
         .kind = CONFIG_TEXT,
         BOTH,
         AT_ALL(jwt_key_file),
         .example = "/etc/once/jwt.pem",
-        .help = "File with the secret (HS256; a last line end is no part of it) or the PEM public "
+        .help = "File with the secret (HS256; a trailing newline is ignored) or the PEM public "
                 "key.",
-        .unsure = "Set it exactly when jwt.alg is set."},
+        .unsure = "Set it if and only if jwt.alg is set."},
     [SETTING_JWT_ISSUER] = {.path = "gateway.jwt.issuer",
         .kind = CONFIG_TEXT,
         BOTH,
         AT_ALL(jwt_issuer),
         .example = "https://login.example.com",
-        .help = "Tokens whose iss is another one are refused. Without it any issuer with that key "
-                "will do.",
+        .help = "Tokens with a different iss are refused. If not set, any issuer with that key is "
+                "accepted.",
         .unsure = "Set it."},
     [SETTING_JWT_AUDIENCE] = {.path = "gateway.jwt.audience",
         .kind = CONFIG_TEXT,
         BOTH,
         AT_ALL(jwt_audience),
         .example = "payments",
-        .help = "Tokens whose aud does not name this are refused. Without it a token for another "
-                "service will do.",
+        .help = "Tokens whose aud does not contain this are refused. If not set, tokens for other "
+                "services are accepted.",
         .unsure = "Set it."},
     [SETTING_IGNORE] = {.path = "gateway.ignore",
         .kind = CONFIG_LIST,
@@ -202,10 +201,10 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(ignore),
         .max = CONFIG_POINTERS_MAX,
         .example = "[/client_time]",
-        .help = "JSON Pointers to members of the body that may differ between two tries of one "
-                "operation. Everything else makes a conflict. A route's list takes the place of "
-                "the section's.",
-        .unsure = "Leave it out until a client's conflicts show what it changes."},
+        .help = "JSON Pointers to members of the body that may differ between two attempts of one "
+                "operation. Any other difference is a conflict. A route's list replaces the "
+                "section's.",
+        .unsure = "Leave it out until conflicts show what your clients change."},
     [SETTING_REDACT] = {.path = "gateway.redact",
         .kind = CONFIG_LIST,
         .form = CONFIG_FORM_POINTER,
@@ -214,9 +213,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .max = CONFIG_POINTERS_MAX,
         .example = "[/card/number]",
         .help = "JSON Pointers to members of the body that are never stored and never shown in a "
-                "diff; whether they differ is still told. A route's list takes the place of the "
+                "diff. A difference in them is still a conflict. A route's list replaces the "
                 "section's.",
-        .unsure = "Everything that a log should not have."},
+        .unsure = "Everything that does not belong in a log."},
     [SETTING_REPLAY_HEADERS] = {.path = "gateway.replay_headers",
         .kind = CONFIG_LIST,
         .form = CONFIG_FORM_FIELD,
@@ -224,9 +223,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(replay_headers),
         .max = CONFIG_FIELDS_MAX,
         .example = "[X-Payment-Id]",
-        .help = "Fields of an answer that a replay has besides the usual ones (Content-*, "
-                "Location, ETag, Link and the like), or \"*\" for all of them. Set-Cookie is never "
-                "kept.",
+        .help = "Fields of an answer to replay besides the usual ones (Content-*, Location, ETag, "
+                "Link and the like), or \"*\" for all. Set-Cookie is never kept.",
         .unsure = "The fields your clients read."},
     [SETTING_ON_5XX] = {.path = "gateway.on_5xx",
         .kind = CONFIG_CHOICE,
@@ -235,9 +233,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .absent = "as the profile says",
         .choices = {"release", "seal", "unknown"},
         .example = "release",
-        .help = "An answer of 500 and above: release lets the client try again, which is right "
-                "only where such an answer means that nothing was done; seal gives it to every "
-                "duplicate; unknown lets nobody try until it is settled.",
+        .help = "What an answer of 500 or above means. release: nothing was done, so the client "
+                "may try again. seal: it is final, and every duplicate gets it. unknown: nobody "
+                "may try until it is settled.",
         .unsure = "release for APIs that roll back, else unknown."},
     [SETTING_ON_UNKNOWN] = {.path = "gateway.on_unknown",
         .kind = CONFIG_CHOICE,
@@ -245,19 +243,19 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(on_unknown),
         .fallback = "hold",
         .choices = {"hold", "takeover", "reconcile"},
-        .help = "A request went out and no answer came: hold refuses duplicates until somebody "
-                "says what happened; reconcile asks the API (see reconcile); takeover lets the "
-                "next one run, and a thing may be done twice.",
-        .unsure = "hold, or reconcile where the API can be asked."},
+        .help = "What a duplicate gets if a request was sent and no answer came. hold: it is "
+                "refused until somebody settles the operation. reconcile: the gateway asks the "
+                "API (see reconcile). takeover: it runs, and the effect may happen twice.",
+        .unsure = "hold, or reconcile if the API can be asked."},
     [SETTING_RECONCILE_GET] = {.path = "gateway.reconcile.get",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_TEMPLATE,
         BOTH,
         AT_ALL(reconcile_get),
         .example = "/v1/payments/by-key/{key}",
-        .help = "Path, and query if need be, of a GET that tells whether the operation of a key "
-                "was done. {key} is the key, percent-encoded; {operation_id} is Once-Operation-Id, "
-                "which tells two principals with the same key apart.",
+        .help = "Path (and query, if needed) of a GET that says whether the operation of a key "
+                "was executed. {key} is the key, percent-encoded. {operation_id} is "
+                "Once-Operation-Id, which distinguishes two principals with the same key.",
         .unsure = "Leave it out if the API has no such path."},
     [SETTING_RECONCILE_EXECUTED] = {.path = "gateway.reconcile.executed",
         .kind = CONFIG_LIST,
@@ -266,7 +264,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(executed),
         .fallback = "200",
         .max = CONFIG_STATUSES_MAX,
-        .help = "Statuses of that GET that mean: it was done. The answer becomes the outcome.",
+        .help = "Statuses of that GET that mean executed. The answer becomes the outcome.",
         .unsure = "Leave it."},
     [SETTING_RECONCILE_NOT_EXECUTED] = {.path = "gateway.reconcile.not_executed",
         .kind = CONFIG_LIST,
@@ -275,17 +273,17 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(not_executed),
         .max = CONFIG_STATUSES_MAX,
         .example = "404",
-        .help = "Statuses of that GET that mean: it was not done and never will be. The key is "
-                "free then. Any other answer settles nothing and is asked for again.",
-        .unsure = "404, if the API answers so only when a running request cannot still finish."},
+        .help = "Statuses of that GET that mean: not executed, and it never will be. The key is "
+                "then free. Any other status settles nothing, and the gateway asks again later.",
+        .unsure = "404, if the API answers it only when no running request can still finish."},
     [SETTING_RECONCILE_AUTHORIZATION_FILE] = {.path = "gateway.reconcile.authorization_file",
         .kind = CONFIG_TEXT,
         BOTH,
         AT_ALL(authorization_file),
         .example = "/etc/once/reconcile-authorization",
         .help = "File with the value of the Authorization field of that GET. Clients' credentials "
-                "are kept nowhere and cannot be used.",
-        .unsure = "A token that can only read."},
+                "are never kept and cannot be used.",
+        .unsure = "A read-only token."},
     [SETTING_RECONCILE_EVERY] = {.path = "gateway.reconcile.every",
         .kind = CONFIG_DURATION,
         BOTH,
@@ -293,7 +291,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "1s",
         .min = 10,
         .max = HOUR_MS,
-        .help = "Pause before that GET is tried again; each is twice the one before.",
+        .help = "Pause before that GET is repeated; each pause is twice the one before.",
         .unsure = "Leave it."},
     [SETTING_RECONCILE_EVERY_MAX] = {.path = "gateway.reconcile.every_max",
         .kind = CONFIG_DURATION,
@@ -311,11 +309,10 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .max = UINT64_C(24) * HOUR_MS,
         .absent = "timeout.total",
         .example = "60s",
-        .help = "How long an operation has been unknown before not_executed is believed. Until "
-                "then the first attempt may still be at work behind an answer that knows nothing "
-                "of it, and a second one would double its effect.",
-        .unsure = "Leave it; 0s only if the API knows of a request before it begins to work on "
-                  "it."},
+        .help = "How long an operation must have been unknown before not_executed is accepted. "
+                "Until then the first attempt may still be running without the API knowing of it, "
+                "and a second one would double the effect.",
+        .unsure = "Leave it; 0s only if the API records a request before it starts work on it."},
     [SETTING_TIMEOUT_CONNECT] = {.path = "gateway.timeout.connect",
         .kind = CONFIG_DURATION,
         BOTH,
@@ -323,8 +320,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "2s",
         .min = 1,
         .max = HOUR_MS,
-        .help = "How long a connection to the API may take. Past it nothing was done: 502, and the "
-                "client may try again.",
+        .help = "How long connecting to the API may take. After that nothing was done: 502, and "
+                "the client may try again.",
         .unsure = "Leave it."},
     [SETTING_TIMEOUT_FIRST_BYTE] = {.path = "gateway.timeout.first_byte",
         .kind = CONFIG_DURATION,
@@ -333,8 +330,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "30s",
         .min = 1,
         .max = HOUR_MS,
-        .help = "How long the first byte of an answer may take from the last byte of the request. "
-                "Past it nobody knows what was done: 504, and the operation is unknown.",
+        .help = "How long the first byte of the answer may take after the last byte of the "
+                "request. After that nobody knows what was done: 504, and the operation is "
+                "unknown.",
         .unsure = "Longer than the API's own limit for its slowest write."},
     [SETTING_TIMEOUT_TOTAL] = {.path = "gateway.timeout.total",
         .kind = CONFIG_DURATION,
@@ -343,7 +341,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "60s",
         .min = 1,
         .max = UINT64_C(24) * HOUR_MS,
-        .help = "How long a fenced request may take in all. Past it the operation is unknown.",
+        .help = "How long a fenced request may take in all. After that the operation is unknown.",
         .unsure = "Leave it."},
     [SETTING_LIMITS_BODY_BYTES_MAX] = {.path = "gateway.limits.body_bytes_max",
         .kind = CONFIG_SIZE,
@@ -353,9 +351,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .min = 1,
         .max = GIB,
         .example = "10MiB",
-        .help = "The largest body of a fenced request; a larger one is refused with 413. What is "
-                "longer than spool_memory is on disk meanwhile. Others stream through, however "
-                "long.",
+        .help = "The largest body of a fenced request; a larger one is refused with 413. Bodies "
+                "above spool_memory are kept in a file. Requests that are not fenced stream "
+                "through, whatever their size.",
         .unsure = "Leave it."},
     [SETTING_LIMITS_OUTCOME_BYTES_MAX] = {.path = "gateway.limits.outcome_bytes_max",
         .kind = CONFIG_SIZE,
@@ -364,8 +362,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .absent = "as limits.outcome_bytes_max",
         .max = LIMIT_OUTCOME_BYTES_MAX,
         .example = "16MiB",
-        .help = "The largest answer that is kept. The first client gets a larger one whole; "
-                "duplicates get 410 and that it was done.",
+        .help = "The largest answer that is kept. The first client gets a larger one in full; "
+                "duplicates get 410, which says that it was executed.",
         .unsure = "Leave it."},
     [SETTING_LIMITS_DUPLICATE_RATE] = {.path = "gateway.limits.duplicate_rate",
         .kind = CONFIG_REAL,
@@ -374,7 +372,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .absent = "as limits.duplicate_rate",
         .max = RATE_MAX,
         .example = "20",
-        .help = "Duplicates of one key that are answered, a second; past it they get 429. 0 is no "
+        .help = "Duplicates of one key answered per second; above it they get 429. 0 means no "
                 "limit.",
         .unsure = "Leave it."},
     [SETTING_LIMITS_DUPLICATE_BURST] = {.path = "gateway.limits.duplicate_burst",
@@ -385,7 +383,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .min = 1,
         .max = RATE_MAX,
         .example = "40",
-        .help = "Duplicates of one key that may come at once before duplicate_rate counts.",
+        .help = "Duplicates of one key that may arrive at once before duplicate_rate applies.",
         .unsure = "Twice duplicate_rate."},
     [SETTING_CA_FILE] = {.path = "gateway.ca_file",
         .kind = CONFIG_TEXT,
@@ -393,9 +391,9 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         AT_ALL(ca_file),
         .absent = "the system's",
         .example = "/etc/once/upstream-ca.pem",
-        .help = "PEM file with the authorities that https upstreams are checked against. There is "
-                "no way to leave the check out.",
-        .unsure = "Leave it out unless the API has a certificate of your own making."},
+        .help = "PEM file with the certificate authorities for https upstreams. Certificates are "
+                "always verified.",
+        .unsure = "Leave it out unless the API uses a private authority."},
     [SETTING_SPOOL_DIR] = {.path = "gateway.spool_dir",
         .kind = CONFIG_TEXT,
         SECTION,
@@ -404,8 +402,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .at_start = true,
         .env = "ONCE_GATEWAY_SPOOL_DIR",
         .example = "/var/tmp",
-        .help = "Directory for bodies that are too long for memory, in files that have no name and "
-                "are gone with the process.",
+        .help = "Directory for bodies that do not fit in memory. The files have no name and "
+                "disappear with the process.",
         .unsure = "Leave it."},
     [SETTING_SPOOL_MEMORY] = {.path = "gateway.spool_memory",
         .kind = CONFIG_SIZE,
@@ -414,8 +412,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "256KiB",
         .max = GIB,
         .env = "ONCE_GATEWAY_SPOOL_MEMORY",
-        .help = "How much of one body, or one answer, is held in memory before a file is used. "
-                "More is faster for large bodies and costs it for each request in flight.",
+        .help = "How much of one body or answer is held in memory before a file is used. More is "
+                "faster for large bodies, and every request in flight may use it.",
         .unsure = "Leave it."},
     [SETTING_SPOOL_MAX] = {.path = "gateway.spool_max",
         .kind = CONFIG_SIZE,
@@ -424,8 +422,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "1GiB",
         .min = 1 << 20,
         .env = "ONCE_GATEWAY_SPOOL_MAX",
-        .help = "Bytes of all bodies and answers on their way, in memory and in files together. "
-                "Past it a request is refused with 503, and an answer is sealed without its body.",
+        .help = "Bytes of all bodies and answers in flight, in memory and in files. Above it, "
+                "requests are refused with 503, and answers are sealed without their body.",
         .unsure = "Leave it."},
     [SETTING_CONNECTIONS_MAX] = {.path = "gateway.connections_max",
         .kind = CONFIG_COUNT,
@@ -435,7 +433,7 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .min = 1,
         .max = CONNECTIONS_MAX,
         .env = "ONCE_GATEWAY_CONNECTIONS_MAX",
-        .help = "Connections to one upstream, for each loop. Requests past it wait for one.",
+        .help = "Connections to one upstream, per loop. Above it, requests wait for one.",
         .unsure = "What the API can serve at a time, divided by the number of loops."},
     [SETTING_IDLE] = {.path = "gateway.idle",
         .kind = CONFIG_DURATION,
@@ -444,8 +442,8 @@ const struct config_option config_gateway_options[SETTINGS + 1] = {
         .fallback = "4s",
         .max = HOUR_MS,
         .env = "ONCE_GATEWAY_IDLE",
-        .help = "How long a connection to the API is kept for the next request. It has to be "
-                "shorter than the API's own, which would else close it under a request: that "
-                "request is then unknown. 0s: none is kept.",
-        .unsure = "Less than the keep-alive time of the API; many have 5s."},
+        .help = "How long an idle connection to the API is kept. It must be shorter than the "
+                "API's own keep-alive time; otherwise the API may close a connection just as a "
+                "request is sent, and that request is unknown. 0s: connections are not kept.",
+        .unsure = "Less than the API's keep-alive time, which is often 5s."},
 };

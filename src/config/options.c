@@ -25,10 +25,10 @@ const struct config_option config_options[] = {
         .env = "ONCE_LISTEN",
         .flag = "listen",
         .at_start = true,
-        .help = "Where the API listens: an address and port, [IPv6]:port, or unix:/path, or a list "
-                "of them. Port 0 is any free one. An address that other machines can reach needs "
-                "auth, and should have tls.",
-        .unsure = "Stay on 127.0.0.1 and let a proxy face the world."},
+        .help = "Where the API listens: an address and port, [IPv6]:port, unix:/path, or a list "
+                "of these. Port 0 takes any free port. An address that other machines can reach "
+                "requires auth and should have tls.",
+        .unsure = "Stay on 127.0.0.1 and put a proxy in front."},
     {.path = "store",
         .kind = CONFIG_TEXT,
         AT(store),
@@ -36,8 +36,8 @@ const struct config_option config_options[] = {
         .env = "ONCE_STORE",
         .flag = "store",
         .at_start = true,
-        .help = "Where operations are remembered: journal:DIRECTORY, made when it is not there. "
-                "mem: forgets everything at the end and is for tests only.",
+        .help = "Where operations are remembered: journal:DIRECTORY, created if absent. mem: "
+                "keeps everything in memory, loses it at exit, and is for tests only.",
         .unsure = "A journal on a local disk that is backed up."},
     {.path = "loops",
         .kind = CONFIG_COUNT,
@@ -47,8 +47,8 @@ const struct config_option config_options[] = {
         .env = "ONCE_LOOPS",
         .flag = "loops",
         .at_start = true,
-        .help = "Threads that read requests and write answers. 0 is one a core. More than cores "
-                "only costs memory.",
+        .help = "Threads that read requests and write answers. 0 means one per core. More than "
+                "one per core only costs memory.",
         .unsure = "Leave it at 0."},
     {.path = "drain",
         .kind = CONFIG_DURATION,
@@ -58,8 +58,9 @@ const struct config_option config_options[] = {
         .env = "ONCE_DRAIN",
         .flag = "drain",
         .help = "How long SIGTERM waits for requests in flight before their connections are cut. "
-                "What was answered is durable either way; a cut client has to look again.",
-        .unsure = "Leave it, and give the supervisor a longer one."},
+                "Whatever was answered is durable either way; a client that was cut off has to "
+                "check.",
+        .unsure = "Leave it, and give the supervisor a longer timeout."},
     {.path = "tls.cert",
         .kind = CONFIG_TEXT,
         AT(tls_cert),
@@ -67,8 +68,8 @@ const struct config_option config_options[] = {
         .env = "ONCE_TLS_CERT",
         .flag = "tls-cert",
         .example = "/etc/once/cert.pem",
-        .help = "PEM file with the certificate and its chain. With it every TCP address speaks TLS "
-                "and nothing else. SIGHUP reads the file again.",
+        .help = "PEM file with the certificate and its chain. If set, every TCP address accepts "
+                "only TLS. SIGHUP reads the file again.",
         .unsure = "Leave it out while listening on 127.0.0.1."},
     {.path = "tls.key",
         .kind = CONFIG_TEXT,
@@ -79,17 +80,17 @@ const struct config_option config_options[] = {
         .example = "/etc/once/key.pem",
         .help = "PEM file with the private key of tls.cert. Only the server's user should be able "
                 "to read it.",
-        .unsure = "Set it exactly when tls.cert is set."},
+        .unsure = "Set it if and only if tls.cert is set."},
     {.path = "auth.tokens",
         .kind = CONFIG_TOKENS,
         AT(tokens),
         .help = "Who may do what. Each token names a tenant and has rights: execute (fences), "
-                "operate (look and settle), audit (look, and read evidence), confirm "
-                "(confirmations of commands). Only its SHA-256 is here: once token new makes both. "
-                "Tenant \"*\" may only read /metrics, of all tenants. Without auth everybody who "
-                "can connect is tenant default with every right, which only loopback addresses "
-                "allow. SIGHUP reads tokens again.",
-        .unsure = "One token a program, with execute alone."},
+                "operate (read and settle operations), audit (read operations and evidence), "
+                "confirm (confirm commands). The file holds only the token's SHA-256; once token "
+                "new creates both. A token for tenant \"*\" grants nothing except read access to "
+                "/metrics for all tenants. Without auth, every client is tenant default with "
+                "every right, which only loopback addresses allow. SIGHUP reads tokens again.",
+        .unsure = "One token per program, with only execute."},
     {.path = "limits.body_bytes_max",
         .kind = CONFIG_SIZE,
         AT(body_bytes_max),
@@ -98,7 +99,7 @@ const struct config_option config_options[] = {
         .max = GIB,
         .env = "ONCE_LIMITS_BODY_BYTES_MAX",
         .help = "The largest request body; a larger one is refused with 413. Bodies in flight are "
-                "held in memory. A higher one than at the start needs a restart.",
+                "held in memory. Raising it above its value at start needs a restart.",
         .unsure = "Leave it."},
     {.path = "limits.outcome_bytes_max",
         .kind = CONFIG_SIZE,
@@ -107,7 +108,7 @@ const struct config_option config_options[] = {
         .max = LIMIT_OUTCOME_BYTES_MAX,
         .env = "ONCE_LIMITS_OUTCOME_BYTES_MAX",
         .help = "The largest outcome that is kept. A larger one is sealed without its bytes, and "
-                "duplicates are told so. Smaller saves disk.",
+                "duplicates are answered accordingly. A smaller limit saves disk.",
         .unsure = "Leave it."},
     {.path = "limits.in_flight_bytes_max",
         .kind = CONFIG_SIZE,
@@ -117,8 +118,8 @@ const struct config_option config_options[] = {
         .max = 1024 * GIB,
         .at_start = true,
         .env = "ONCE_LIMITS_IN_FLIGHT_BYTES_MAX",
-        .help = "Memory for all request bodies that are being read or worked on; past it requests "
-                "get 503.",
+        .help = "Memory for all request bodies being read or processed. Above it, requests get "
+                "503.",
         .unsure = "A quarter of the memory the server may use."},
     {.path = "limits.connections_max",
         .kind = CONFIG_COUNT,
@@ -128,8 +129,8 @@ const struct config_option config_options[] = {
         .max = CONNECTIONS_MAX,
         .at_start = true,
         .env = "ONCE_LIMITS_CONNECTIONS_MAX",
-        .help = "Connections at a time; one more gets 503. Each needs a file descriptor: see that "
-                "ulimit -n is higher.",
+        .help = "Concurrent connections; one more gets 503. Each needs a file descriptor, so "
+                "ulimit -n must be higher.",
         .unsure = "Leave it."},
     {.path = "limits.keys_max",
         .kind = CONFIG_COUNT,
@@ -138,8 +139,8 @@ const struct config_option config_options[] = {
         .max = UINT64_C(1) << 40,
         .at_start = true,
         .env = "ONCE_LIMITS_KEYS_MAX",
-        .help = "Keys that may be remembered at a time, at about 100 bytes of memory each; past it "
-                "new keys are refused, and no old one is ever pushed out. 0 is no limit.",
+        .help = "Keys remembered at a time, at about 100 bytes of memory each. Above it, new keys "
+                "are refused; old ones are never evicted. 0 means no limit.",
         .unsure = "Leave it at 0 and watch the memory."},
     {.path = "limits.duplicate_rate",
         .kind = CONFIG_REAL,
@@ -147,9 +148,9 @@ const struct config_option config_options[] = {
         .fallback = "20",
         .max = BURST_MAX,
         .env = "ONCE_LIMITS_DUPLICATE_RATE",
-        .help = "Duplicates of one key that are answered, a second; past it they get 429 and are "
-                "counted in the evidence. 0 is no limit.",
-        .unsure = "Leave it: a client that is well meant backs off long before."},
+        .help = "Duplicates of one key answered per second. Above it they get 429 and are counted "
+                "in the evidence. 0 means no limit.",
+        .unsure = "Leave it: a well-behaved client backs off long before."},
     {.path = "limits.duplicate_burst",
         .kind = CONFIG_REAL,
         AT(duplicate_burst),
@@ -157,7 +158,7 @@ const struct config_option config_options[] = {
         .min = 1,
         .max = BURST_MAX,
         .env = "ONCE_LIMITS_DUPLICATE_BURST",
-        .help = "Duplicates of one key that may come at once before duplicate_rate counts.",
+        .help = "Duplicates of one key that may arrive at once before duplicate_rate applies.",
         .unsure = "Twice duplicate_rate."},
     {.path = "limits.head_timeout",
         .kind = CONFIG_DURATION,
@@ -167,7 +168,7 @@ const struct config_option config_options[] = {
         .max = HOUR_MS,
         .at_start = true,
         .env = "ONCE_LIMITS_HEAD_TIMEOUT",
-        .help = "How long the head of a request may take from its first byte; past it 408.",
+        .help = "How long the head of a request may take from its first byte; then 408.",
         .unsure = "Leave it."},
     {.path = "limits.body_timeout",
         .kind = CONFIG_DURATION,
@@ -177,7 +178,7 @@ const struct config_option config_options[] = {
         .max = HOUR_MS,
         .at_start = true,
         .env = "ONCE_LIMITS_BODY_TIMEOUT",
-        .help = "How long a body may take, besides a second for each KiB of it; past it 408.",
+        .help = "How long a body may take, plus one second for each KiB of it; then 408.",
         .unsure = "Leave it."},
     {.path = "limits.idle_timeout",
         .kind = CONFIG_DURATION,
@@ -187,8 +188,8 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .at_start = true,
         .env = "ONCE_LIMITS_IDLE_TIMEOUT",
-        .help = "How long a connection may be silent between requests. Longer than the clients' "
-                "or the proxy's own, so that they close first.",
+        .help = "How long a connection may be silent between requests. Make it longer than the "
+                "clients' or the proxy's own timeout, so that they close first.",
         .unsure = "Leave it."},
     {.path = "limits.write_timeout",
         .kind = CONFIG_DURATION,
@@ -208,8 +209,8 @@ const struct config_option config_options[] = {
         .max = 36500 * DAY_MS,
         .at_start = true,
         .env = "ONCE_EVIDENCE_RETAIN",
-        .help = "How long evidence is kept. What is older is removed, with an entry that says so. "
-                "Live operations stay whatever their age.",
+        .help = "How long evidence is kept. Older segments are moved to archive/, after an entry "
+                "that records it. Live operations stay whatever their age.",
         .unsure = "Thirteen months: what auditors ask about."},
     {.path = "evidence.checkpoint_every",
         .kind = CONFIG_DURATION,
@@ -220,7 +221,7 @@ const struct config_option config_options[] = {
         .at_start = true,
         .env = "ONCE_EVIDENCE_CHECKPOINT_EVERY",
         .help = "How often the head of the evidence is signed. A copy of a checkpoint kept "
-                "elsewhere shows whether the journal was cut behind it.",
+                "elsewhere reveals a journal that was truncated before it.",
         .unsure = "Leave it."},
     {.path = "log.level",
         .kind = CONFIG_CHOICE,
@@ -230,7 +231,7 @@ const struct config_option config_options[] = {
         .at_start = true,
         .env = "ONCE_LOG_LEVEL",
         .flag = "log-level",
-        .help = "The least important lines that are written: debug, info, warn or error.",
+        .help = "The lowest level that is logged: debug, info, warn or error.",
         .unsure = "Leave it at info."},
     {.path = "log.format",
         .kind = CONFIG_CHOICE,
@@ -240,7 +241,7 @@ const struct config_option config_options[] = {
         .at_start = true,
         .env = "ONCE_LOG_FORMAT",
         .flag = "log-format",
-        .help = "How lines on standard error look: json, human, or auto, which is human on a "
+        .help = "Format of the log on standard error: json, human, or auto, which is human on a "
                 "terminal and json otherwise.",
         .unsure = "Leave it at auto."},
     {.path = "log.decisions",
@@ -248,9 +249,9 @@ const struct config_option config_options[] = {
         AT(log_decisions),
         .fallback = "true",
         .env = "ONCE_LOG_DECISIONS",
-        .help = "A line for each decision. The evidence has them all anyway; without the lines a "
-                "busy server is a little faster and its log much smaller.",
-        .unsure = "Leave it on until the log is too large."},
+        .help = "Log a line for each decision. The evidence has every decision anyway; without "
+                "these lines a busy server is a little faster and its log much smaller.",
+        .unsure = "Leave it on until the log gets too large."},
     {0},
 };
 

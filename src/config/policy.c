@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -49,13 +50,13 @@ static const struct {
     [KEY_INCLUDE_DIFF] = {"on_conflict", "include_diff", "on_conflict.include_diff"},
 };
 static const char *const maps[] = {"stores", "ttl", "logging", "on_conflict"};
-enum { MAPS = sizeof maps / sizeof maps[0] };
+enum { MAPS = COUNT(maps) };
 
 /* What every line about a decision has (OPS-12). */
 static const char *const logged[] = {"idempotency_key", "effect_id", "decision", "source_type",
     "source_id", "operation_id", "tenant", "scope", "request", "request_id", "trace_id", "actor",
     "status", "duration_us"};
-enum { LOGGED = sizeof logged / sizeof logged[0] };
+enum { LOGGED = COUNT(logged) };
 
 /* A policy being read. */
 struct policy {
@@ -146,7 +147,7 @@ static enum status take_fence(struct policy *policy, const struct yaml_node *nod
         return OK;
     }
     bool is_known = false;
-    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+    for (size_t i = 0; i < COUNT(stores); i++) {
         is_known = is_known || slice_is(node->text, stores[i]);
     }
     if (!is_known) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -24,7 +25,7 @@ static const struct {
 
 unsigned config_right(struct slice name)
 {
-    for (size_t i = 0; i < sizeof rights / sizeof rights[0]; i++) {
+    for (size_t i = 0; i < COUNT(rights); i++) {
         if (slice_is(name, rights[i].name)) {
             return rights[i].right;
         }
@@ -356,7 +357,7 @@ static bool told_rule(struct reader *reader, const struct yaml_node *key)
 /* What the reader does not know of this version, in words. */
 static bool told_later(struct reader *reader, const struct yaml_node *key)
 {
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+    for (size_t i = 0; i < COUNT(later); i++) {
         if (slice_is(key->text, later[i])) {
             reader_fault(reader, key, "leave it out; once serve does everything else in this file",
                 "'%s' is not supported by this version (once %s)", later[i], ONCE_VERSION);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/text.h"
+#include "base/uuid.h"
 
 #define STATUS(name)  (1u << RECORD_##name)
 #define REQUEST(name) (1u << REQUEST_##name)
@@ -191,7 +191,7 @@ char *kind_id_put(char ret_text[KIND_ID_TEXT_BYTES], enum record_kind kind, cons
     ASSERT(kind_has_id(kind));
     size_t len = strlen(kinds[kind].id_prefix);
     memcpy(ret_text, kinds[kind].id_prefix, len);
-    (void)text_put_uuid(ret_text + len, id->bytes);
+    (void)uuid_put(ret_text + len, id->bytes);
     return ret_text;
 }
 
@@ -201,7 +201,7 @@ bool kind_id_read(struct slice text, enum record_kind *ret_kind, struct op_id *r
         const char *prefix = kinds[i].id_prefix;
         size_t len = prefix == NULL ? 0 : strlen(prefix);
         if (len > 0 && text.len > len && memcmp(text.data, prefix, len) == 0) {
-            if (!op_id_read_uuid(slice_of(text.data + len, text.len - len), ret_id)) {
+            if (!uuid_read(slice_of(text.data + len, text.len - len), ret_id->bytes)) {
                 return false;
             }
             *ret_kind = (enum record_kind)i;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "core/kind.h"
 
 /* First byte of the stored form. Format 1 ends before the door. */
@@ -129,39 +130,14 @@ bool op_id_absent(const struct op_id *id)
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id)
 {
     memcpy(ret_text, "op_", 3);
-    (void)text_put_uuid(ret_text + 3, id->bytes);
+    (void)uuid_put(ret_text + 3, id->bytes);
     return ret_text;
 }
 
 bool op_id_read(struct slice text, struct op_id *ret_id)
 {
     return text.len == OP_ID_TEXT_BYTES - 1 && memcmp(text.data, "op_", 3) == 0 &&
-           op_id_read_uuid(slice_of(text.data + 3, text.len - 3), ret_id);
-}
-
-/* Bytes in each of a UUID's five groups. */
-static const size_t uuid_groups[] = {4, 2, 2, 2, 6};
-
-bool op_id_read_uuid(struct slice text, struct op_id *ret_id)
-{
-    struct op_id id;
-    if (text.len != 36) {
-        return false;
-    }
-    const char *at = text.data;
-    unsigned char *to = id.bytes;
-    for (size_t i = 0; i < 5; i++) {
-        if (!text_hex(slice_of(at, 2 * uuid_groups[i]), to, uuid_groups[i])) {
-            return false;
-        }
-        to += uuid_groups[i];
-        at += 2 * uuid_groups[i];
-        if (i < 4 && *at++ != '-') {
-            return false;
-        }
-    }
-    *ret_id = id;
-    return true;
+           uuid_read(slice_of(text.data + 3, text.len - 3), ret_id->bytes);
 }
 
 static const char *const status_names[] = {
@@ -376,7 +352,7 @@ static const char *name_fault(const struct record *record)
     return NULL;
 }
 
-const char *record_fault(const struct record *record)
+const char *record_flaw(const struct record *record)
 {
     if (!kind_known(record->kind)) {
         return "the kind is not known";
@@ -394,7 +370,7 @@ const char *record_fault(const struct record *record)
 
 void record_check(const struct record *record)
 {
-    const char *fault = record_fault(record);
+    const char *fault = record_flaw(record);
     if (fault != NULL) {
         check_failed(fault, __FILE__, __LINE__);
     }
@@ -658,7 +634,7 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
         return err_set(
             err, E_CORRUPT, "record has %zu bytes too many", (size_t)(reader.end - reader.at));
     }
-    const char *fault = record_fault(&record);
+    const char *fault = record_flaw(&record);
     if (fault != NULL) {
         return err_set(err, E_CORRUPT, "record does not hold together: %s", fault);
     }

@@ -182,8 +182,6 @@ bool op_id_absent(const struct op_id *id);
 /* An operation's: "op_" and the UUID. Returns its argument. core/kind.h has all kinds. */
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id);
 bool op_id_read(struct slice text, struct op_id *ret_id);
-/* The UUID alone. */
-bool op_id_read_uuid(struct slice text, struct op_id *ret_id);
 
 /* "in_progress", "executed", … */
 const char *record_status_name(enum record_status status);
@@ -219,7 +217,7 @@ enum record_due record_due(const struct record *record);
 
 /* The first of R1 to R9 that does not hold, in words; NULL when all do. What is written and what is
  * read are held to the same rules by it. */
-const char *record_fault(const struct record *record);
+const char *record_flaw(const struct record *record);
 /* Assert R1 to R9. For records that our own code made. */
 void record_check(const struct record *record);
 

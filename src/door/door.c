@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 
 enum {
     DRAIN_NANOS = 1000000000, /* what a flood refused becomes evidence about once a second */
@@ -11,8 +12,8 @@ enum {
     WAITING_MAX = 64,         /* calls of a loop turn: a lock for so many is cheap enough */
 };
 
-/* What one loop gathers in a turn; only that loop touches it. */
-struct door_loop {
+/* What one thread gathers in a turn; only that thread touches it. */
+struct door_slot {
     struct engine_call *waiting[WAITING_MAX]; /* of door_calls, until the turn is over */
     size_t waiting_count;
 };
@@ -21,8 +22,8 @@ struct door {
     const struct mem *mem;
     struct engine *engine;
     struct log *log;         /* may be NULL */
-    unsigned loops;          /* of the server */
-    struct door_loop *turns; /* of each loop */
+    unsigned slots;          /* of threads that submit */
+    struct door_slot *turns; /* of each slot */
     struct metrics *metrics;
     struct flood *flood;
     _Atomic uint64_t drained_nanos; /* when the flood was last asked for what it refused */
@@ -69,7 +70,7 @@ static void flood_note_free(struct flood_note *note)
 
 static void flood_noted(struct engine_call *call)
 {
-    flood_note_free((struct flood_note *)(void *)call);
+    flood_note_free(CONTAINER_OF(call, struct flood_note, call));
 }
 
 static enum status copy_key(
@@ -110,8 +111,7 @@ static void log_lost(struct door *door, const struct record_key *key, uint64_t r
 {
     struct log_field fields[] = {LOG_TEXT("tenant", key->tenant), LOG_TEXT("scope", key->scope),
         LOG_TEXT("idempotency_key", key->key), LOG_NUMBER("refused", refused)};
-    log_event(
-        door->log, LOG_WARN, "flood_not_in_evidence", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_WARN, "flood_not_in_evidence", fields, COUNT(fields));
 }
 
 static void flood_refused(void *context, const struct record_key *key, uint64_t refused)
@@ -131,11 +131,11 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 
 /* ---- to the engine ------------------------------------------------------------------------- */
 
-static void submit_gathered(struct door *door, unsigned loop)
+static void submit_gathered(struct door *door, unsigned slot)
 {
     /* A copy: who is refused may bring the next call of its connection. */
-    struct door_loop turn = door->turns[loop];
-    door->turns[loop].waiting_count = 0;
+    struct door_slot turn = door->turns[slot];
+    door->turns[slot].waiting_count = 0;
     for (size_t at = 0; at < turn.waiting_count;) {
         struct err err = {.status = OK};
         size_t taken;
@@ -143,30 +143,30 @@ static void submit_gathered(struct door *door, unsigned loop)
             door->engine, turn.waiting + at, turn.waiting_count - at, &taken, &err);
         at += taken;
         if (status != OK) {
-            struct door_call *refused = (struct door_call *)(void *)turn.waiting[at++];
+            struct door_call *refused = CONTAINER_OF(turn.waiting[at++], struct door_call, engine);
             refused->engine.err = err;
             refused->refused(refused);
         }
     }
 }
 
-void door_submit(struct door *door, unsigned loop, struct door_call *call)
+void door_submit(struct door *door, unsigned slot, struct door_call *call)
 {
-    ASSERT(loop < door->loops);
-    struct door_loop *turn = &door->turns[loop];
+    ASSERT(slot < door->slots);
+    struct door_slot *turn = &door->turns[slot];
     if (turn->waiting_count == WAITING_MAX) {
-        submit_gathered(door, loop);
+        submit_gathered(door, slot);
     }
     turn->waiting[turn->waiting_count++] = &call->engine;
 }
 
-void door_turn(struct door *door, unsigned loop)
+void door_turn(struct door *door, unsigned slot)
 {
-    ASSERT(loop < door->loops);
-    submit_gathered(door, loop);
+    ASSERT(slot < door->slots);
+    submit_gathered(door, slot);
     uint64_t now = clock_nanos();
     uint64_t last = atomic_load_explicit(&door->drained_nanos, memory_order_relaxed);
-    /* One loop a second wins the right to drain. */
+    /* One slot a second wins the right to drain. */
     if (now - last >= DRAIN_NANOS &&
         atomic_compare_exchange_strong(&door->drained_nanos, &last, now)) {
         flood_drain(door->flood, flood_refused, door);
@@ -237,7 +237,7 @@ static void log_decision(struct door *door, const struct door_told *told, const 
         LOG_NUMBER("status", told->status),
         LOG_NUMBER("duration_us", (clock_nanos() - told->started_nanos) / 1000),
     };
-    log_event(door->log, LOG_INFO, "decision", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_INFO, "decision", fields, COUNT(fields));
 }
 
 static void log_failure(struct door *door, const struct door_told *told)
@@ -248,11 +248,11 @@ static void log_failure(struct door *door, const struct door_told *told)
         LOG_TEXT("request_id", told->request_id),
         LOG_NUMBER("status", told->status),
     };
-    log_event(door->log, LOG_ERROR, "request_failed", fields, sizeof fields / sizeof fields[0]);
+    log_event(door->log, LOG_ERROR, "request_failed", fields, COUNT(fields));
 }
 
 static void count_decision(
-    struct door *door, unsigned loop, const struct door_told *told, const char *word)
+    struct door *door, unsigned slot, const struct door_told *told, const char *word)
 {
     const struct decision *decision = &told->call->decision;
     bool is_decided = told->flooded_ms == 0;
@@ -265,21 +265,21 @@ static void count_decision(
         .diff_bytes = told->diff_bytes,
         .is_conflict = is_decided && decision->kind == DECISION_CONFLICT_REJECTED,
     };
-    metrics_decision(door->metrics, loop, &counted);
+    metrics_decision(door->metrics, slot, &counted);
     if (is_decided && is_duplicate(told->call) && told->rate.per_second > 0) {
         flood_count(door->flood, &told->call->request.key, told->rate, clock_nanos());
     }
 }
 
-void door_tell(struct door *door, unsigned loop, const struct door_told *told)
+void door_tell(struct door *door, unsigned slot, const struct door_told *told)
 {
-    ASSERT(loop < door->loops);
+    ASSERT(slot < door->slots);
     const char *word = decided(told);
     if (word == NULL) {
         log_failure(door, told);
         return;
     }
-    count_decision(door, loop, told, word);
+    count_decision(door, slot, told, word);
     if (told->logs && log_wants(door->log, LOG_INFO)) {
         log_decision(door, told, word);
     }
@@ -297,10 +297,10 @@ enum status door_new(const struct door_options *options, struct door **ret_door,
     door->mem = mem;
     door->engine = options->engine;
     door->log = options->log;
-    door->loops = options->loops;
+    door->slots = options->slots;
     atomic_init(&door->drained_nanos, clock_nanos());
-    door->turns = mem_zalloc(mem, options->loops, sizeof *door->turns);
-    door->metrics = metrics_new(mem, options->loops);
+    door->turns = mem_zalloc(mem, options->slots, sizeof *door->turns);
+    door->metrics = metrics_new(mem, options->slots);
     door->flood = flood_new(mem);
     if (door->turns == NULL || door->metrics == NULL || door->flood == NULL) {
         door_free(door);

@@ -9,8 +9,10 @@
  *            flood refused becomes evidence.
  * Does not:  know HTTP messages or documents.
  * Ownership: a call is its door's again once done or refused was called.
- * Threads:   door_submit, door_turn and door_tell on the loop that they are given the number of;
- *            the others on any thread.
+ * Threads:   door_submit, door_turn and door_tell on the thread whose slot they are given; the
+ *            others on any thread. The server's loops have the slots from 0 on; a thread that is no
+ *            loop (a consumer of a queue) has a slot after theirs, and ends each of its rounds with
+ *            door_turn as a loop ends its turn.
  */
 #ifndef ONCE_DOOR_DOOR_H
 #define ONCE_DOOR_DOOR_H
@@ -26,7 +28,7 @@ struct door_options {
     const struct mem *mem; /* NULL: the C library's */
     struct engine *engine;
     struct log *log; /* may be NULL */
-    unsigned loops;  /* of the server */
+    unsigned slots;  /* of threads that submit: the server's loops, and those after them */
 };
 
 enum status door_new(
@@ -46,11 +48,11 @@ struct door_call {
     void (*refused)(struct door_call *call);
 };
 
-/* Submit at the end of the loop's turn. */
-void door_submit(struct door *door, unsigned loop, struct door_call *call);
-/* At the end of each turn of a loop: submit what was gathered; about once a second hand what the
+/* Submit at the end of the slot's turn. */
+void door_submit(struct door *door, unsigned slot, struct door_call *call);
+/* At the end of each turn: submit what was gathered; about once a second hand what the
  * flood refused to the evidence. */
-void door_turn(struct door *door, unsigned loop);
+void door_turn(struct door *door, unsigned slot);
 
 /* Whether a begin of this key may be asked; else come back after *ret_after_ms, at least 1. */
 bool door_admit(struct door *door, const struct record_key *key, struct flood_rate rate,
@@ -71,6 +73,6 @@ struct door_told {
     bool logs;               /* a line for it */
 };
 /* Count it and log it: a decision, or that the engine failed (call->err). */
-void door_tell(struct door *door, unsigned loop, const struct door_told *told);
+void door_tell(struct door *door, unsigned slot, const struct door_told *told);
 
 #endif

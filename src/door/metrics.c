@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "door/series.h"
 
@@ -395,16 +396,14 @@ static void put_http(const struct http_server_stats *http, struct buf *out)
 {
     static const char *const reasons[] = {
         "bad_request", "timeout", "body_too_large", "head_too_large", "overloaded", "other"};
-    static_assert(
-        sizeof reasons / sizeof reasons[0] == sizeof http->refused / sizeof http->refused[0],
-        "a reason for each");
+    static_assert(COUNT(reasons) == COUNT(http->refused), "a reason for each");
     put_value(
         out, "once_http_connections", "gauge", "Connections that are open.", (double)http->open);
     put_value(out, "once_http_in_flight", "gauge", "Requests that are not answered yet.",
         (double)http->in_flight);
     put_family(out, "once_http_refused_total", "counter",
         "Requests and connections that were refused before they were understood.");
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+    for (size_t i = 0; i < COUNT(reasons); i++) {
         buf_printf(out, "once_http_refused_total{reason=\"%s\"} %llu\n", reasons[i],
             (unsigned long long)http->refused[i]);
     }
@@ -517,7 +516,7 @@ static void put_upstream(
 static void put_upstreams(const struct metrics *metrics, struct buf *out)
 {
     struct metrics_upstream upstreams[METRICS_UPSTREAMS_MAX];
-    size_t families = sizeof upstream_families / sizeof upstream_families[0];
+    size_t families = COUNT(upstream_families);
     if (metrics->tell == NULL) {
         return;
     }

@@ -312,7 +312,7 @@ static bool past_keys_max(struct cycle *cycle, struct engine_call *call, const s
     if (head.records + cycle->keys_made < cycle->keys_max) {
         return false;
     }
-    (void)err_set(&call->err, E_LIMIT, "no room for another key: keys_max (%llu) are live",
+    (void)err_limit(&call->err, ERR_LIMIT_KEYS, "no room for another key: keys_max (%llu) are live",
         (unsigned long long)cycle->keys_max);
     return true;
 }

@@ -384,6 +384,7 @@ static void run_batch(struct engine *engine, struct batch *batch, const struct s
     struct err err = {0};
     for (size_t i = 0; i < batch->count; i++) {
         batch->calls[i]->now_ms = now->time_ms;
+        batch->calls[i]->boot_ms = now->boot_ms;
         batch->calls[i]->read_again = false;
     }
     enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);
@@ -471,8 +472,8 @@ static enum status refuse(const struct engine *engine, size_t count, struct err 
         return err_set(err, E_UNAVAILABLE, "the engine is shutting down");
     }
     if (engine->queue.count + count > LIMIT_QUEUE_REQUESTS_MAX) {
-        return err_set(err, E_LIMIT, "overloaded: queue_requests_max (%d) requests are waiting",
-            LIMIT_QUEUE_REQUESTS_MAX);
+        return err_limit(err, ERR_LIMIT_QUEUE_REQUESTS,
+            "overloaded: queue_requests_max (%d) requests are waiting", LIMIT_QUEUE_REQUESTS_MAX);
     }
     return OK;
 }

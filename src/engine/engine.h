@@ -52,6 +52,7 @@ struct engine_call {
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict */
     int64_t now_ms;           /* engine time when it was decided or read last */
+    int64_t boot_ms;          /* the boot clock then */
 
     /* The engine's own. */
     struct engine_call *next;

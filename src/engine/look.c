@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "canon/jcs.h"
 
 /*
  * What one turn may cost. A turn is made of steps and ends with the first of: a step's end past
@@ -26,10 +25,9 @@ struct progress {
     struct scan_pace scan_pace;
     struct entry_pace entry_pace;
     struct entry_range range;
-    struct slice tenant_text; /* the tenant as evidence spells it, in quotes */
-    size_t limit;             /* of the page */
-    size_t bytes;             /* of entries in it */
-    enum status kept;         /* E_NOMEM: an entry could not be kept */
+    size_t limit;     /* of the page */
+    size_t bytes;     /* of entries in it */
+    enum status kept; /* E_NOMEM: an entry could not be kept */
 };
 
 static struct look *look_of(struct engine_call *call)
@@ -116,61 +114,15 @@ static enum status begin_records(struct look *look)
 
 /* ---- pages of evidence --------------------------------------------------------------------- */
 
-/* The byte behind a string whose opening quote is at text; NULL: it does not end. */
-static const char *string_end(const char *text, const char *end)
-{
-    for (const char *at = text + 1; at < end; at++) {
-        at = memchr(at, '"', (size_t)(end - at));
-        if (at == NULL) {
-            return NULL;
-        }
-        const char *slash = at;
-        while (slash[-1] == '\\') {
-            slash--;
-        }
-        if ((at - slash) % 2 == 0) {
-            return at + 1;
-        }
-    }
-    return NULL;
-}
-
-/*
- * P9: whether the outermost member "tenant_id" of an entry is this text. Entries are in canonical
- * form, so equal values have equal bytes and nothing needs to be decoded; but the same letters may
- * be inside of a string or of an inner object, so strings are stepped over and depth is counted.
- */
-static bool entry_is_of(struct slice json, struct slice tenant_text)
-{
-    static const char name[] = "\"tenant_id\":";
-    const char *end = json.data + json.len;
-    const char *at = json.data;
-    int depth = 0;
-    while (at != NULL && at < end) {
-        size_t left = (size_t)(end - at);
-        if (*at == '"' && depth == 1 && left > sizeof name - 1 &&
-            memcmp(at, name, sizeof name - 1) == 0) {
-            at += sizeof name - 1;
-            left -= sizeof name - 1;
-            return left > tenant_text.len && memcmp(at, tenant_text.data, tenant_text.len) == 0;
-        }
-        depth += *at == '{' || *at == '[';
-        depth -= *at == '}' || *at == ']';
-        at = *at == '"' ? string_end(at, end) : at + 1;
-    }
-    return false;
-}
-
-/* Keep an entry for the page when it is wanted; false when the page is full, or memory is. */
+/* Keep an entry for the page; false when the page is full, or memory is. */
 static bool keep_entry(void *context, const struct entry *entry)
 {
     struct look *look = context;
     struct progress *progress = look->progress;
-    if (!entry_is_of(entry->bytes, progress->tenant_text)) {
-        return true;
-    }
+    ASSERT(slice_equal(entry->tenant, look->tenant)); /* P9: the range asked for no other */
     struct look_entry *kept = &look->entries[look->count];
     *kept = (struct look_entry){.entry = *entry, .prev_hash = progress->entry_pace.hash};
+    kept->entry.tenant = look->tenant;
     progress->kept = arena_copy(look->call.arena, entry->bytes, &kept->entry.bytes);
     if (progress->kept != OK) {
         return false;
@@ -217,20 +169,12 @@ static enum status begin_entries(struct store *store, struct look *look, struct 
 {
     static const struct op_id none = {{0}};
     struct progress *progress = look->progress;
-    struct buf text;
     progress->limit = look->limit;
     progress->entry_pace.bytes_max = STEP_ENTRY_BYTES;
-    progress->range =
-        (struct entry_range){.after_seq = look->after_seq, .pace = &progress->entry_pace};
+    progress->range = (struct entry_range){
+        .tenant = look->tenant, .after_seq = look->after_seq, .pace = &progress->entry_pace};
     look->entries = arena_alloc(look->call.arena, progress->limit * sizeof *look->entries);
-    buf_init(&text, look->call.arena->mem, 6 * LIMIT_TENANT_BYTES_MAX + 2);
-    jcs_put_string(&text, look->tenant);
-    enum status status = look->entries == NULL ? E_NOMEM : buf_status(&text);
-    if (status == OK) {
-        status =
-            arena_copy(look->call.arena, slice_of(text.data, text.len), &progress->tenant_text);
-    }
-    buf_release(&text);
+    enum status status = look->entries == NULL ? E_NOMEM : OK;
     if (status == OK && !op_id_equal(&look->operation_id, &none)) {
         progress->range.operation_id = &look->operation_id;
         status = entries_since(store, look, err);

@@ -8,9 +8,10 @@
  * boot clock to compare with, and the wall clock is believed unless it is behind.
  *
  * Many small steps do not add up to a jump: all of them together stay within a minute plus a
- * thousandth of the time since the origin, more than any clock discipline slews. The origin is
- * where moment_init began: the store's last commit when that was in this start of the machine,
- * so that the time between two processes is allowed for as well, and otherwise the opening.
+ * thousandth of the time since the machine started, more than any clock discipline slews. The
+ * origin is where moment_init began: the store's last commit when that was in this start of the
+ * machine, and otherwise the opening. How much of the minute was used up by then is part of the
+ * commit, so that a restart of the process does not grant it again.
  */
 #ifndef ONCE_ENGINE_MOMENT_H
 #define ONCE_ENGINE_MOMENT_H
@@ -22,7 +23,8 @@ struct moment {
     int64_t time_ms;        /* the latest engine time */
     int64_t boot_ms;        /* the boot clock then */
     int64_t origin_time_ms; /* the last commit of this boot, or the opening … */
-    int64_t origin_boot_ms; /* … on both clocks */
+    int64_t origin_boot_ms; /* … on both clocks … */
+    int64_t origin_jump_ms; /* … and what had been used up of the tolerated jump */
     bool held;              /* the wall clock is ahead of what we believe */
 };
 

@@ -4,8 +4,10 @@
 #include <openssl/evp.h>
 #include <stdio.h>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "base/uuid.h"
 
 enum {
     SIGNATURE_BYTES = 64,               /* RFC 8032 section 5.1.6 */
@@ -21,62 +23,21 @@ enum {
 
 static_assert(KEY_BYTES % 3 == 0, "a public key needs no padding");
 
-/* RFC 4648 section 4, padded, without a terminator. Returns the place behind it. */
 static char *put_base64(char *at, const void *bytes, size_t size)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *from = bytes;
-    for (size_t i = 0; i < size; i += 3) {
-        size_t left = size - i;
-        uint32_t group = (uint32_t)from[i] << 16 | (left > 1 ? (uint32_t)from[i + 1] << 8 : 0) |
-                         (left > 2 ? (uint32_t)from[i + 2] : 0);
-        *at++ = digits[group >> 18];
-        *at++ = digits[group >> 12 & 63];
-        *at++ = left > 1 ? digits[group >> 6 & 63] : '=';
-        *at++ = left > 2 ? digits[group & 63] : '=';
-    }
-    return at;
+    return base64_put(at, bytes, size, BASE64_PADDED);
 }
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') {
-        return c - 'A';
-    }
-    if (c >= 'a' && c <= 'z') {
-        return c - 'a' + 26;
-    }
-    if (c >= '0' && c <= '9') {
-        return c - '0' + 52;
-    }
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Exactly size bytes. Loose bits behind the last one are for the caller to refuse, who writes what
- * was read again and compares. */
+/* Exactly size bytes, at most those of a signature. */
 static bool read_base64(struct slice text, unsigned char *ret_bytes, size_t size)
 {
-    if (text.len != (size + 2) / 3 * 4) {
+    unsigned char bytes[BASE64_BYTES_MAX(SIGNED_TEXT_BYTES)];
+    size_t found = 0;
+    if (text.len != BASE64_TEXT_BYTES(size) || !base64_read(text, BASE64_PADDED, bytes, &found) ||
+        found != size) {
         return false;
     }
-    size_t padding = (3 - size % 3) % 3;
-    uint32_t group = 0;
-    size_t at = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        bool pad = i >= text.len - padding;
-        int digit = pad ? 0 : base64_digit(text.data[i]);
-        if (digit < 0 || (pad && text.data[i] != '=')) {
-            return false;
-        }
-        group = (group << 6 | (uint32_t)digit) & 0xffffff;
-        for (size_t k = 0; i % 4 == 3 && k < 3; k++) {
-            unsigned char byte = (unsigned char)(group >> (16 - 8 * k));
-            if (at < size) {
-                ret_bytes[at++] = byte;
-            }
-        }
-    }
-    ASSERT(at == size);
+    memcpy(ret_bytes, bytes, size);
     return true;
 }
 
@@ -104,28 +65,12 @@ static void make_key_id(struct checkpoint_key *key)
 
 static bool chain_id_read(struct slice text, char ret_text[37])
 {
-    char with_prefix[OP_ID_TEXT_BYTES] = "op_";
-    struct op_id id;
-    if (text.len != 36) {
-        return false;
-    }
-    memcpy(with_prefix + 3, text.data, 36);
-    if (!op_id_read(slice_of(with_prefix, OP_ID_TEXT_BYTES - 1), &id)) {
+    unsigned char bytes[UUID_BYTES];
+    if (!uuid_read(text, bytes)) {
         return false;
     }
     /* Written back, so that capital letters are not a second spelling. */
-    (void)op_id_put(with_prefix, &id);
-    memcpy(ret_text, with_prefix + 3, 37);
-    return memcmp(ret_text, text.data, 36) == 0;
-}
-
-static void chain_id_put(char ret_text[37], const unsigned char bytes[16])
-{
-    struct op_id id;
-    char text[OP_ID_TEXT_BYTES];
-    memcpy(id.bytes, bytes, sizeof id.bytes);
-    (void)op_id_put(text, &id);
-    memcpy(ret_text, text + 3, 37);
+    return slice_is(text, uuid_put(ret_text, bytes));
 }
 
 enum status checkpoint_key_of(
@@ -141,7 +86,7 @@ enum status checkpoint_key_of(
     if (!ok) {
         return crypto_failed(err, "make a public key");
     }
-    chain_id_put(key.chain_id, identity->chain_id);
+    (void)uuid_put(key.chain_id, identity->chain_id);
     make_key_id(&key);
     *ret_key = key;
     return OK;

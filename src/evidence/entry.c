@@ -167,7 +167,17 @@ static void put_source(struct buf *out, const struct source *source)
     buf_char(out, '}');
 }
 
-/* What decide was told and which rule it applied: enough to decide again. */
+/* 0: absent. A record of the same key that is a later operation's is not the one asked for. */
+static uint64_t version_decided_on(const struct entry_facts *facts)
+{
+    const struct record *found = facts->found;
+    bool named =
+        found != NULL && (facts->request->kind == REQUEST_BEGIN ||
+                             op_id_equal(&found->operation_id, &facts->request->operation_id));
+    return named ? found->version : 0;
+}
+
+/* What decide was given and which rule it applied: enough to decide again. */
 static void put_decided(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
@@ -209,6 +219,7 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     if (settles) {
         put_str(out, ",\"status\":", record_status_name(request->status));
     }
+    put_u64(out, ",\"version\":", version_decided_on(facts));
     if (policy->window_ms > 0) {
         put_u64(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
     }
@@ -390,9 +401,10 @@ enum status entry_compose(
 {
     ASSERT(facts->decision->kind != DECISION_NOTHING);
     size_t from = out->len;
+    bool known = facts->decision->next.fence > 0; /* R1: there is a record */
     *ret_entry = (struct entry){
-        .operation_id = facts->decision->next.fence > 0 ? facts->decision->next.operation_id
-                                                        : facts->request->operation_id,
+        .operation_id = known ? facts->decision->next.operation_id : facts->request->operation_id,
+        .tenant = known ? facts->decision->next.key.tenant : facts->request->key.tenant,
         .time_ms = facts->moment.now_ms,
     };
     put_entry(chain, facts, out);
@@ -573,6 +585,7 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     char id_text[OP_ID_TEXT_BYTES];
     *ret_entry = (struct entry){
         .operation_id = found != NULL ? found->operation_id : note->operation_id,
+        .tenant = note->tenant,
         .time_ms = now_ms,
     };
     struct slice operation_id =

@@ -8,7 +8,7 @@
  * Threads:   one chain, one thread.
  *
  * Members, sorted: actor?, chain_id, conflict?{received_fingerprint, stored_fingerprint},
- * decided{attempt, boot?, fence, fingerprint?, …}, dedupe?{decision, executed,
+ * decided{attempt, decision, fence, rule, version, …}, dedupe?{decision, executed,
  * original_operation_id, outcome_ref}, effect_id?, entry_id, idempotency_key, lifecycle_state,
  * occurred_at, operation_id, outcome?{reason, status}, principal?, scope, seq, source?, tenant_id,
  * trace?, type. docs/formats/evidence.md describes each.

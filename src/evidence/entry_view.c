@@ -188,13 +188,18 @@ static const char *read_decided(
 {
     struct members decided = {.object = object};
     struct request *request = &view->request;
-    if (!request_kind_read(text_of(&decided, "request"), &request->kind)) {
+    /* The requests after these are not written yet, and what they need is not read yet. */
+    if (!request_kind_read(text_of(&decided, "request"), &request->kind) ||
+        request->kind > REQUEST_LEASE_OVER) {
         fail(&decided, "request");
+        request->kind = REQUEST_LEASE_OVER;
     }
     view->decision = text_of(&decided, "decision");
     view->rule = text_of(&decided, "rule");
     view->fence = u64_of(&decided, "fence", false);
     view->attempt = u64_of(&decided, "attempt", false);
+    view->versioned = json_find(object, SLICE_LIT("version")) != NULL;
+    view->version = u64_max(&decided, "version", true, INT64_MAX);
     view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)LIMIT_TIME_MS_MAX);
     if (view->moment.now_ms == 0) {
         fail(&decided, "now_ms");

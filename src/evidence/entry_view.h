@@ -33,6 +33,8 @@ struct entry_view {
     struct slice rule;            /* … and the row that held */
     uint64_t fence;               /* the record's, or the one the holder showed */
     uint64_t attempt;             /* the record's, 0 when there is none */
+    bool versioned;               /* the entry says on which version: those of old do not */
+    uint64_t version;             /* of the record that decide was given; 0: it was absent */
     bool conflict;                /* there are two fingerprints */
     struct digest stored;         /* conflict: the record's fingerprint */
     bool dedupe;                  /* the answer to a begin */

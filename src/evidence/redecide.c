@@ -108,6 +108,7 @@ static void records_sweep(struct redecide *redecide)
             mem_free(redecide->mem, redecide->records[i].source);
         }
     }
+    redecide->swept = redecide->swept || kept < redecide->count;
     redecide->count = kept;
 }
 
@@ -415,16 +416,24 @@ static enum status compare_record(
     return OK;
 }
 
-/* After an expired record the version goes on or starts anew, as the store had swept it or not.
- * Then it does not follow from the entries: it is taken from the record stored, or 0: not known. */
-static bool version_follows(const struct record *found, const struct record *next)
+/*
+ * Which version the record has from now on. After an expired record it goes on or starts anew, as
+ * the store had forgotten it or not, and the entry says which. Old entries do not say it: there it
+ * does not follow, and is taken from the record stored, or is 0: not known.
+ */
+static bool version_follows(
+    const struct entry_view *view, const struct record *found, struct decision *decision)
 {
+    if (view->versioned) {
+        decision->next.version = view->version + (decision->change == CHANGE_PUT);
+        return true;
+    }
     return found != NULL && found->version != 0 &&
-           op_id_equal(&found->operation_id, &next->operation_id);
+           op_id_equal(&found->operation_id, &decision->next.operation_id);
 }
 
 static enum status compare_stored(const struct redecide_stored *stored,
-    const struct decision *decision, const struct record *found, struct err *err)
+    const struct decision *decision, bool version_known, struct err *err)
 {
     bool put = decision->change == CHANGE_PUT;
     bool touch = decision->change == CHANGE_TOUCH;
@@ -439,9 +448,7 @@ static enum status compare_stored(const struct redecide_stored *stored,
         (touch && !digest_equal(stored->touch, &decision->next.key.hash))) {
         return err_set(err, E_CORRUPT, "the duplicate was not counted as it was decided");
     }
-    return put ? compare_record(
-                     stored->record, &decision->next, version_follows(found, &decision->next), err)
-               : OK;
+    return put ? compare_record(stored->record, &decision->next, version_known, err) : OK;
 }
 
 /* ---- the fold ----------------------------------------------------------------------------- */
@@ -455,6 +462,11 @@ static struct redecide_record *find(struct redecide *redecide, const struct entr
         records_find(redecide, &request->key.hash, begin ? NULL : &request->operation_id);
     if (record != NULL && !begin && request->key.tenant.len > 0 &&
         record->tenant != tenant_mark(request->key.tenant)) {
+        return NULL;
+    }
+    /* A key's hash says of which kind its record is. When a different one was stored there, it was
+     * not by us, and decide() would assert. */
+    if (record != NULL && begin && record->kind != RECORD_OPERATION) {
         return NULL;
     }
     return record;
@@ -670,13 +682,14 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     }
     const struct record *there = known == NULL ? NULL : &found;
     struct decision decision = decide(there, &request, view->moment);
+    bool version_known = version_follows(view, there, &decision);
     enum status status = compare_told(view, &decision, there, err);
     if (status == OK) {
-        status = compare_stored(stored, &decision, there, err);
+        status = compare_stored(stored, &decision, version_known, err);
     }
     if (stored->record != NULL) {
         decision.next.version = stored->record->version;
-    } else if (!version_follows(there, &decision.next)) {
+    } else if (!version_known) {
         decision.next.version = 0;
     }
     if (status == OK) {
@@ -686,6 +699,28 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
         status = fold(redecide, &decision.next, view->seq, decision.next.key.tenant, err);
     }
     return status;
+}
+
+/*
+ * The version that the entry names is the one that the entries before it make. A store forgets an
+ * expired record when it likes, and so do we: then the version may be 0 or go on.
+ */
+static enum status check_version(const struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_record *known, struct err *err)
+{
+    static const struct record_key nameless = {.tenant = {"t", 1}, .key = {"k", 1}};
+    struct record found = {0};
+    bool forgettable = redecide->swept;
+    if (known != NULL) {
+        record_expand(known, &nameless, &found);
+        forgettable = record_window_over(&found, view->moment.now_ms);
+    }
+    bool known_version = known == NULL || known->version != 0;
+    if (!view->versioned || !known_version || view->version == found.version ||
+        (forgettable && (known == NULL || view->version == 0))) {
+        return OK;
+    }
+    return differs_u64(err, "the version decided on", view->version, found.version);
 }
 
 /* P4: decide() asserts this, and an entry can say anything. */
@@ -732,6 +767,9 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
     enum status status = check_fence(redecide, view, err);
     if (status == OK) {
         status = check_told_version(redecide, view, err);
+    }
+    if (status == OK && sure) {
+        status = check_version(redecide, view, known, err);
     }
     if (status == OK && !sure) {
         return decide_unsure(redecide, view, stored, known, err);

@@ -28,6 +28,7 @@ struct redecide {
     size_t cap;
     uint32_t *slots;    /* open addressing by op_id_prefix: index + 1; 0 for empty */
     size_t slot_count;  /* a power of two, at least twice cap */
+    bool swept;         /* records past their windows were forgotten */
     bool partial;       /* entries are missing before this point … */
     uint64_t gap_seq;   /* … the last of them; what was folded up to it may be out of date */
     uint64_t fence_max; /* the highest granted so far (P4) */

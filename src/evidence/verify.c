@@ -436,6 +436,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
         (fenced && view->fence != record->fence) || view->attempt != record->attempt ||
         view->moment.now_ms != record->updated_ms ||
+        (view->versioned && view->version + 1 != record->version) ||
         !slice_equal(view->effect_id, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry is not the one it tells of");
     }
@@ -545,6 +546,10 @@ static enum status on_evidence(
         status = OK;
     } else if (status == OK) {
         check_frame(verify, &spot, entry, &view);
+        if (entry_has_tenant(walk->frame->payload) &&
+            !slice_equal(view.request.key.tenant, entry->tenant)) {
+            damage(verify, &spot, "the entry is of a different tenant than its frame says");
+        }
         check_change(verify, &spot, &view);
         check_archived(verify, &view);
         if (view.decides) {

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "canon/jsonw.h"
 #include "gateway/impl.h"
+#include "http/write.h"
 
 void answer_tell(struct pass *pass, unsigned status)
 {
@@ -115,8 +116,8 @@ static void answer_break(struct pass *pass, unsigned status)
 
 static void replay_fields(struct pass *pass, const struct record *record)
 {
-    char date[HEADS_DATE_BYTES];
-    heads_date(record->sealed_ms, date);
+    char date[HTTP_DATE_BYTES];
+    (void)http_put_date(date, record->sealed_ms);
     answer_fields(pass, "duplicate_replayed");
     field(pass, SLICE_LIT("Idempotent-Replayed"), SLICE_LIT("true"));
     field(pass, SLICE_LIT("Last-Modified"), slice_str(date));

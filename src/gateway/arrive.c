@@ -4,6 +4,7 @@
  */
 #include "base/check.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/trace.h"
 #include "gateway/impl.h"
 
@@ -26,11 +27,11 @@ static void refuse_early(struct pass *pass, enum refusal_kind kind)
 
 static enum status key_make(struct pass *pass)
 {
-    char *text = arena_alloc(pass->exchange->arena, TEXT_UUID_BYTES);
+    char *text = arena_alloc(pass->exchange->arena, UUID_TEXT_BYTES);
     if (text == NULL) {
         return E_NOMEM;
     }
-    enum status status = uuid_make(text, &pass->fault);
+    enum status status = uuid_new(text, &pass->fault);
     if (status != OK) {
         return status;
     }
@@ -104,6 +105,8 @@ static bool has_one_type(struct pass *pass)
 
 static bool take_principal(struct pass *pass)
 {
+    /* The one use of the wall clock in the gateway: exp and nbf of a token are wall time (RFC 7519
+     * section 4.1). It decides whether a request is let in, never about an operation. */
     enum status status = principal_of(pass->gate->principals, pass->gate->gateway, pass->route,
         pass->exchange->head, clock_read(&pass->gateway->clock).wall_ms, pass->exchange->arena,
         &pass->principal, &pass->fault);

@@ -3,22 +3,6 @@
 #include "gateway/asked.h"
 #include "http/chars.h"
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
-static struct slice trim(struct slice text)
-{
-    while (text.len > 0 && is_blank(text.data[0])) {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    while (text.len > 0 && is_blank(text.data[text.len - 1])) {
-        text.len--;
-    }
-    return text;
-}
-
 /* ---- the key ------------------------------------------------------------------------------- */
 
 static enum status refuse_length(struct err *err)
@@ -84,7 +68,7 @@ enum status asked_key(
 {
     char key[LIMIT_KEY_BYTES_MAX];
     size_t size = 0;
-    struct slice text = trim(field);
+    struct slice text = slice_trim(field);
     enum status status = text.len > 0 && text.data[0] == '"' ? read_quoted(text, key, &size, err)
                                                              : read_bare(text, key, &size, err);
     if (status == OK && size == 0) {
@@ -128,7 +112,7 @@ static bool next_part(struct slice *rest, char separator, struct slice *ret_part
             quoted = !quoted;
         }
     }
-    *ret_part = trim(slice_of(rest->data, at));
+    *ret_part = slice_trim(slice_of(rest->data, at));
     *rest = at == rest->len ? SLICE_EMPTY : slice_of(rest->data + at + 1, rest->len - at - 1);
     return true;
 }
@@ -219,9 +203,10 @@ int64_t asked_wait_ms(struct slice prefer)
         if (next_part(&preference, ';', &value)) {
             size_t name = name_len(value);
             /* RFC 7240 section 2: of several with one name the first counts. */
-            if (is_wait(trim(slice_of(value.data, name)))) {
+            if (is_wait(slice_trim(slice_of(value.data, name)))) {
                 bool given = name < value.len;
-                return given ? delay_ms(trim(slice_of(value.data + name + 1, value.len - name - 1)))
+                return given ? delay_ms(slice_trim(
+                                   slice_of(value.data + name + 1, value.len - name - 1)))
                              : 0;
             }
         }

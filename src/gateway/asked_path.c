@@ -1,28 +1,9 @@
 /* Paths, queries, and the scope that is made of a path. */
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/percent.h"
 #include "gateway/asked.h"
 #include "http/chars.h"
-
-static unsigned hex_value(char c)
-{
-    return c <= '9' ? (unsigned)(c - '0') : (unsigned)(http_lower(c) - 'a') + 10;
-}
-
-/* One encoded byte, or what it stands for where that is unreserved (RFC 3986 section 2.3). */
-static char *put_encoded(char *to, const char *from)
-{
-    char c = (char)(hex_value(from[1]) << 4 | hex_value(from[2]));
-    if (http_is(c, HTTP_HOST)) { /* that is the same set */
-        *to++ = c;
-        return to;
-    }
-    static const char digits[] = "0123456789ABCDEF";
-    *to++ = '%';
-    *to++ = digits[hex_value(from[1])];
-    *to++ = digits[hex_value(from[2])];
-    return to;
-}
 
 /* RFC 3986 sections 6.2.2.1 and 6.2.2.2. `to` has room for all of the text. */
 static enum status normalise(
@@ -37,14 +18,14 @@ static enum status normalise(
             *at++ = text.data[i];
             continue;
         }
-        if (text.len - i < 3 || !http_is(text.data[i + 1], HTTP_HEXDIG) ||
-            !http_is(text.data[i + 2], HTTP_HEXDIG)) {
+        char byte;
+        if (!percent_read(slice_of(text.data + i, text.len - i), &byte)) {
             return err_set(err, E_INVALID, "the %s has a broken percent-encoding", what);
         }
-        if (text.data[i + 1] == '0' && text.data[i + 2] == '0') {
+        if (byte == '\0') {
             return err_set(err, E_INVALID, "the %s has an encoded NUL", what);
         }
-        at = put_encoded(at, text.data + i);
+        at = percent_put(at, byte); /* itself where it is unreserved */
         i += 2;
     }
     *ret_size = (size_t)(at - to);

@@ -135,7 +135,11 @@ static void refuse_engine(struct pass *pass)
     enum refusal_kind kind = err->status == E_LIMIT   ? REFUSAL_OVERLOADED
                              : err->status == E_NOMEM ? REFUSAL_MEMORY
                                                       : REFUSAL_STORE;
-    answer_refusal_now(pass, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+    answer_refusal_now(pass,
+        &(struct refusal){.kind = kind,
+            .detail = err->status == E_LIMIT ? slice_str(err->text) : SLICE_EMPTY,
+            .retry_after_ms = 1000},
+        NULL);
 }
 
 /* The upstream is asked what became of it, once; then the same question again. */
@@ -151,7 +155,7 @@ static void held_unknown(struct pass *pass)
     if (pass->route->on_unknown == CONFIG_UNKNOWN_RECONCILE && !pass->was_reconciled) {
         pass->was_reconciled = true;
         if (reconcile_now(pass->gateway, pass->exchange->loop, pass->gate, pass->route,
-                pass->origin, record, reconciled, pass)) {
+                pass->upstream, record, &pass->call.engine, reconciled, pass)) {
             return;
         }
     }
@@ -494,7 +498,7 @@ static const struct upstream_events fence_events = {
 static enum status forward_head(struct pass *pass, struct slice body)
 {
     const struct http_head *head = pass->exchange->head;
-    struct heads_added added = {.authority = upstream_authority(pass->origin->upstream),
+    struct heads_added added = {.authority = upstreams_authority(pass->upstream),
         .idempotency_key = pass->key_field,
         .request_id = pass->exchange->request_id,
         .operation_id = slice_str(pass->operation_text),
@@ -531,6 +535,6 @@ static void forward(struct pass *pass)
         .context = pass};
     pass->is_up = true;
     pass_move(pass, PASS_FORWARDED);
-    upstream_start(
-        origin_on(pass->gateway, pass->origin, exchange->loop), exchange->loop, &pass->up);
+    upstream_start(upstreams_on(pass->gateway->upstreams, pass->upstream, exchange->loop),
+        exchange->loop, &pass->up);
 }

@@ -21,137 +21,6 @@ struct gateway_loop {
     unsigned char random[RANDOM_BYTES]; /* for traces, of which one call to the kernel makes many */
 };
 
-/* ---- upstreams ----------------------------------------------------------------------------- */
-
-static void origin_free(struct gateway *gateway, struct origin *origin)
-{
-    if (origin != NULL) {
-        upstream_free(origin->upstream);
-        mem_free(gateway->mem, origin->is_attached);
-        union { /* the name is ours to free */
-            const char *in;
-            char *out;
-        } name = {.in = origin->name};
-        mem_free(gateway->mem, name.out);
-        mem_free(gateway->mem, origin);
-    }
-}
-
-/* The text that two routes with the same upstream have in common, and its name in the figures. */
-static enum status origin_name(const struct config_route *route, struct buf *out)
-{
-    for (size_t i = 0; i < route->upstream_count; i++) {
-        buf_str(out, i == 0 ? "" : " ");
-        buf_str(out, route->upstreams[i]);
-    }
-    if (route->ca_file != NULL) {
-        buf_str(out, " ca_file=");
-        buf_str(out, route->ca_file);
-    }
-    buf_char(out, '\0');
-    return buf_status(out);
-}
-
-static enum status origin_new(struct gateway *gateway, const struct config_gateway *config,
-    const struct config_route *route, struct buf *name, struct origin **ret_origin, struct err *err)
-{
-    struct origin *origin = mem_zalloc(gateway->mem, 1, sizeof *origin);
-    struct upstream_options options = {.mem = gateway->mem,
-        .urls = route->upstreams,
-        .url_count = route->upstream_count,
-        .ca_file = route->ca_file,
-        .connections_max = (uint32_t)config->connections_max,
-        .idle_ms_max = config->idle_ms_max};
-    if (origin == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    origin->is_attached = mem_zalloc(gateway->mem, gateway->loops, sizeof *origin->is_attached);
-    enum status status = origin->is_attached == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
-    status = status == OK ? upstream_new(&options, gateway->loops, &origin->upstream, err) : status;
-    if (status != OK) {
-        origin_free(gateway, origin);
-        return status;
-    }
-    origin->name = name->data; /* taken */
-    *name = (struct buf){.mem = NULL};
-    *ret_origin = origin;
-    return OK;
-}
-
-/* The origin of a route: one that is there already, or a new one. Under the lock. */
-static enum status origin_of(struct gateway *gateway, const struct config_gateway *config,
-    const struct config_route *route, struct origin **ret_origin, struct err *err)
-{
-    struct buf name;
-    buf_init(&name, gateway->mem, 64 << 10);
-    enum status status = origin_name(route, &name);
-    if (status != OK) {
-        buf_release(&name);
-        return err_set(err, status, "out of memory for the name of an upstream");
-    }
-    for (struct origin *at = gateway->origins; at != NULL; at = at->next) {
-        if (strcmp(at->name, name.data) == 0) {
-            buf_release(&name);
-            *ret_origin = at;
-            return OK;
-        }
-    }
-    struct origin *origin = NULL;
-    status = origin_new(gateway, config, route, &name, &origin, err);
-    if (status != OK) {
-        buf_release(&name);
-        return status;
-    }
-    origin->next = gateway->origins;
-    gateway->origins = origin;
-    *ret_origin = origin;
-    return OK;
-}
-
-struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop)
-{
-    if (!origin->is_attached[loop]) {
-        upstream_attach(origin->upstream, loop, http_server_loop(gateway->server, loop));
-        origin->is_attached[loop] = true;
-    }
-    return origin->upstream;
-}
-
-static void stats_add(struct upstream_stats *sum, const struct upstream_stats *more)
-{
-    sum->calls += more->calls;
-    sum->connects += more->connects;
-    sum->reused += more->reused;
-    sum->open += more->open;
-    sum->idle += more->idle;
-    sum->waiting += more->waiting;
-    sum->down += more->down;
-    for (size_t i = 0; i < sizeof sum->failed / sizeof sum->failed[0]; i++) {
-        sum->failed[i] += more->failed[i];
-    }
-}
-
-/* The newest first: those of old configurations are the ones that are added up. */
-static size_t figures(void *context, struct metrics_upstream *ret_upstreams, size_t max)
-{
-    struct gateway *gateway = context;
-    size_t count = 0;
-    (void)pthread_mutex_lock(&gateway->lock);
-    struct origin *first = gateway->origins; /* new ones come before it, and none goes */
-    (void)pthread_mutex_unlock(&gateway->lock);
-    for (struct origin *at = first; at != NULL; at = at->next) {
-        struct upstream_stats stats;
-        upstream_stats(at->upstream, &stats);
-        if (count < max) {
-            ret_upstreams[count++] = (struct metrics_upstream){.name = at->name, .stats = stats};
-        } else {
-            ret_upstreams[max - 1].name = NULL;
-            stats_add(&ret_upstreams[max - 1].stats, &stats);
-        }
-    }
-    return count;
-}
-
 /* ---- configurations ------------------------------------------------------------------------ */
 
 static void credentials_free(struct gateway *gateway, struct gate *gate)
@@ -162,34 +31,42 @@ static void credentials_free(struct gateway *gateway, struct gate *gate)
     mem_free(gateway->mem, gate->credentials);
 }
 
+static void gate_drop_upstreams(struct gateway *gateway, struct gate *gate)
+{
+    for (size_t i = 0; gate->upstreams != NULL && i <= gate->gateway->route_count; i++) {
+        upstreams_drop(gateway->upstreams, gate->upstreams[i]);
+    }
+    mem_free(gateway->mem, gate->upstreams);
+}
+
 static void gate_free(struct gateway *gateway, struct gate *gate)
 {
     if (gate != NULL) {
         principals_free(gate->principals);
         credentials_free(gateway, gate);
-        mem_free(gateway->mem, gate->origins);
+        gate_drop_upstreams(gateway, gate);
         config_free(gate->config);
         mem_free(gateway->mem, gate);
     }
 }
 
-static enum status gate_origins(struct gateway *gateway, struct gate *gate, struct err *err)
+static enum status gate_upstreams(struct gateway *gateway, struct gate *gate, struct err *err)
 {
     const struct config_gateway *config = gate->gateway;
+    struct upstreams *all = gateway->upstreams;
+    size_t count = config->route_count;
     enum status status = OK;
-    gate->origins = mem_zalloc(gateway->mem, config->route_count + 1, sizeof(struct origin *));
-    if (gate->origins == NULL) {
+    gate->upstreams = mem_zalloc(gateway->mem, count + 1, sizeof *gate->upstreams);
+    if (gate->upstreams == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    (void)pthread_mutex_lock(&gateway->lock);
-    for (size_t i = 0; status == OK && i < config->route_count; i++) {
-        status = origin_of(gateway, config, &config->routes[i], &gate->origins[i], err);
+    upstreams_load(all);
+    for (size_t i = 0; status == OK && i < count; i++) {
+        status = upstreams_hold(all, config, &config->routes[i], &gate->upstreams[i], err);
     }
     if (status == OK && config->otherwise != NULL) {
-        status =
-            origin_of(gateway, config, config->otherwise, &gate->origins[config->route_count], err);
+        status = upstreams_hold(all, config, config->otherwise, &gate->upstreams[count], err);
     }
-    (void)pthread_mutex_unlock(&gateway->lock);
     return status;
 }
 
@@ -241,7 +118,7 @@ static enum status gate_new(
     gate->holders = 1;
     enum status status = principals_new(gateway->mem, gate->gateway, &gate->principals, err);
     status = status == OK ? gate_credentials(gateway, gate, err) : status;
-    status = status == OK ? gate_origins(gateway, gate, err) : status;
+    status = status == OK ? gate_upstreams(gateway, gate, err) : status;
     if (status != OK) {
         gate_free(gateway, gate);
         return status;
@@ -296,23 +173,10 @@ enum status gateway_reload(struct gateway *gateway, struct config *config, struc
 
 /* ---- beginning and end --------------------------------------------------------------------- */
 
-static void detach(struct gateway *gateway, unsigned loop)
-{
-    (void)pthread_mutex_lock(&gateway->lock);
-    struct origin *first = gateway->origins; /* new ones come before it, and none goes */
-    (void)pthread_mutex_unlock(&gateway->lock);
-    for (struct origin *at = first; at != NULL; at = at->next) {
-        if (at->is_attached[loop]) {
-            upstream_detach(at->upstream, loop);
-            at->is_attached[loop] = false;
-        }
-    }
-}
-
 static void cut_here(struct net_task *task)
 {
     struct gateway_loop *mine = (struct gateway_loop *)(void *)task;
-    detach(mine->gateway, mine->loop);
+    upstreams_detach(mine->gateway->upstreams, mine->loop);
 }
 
 void gateway_cut(struct gateway *gateway)
@@ -329,13 +193,14 @@ void gateway_end(struct gateway *gateway, unsigned loop)
 {
     atomic_store(&gateway->is_cut, true);
     rounds_end(gateway, loop);
-    detach(gateway, loop);
+    upstreams_detach(gateway->upstreams, loop);
 }
 
 bool gateway_is_idle(const struct gateway *gateway)
 {
-    /* In this order: what is not busy asks the engine nothing more. */
-    return atomic_load(&gateway->busy) == 0 && atomic_load(&gateway->in_engine) == 0;
+    /* In this order: what is not busy asks the engine nothing more, and drops no upstream. */
+    return atomic_load(&gateway->busy) == 0 && atomic_load(&gateway->in_engine) == 0 &&
+           upstreams_is_idle(gateway->upstreams);
 }
 
 enum status gateway_new(
@@ -363,6 +228,7 @@ enum status gateway_new(
         gateway->own[i].random_at = RANDOM_BYTES;
     }
     enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    status = status == OK ? upstreams_new(mem, options->loops, &gateway->upstreams, err) : status;
     status = status == OK ? rounds_new(gateway, &gateway->rounds, err) : status;
     status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
     if (status != OK) {
@@ -375,8 +241,9 @@ enum status gateway_new(
 
 void gateway_attach(struct gateway *gateway, struct http_server *server)
 {
-    metrics_upstreams(door_metrics(gateway->door), figures, gateway);
+    metrics_upstreams(door_metrics(gateway->door), upstreams_figures, gateway->upstreams);
     gateway->server = server;
+    upstreams_attach(gateway->upstreams, server);
     rounds_start(gateway);
 }
 
@@ -386,15 +253,15 @@ void gateway_free(struct gateway *gateway)
         return;
     }
     ASSERT(gateway->gate == NULL || gateway->gate->holders == 1); /* the server is gone */
-    ASSERT(gateway_is_idle(gateway));
+    ASSERT(gateway->upstreams == NULL || gateway_is_idle(gateway));
     ASSERT(gateway->questions == NULL);
     metrics_upstreams(door_metrics(gateway->door), NULL, NULL);
     rounds_free(gateway->rounds);
-    gate_free(gateway, gateway->gate);
-    for (struct origin *at = gateway->origins, *next = NULL; at != NULL; at = next) {
-        next = at->next;
-        origin_free(gateway, at);
+    if (gateway->upstreams != NULL) {
+        upstreams_attach(gateway->upstreams, NULL); /* no loop is left to close anything on */
     }
+    gate_free(gateway, gateway->gate);
+    upstreams_free(gateway->upstreams);
     (void)pthread_mutex_destroy(&gateway->lock);
     mem_free(gateway->mem, gateway->own);
     mem_free(gateway->mem, gateway);
@@ -417,18 +284,6 @@ void pass_move(struct pass *pass, enum pass_state state)
     pass_check(pass);
 }
 
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err)
-{
-    unsigned char bytes[16];
-    enum status status = rand_bytes(bytes, sizeof bytes, err);
-    if (status == OK) {
-        bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-        bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-        text_put_uuid(ret_text, bytes);
-    }
-    return status;
-}
-
 void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max)
 {
     const struct config *config = pass->gate->config;
@@ -443,7 +298,7 @@ enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piec
     uint64_t all = atomic_fetch_add(&gateway->spooled, piece.len) + piece.len;
     pass->spooled += piece.len; /* pass_end takes it back, whatever became of the piece */
     if (all > pass->gate->gateway->spool_bytes_max) {
-        return err_set(&pass->fault, E_LIMIT,
+        return err_limit(&pass->fault, ERR_LIMIT_SPOOL_BYTES,
             "too many bytes of bodies are on their way: gateway.spool_max is reached");
     }
     return spool_put(spool, piece, &pass->fault);
@@ -512,12 +367,12 @@ size_t gateway_route(const struct config_gateway *config, unsigned method, struc
     return config->route_count;
 }
 
-const struct config_route *gate_route(
-    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin)
+const struct config_route *gate_route(const struct gate *gate, unsigned method, struct slice path,
+    struct upstreams_one **ret_upstream)
 {
     const struct config_gateway *config = gate->gateway;
     size_t which = gateway_route(config, method, path);
-    *ret_origin = gate->origins[which];
+    *ret_upstream = gate->upstreams[which];
     return which < config->route_count ? &config->routes[which] : config->otherwise;
 }
 
@@ -525,7 +380,7 @@ const struct config_route *gate_route(
 static bool route_find(struct pass *pass)
 {
     unsigned method = method_bit(pass->exchange->head->method);
-    pass->route = gate_route(pass->gate, method, pass->path, &pass->origin);
+    pass->route = gate_route(pass->gate, method, pass->path, &pass->upstream);
     return pass->route != NULL && pass->route != pass->gate->gateway->otherwise &&
            (pass->route->fenced & method) != 0;
 }

@@ -2,8 +2,10 @@
 
 #include <stdio.h>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "canon/json.h"
 #include "canon/jsonw.h"
@@ -13,7 +15,6 @@
     {                                                                                              \
         "" text, sizeof(text) - 1                                                                  \
     }
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum { KEPT_TREE_BYTES_MAX = 4 << 20 }; /* of kept fields being read: 256 for each byte of text */
 
@@ -376,37 +377,17 @@ enum status heads_keep(
 
 /* ---- said again ---------------------------------------------------------------------------- */
 
-static int digit_of(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *found = c == '\0' ? NULL : strchr(digits, c);
-    return found == NULL ? -1 : (int)(found - digits);
-}
-
-/* RFC 4648 section 4, padded. */
 static enum status unbase64(struct slice text, struct arena *arena, struct slice *ret_bytes)
 {
-    char *out = text.len % 4 == 0 ? arena_alloc(arena, text.len / 4 * 3 + 1) : NULL;
-    size_t used = 0;
-    if (out == NULL) {
-        return text.len % 4 == 0 ? E_NOMEM : E_INVALID;
+    char *bytes = arena_alloc(arena, BASE64_BYTES_MAX(text.len));
+    size_t size = 0;
+    if (bytes == NULL) {
+        return E_NOMEM;
     }
-    for (size_t i = 0; i < text.len; i += 4) {
-        size_t pad = i + 4 < text.len ? 0 : (size_t)(text.data[i + 3] == '=');
-        pad += pad > 0 && text.data[i + 2] == '=';
-        uint32_t group = 0;
-        for (size_t k = 0; k < 4; k++) {
-            int digit = k >= 4 - pad ? 0 : digit_of(text.data[i + k]);
-            if (digit < 0) {
-                return E_INVALID;
-            }
-            group = group << 6 | (uint32_t)digit;
-        }
-        for (size_t k = 0; k < 3 - pad; k++) {
-            out[used++] = (char)(unsigned char)(group >> (16 - 8 * k));
-        }
+    if (!base64_read(text, BASE64_PADDED, bytes, &size)) {
+        return E_INVALID;
     }
-    *ret_bytes = slice_of(out, used);
+    *ret_bytes = slice_of(bytes, size);
     return OK;
 }
 
@@ -537,19 +518,4 @@ bool heads_traceparent_is_good(struct slice text)
            text.data[PARENT_ID_AT - 1] == '-' && text.data[FLAGS_AT - 1] == '-' &&
            is_id(text.data + TRACE_ID_AT, 32) && is_id(text.data + PARENT_ID_AT, 16) &&
            text_hex(slice_of(text.data + FLAGS_AT, 2), &flags, 1);
-}
-
-/* RFC 9110 section 5.6.7. */
-void heads_date(int64_t ms, char ret_text[HEADS_DATE_BYTES])
-{
-    static const char days[] = "ThuFriSatSunMonTueWed"; /* 1970 began on a Thursday */
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    const int64_t ms_max = INT64_C(253402300799999); /* the last of the year 9999 */
-    char text[TEXT_TIME_BYTES];
-    ms = ms < 0 ? 0 : ms > ms_max ? ms_max : ms;
-    text_put_time(text, ms);
-    int month = (text[5] - '0') * 10 + text[6] - '0';
-    int len = snprintf(ret_text, HEADS_DATE_BYTES, "%.3s, %.2s %.3s %.4s %.8s GMT",
-        days + 3 * (ms / 86400000 % 7), text + 8, months + 3 * (month - 1), text, text + 11);
-    ASSERT(len == HEADS_DATE_BYTES - 1);
 }

@@ -70,8 +70,4 @@ void heads_traceparent(const unsigned char random[24], char ret_text[HEADS_TRACE
 /* Whether a client's is well formed (version 00, no zero ids). */
 bool heads_traceparent_is_good(struct slice text);
 
-/* Last-Modified and the like: "Sun, 06 Nov 1994 08:49:37 GMT". */
-enum { HEADS_DATE_BYTES = 30 };
-void heads_date(int64_t ms, char ret_text[HEADS_DATE_BYTES]);
-
 #endif

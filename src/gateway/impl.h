@@ -15,7 +15,9 @@
 #include "gateway/heads.h"
 #include "gateway/manners.h"
 #include "gateway/principal.h"
+#include "gateway/question.h"
 #include "gateway/spool.h"
+#include "gateway/upstreams.h"
 #include "http/upstream.h"
 
 enum {
@@ -28,20 +30,12 @@ enum {
     GATEWAY_CREDENTIAL_BYTES_MAX = 16 << 10, /* no server takes a longer field */
 };
 
-/* An upstream, by its URLs. It stays until the end: its idle connections close by themselves. */
-struct origin {
-    struct origin *next;
-    struct upstream *upstream;
-    const char *name;  /* its URLs and CA file, one text */
-    bool *is_attached; /* of each loop, which alone looks at its own */
-};
-
 /* A configuration in use. */
 struct gate {
     struct config *config; /* held */
     const struct config_gateway *gateway;
     struct principals *principals;
-    struct origin **origins; /* of each route; the last is of `otherwise` */
+    struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
     struct buf *credentials; /* of each route: the Authorization of its reconcile; empty: none */
     unsigned holders; /* requests and questions, and the gateway while it is the current one */
 };
@@ -57,14 +51,15 @@ struct gateway {
     unsigned loops;
     struct clock clock;
     struct gateway_loop *own; /* of each loop */
-    pthread_mutex_t lock;     /* guards gate, its count, origins, and questions */
+    pthread_mutex_t lock;     /* guards gate, its count, questions and watch */
     struct gate *gate;        /* for requests that begin now */
-    struct origin *origins;
+    struct upstreams *upstreams;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
     unsigned question_count;
-    struct rounds *rounds;    /* the janitor (rounds.c) */
-    atomic_bool is_cut;       /* no upstream is called any more */
-    _Atomic uint64_t spooled; /* bytes of all bodies and answers on their way */
+    struct question_watch watch; /* of the engine's time, for reconcile.quiet */
+    struct rounds *rounds;       /* the janitor (rounds.c) */
+    atomic_bool is_cut;          /* no upstream is called any more */
+    _Atomic uint64_t spooled;    /* bytes of all bodies and answers on their way */
     /* What gateway_is_idle looks at. Each is raised before is_cut is asked, so that who cuts sees
      * it or is seen. */
     atomic_uint busy;      /* questions and rounds that are not over */
@@ -119,7 +114,7 @@ struct pass {
     struct gateway *gateway;
     struct gate *gate; /* held until it is answered */
     const struct config_route *route;
-    struct origin *origin;
+    struct upstreams_one *upstream;
     struct http_exchange *exchange;
     enum pass_state state;
     struct mem mem; /* the exchange's arena */
@@ -176,12 +171,8 @@ void gate_hold(struct gateway *gateway, struct gate *gate);
 void gate_drop(struct gateway *gateway, struct gate *gate);
 /* The first route that matches, or `otherwise`, which may be NULL. method: a bit of enum
  * config_method, or 0 for the others. */
-const struct config_route *gate_route(
-    const struct gate *gate, unsigned method, struct slice path, struct origin **ret_origin);
-/* RFC 9562 section 5.4. E_UNAVAILABLE. */
-enum status uuid_make(char ret_text[TEXT_UUID_BYTES], struct err *err) MUST_CHECK;
-/* The upstream's connections on this loop; attached when they are first used. */
-struct upstream *origin_on(struct gateway *gateway, struct origin *origin, unsigned loop);
+const struct config_route *gate_route(const struct gate *gate, unsigned method, struct slice path,
+    struct upstreams_one **ret_upstream);
 /* The client's traceparent or a fresh one. */
 enum status pass_trace(struct pass *pass);
 void pass_move(struct pass *pass, enum pass_state state);

@@ -9,6 +9,7 @@
 #include <openssl/pem.h>
 #include <stdio.h>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "canon/digest.h"
 #include "canon/json.h"
@@ -42,11 +43,6 @@ static const char *alg_name(enum jwt_alg alg)
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-static bool starts_with(struct slice text, struct slice start)
-{
-    return text.len >= start.len && memcmp(text.data, start.data, start.len) == 0;
-}
-
 /* A public key given as a secret is one that everybody knows. */
 static enum status take_secret(struct jwt_key *key, struct slice material, struct err *err)
 {
@@ -54,7 +50,7 @@ static enum status take_secret(struct jwt_key *key, struct slice material, struc
         return err_set(err, E_INVALID, "a secret for HS256 needs at least %d bytes, this has %zu",
             (int)JWT_SECRET_BYTES_MIN, material.len);
     }
-    if (starts_with(material, SLICE_LIT("-----BEGIN "))) {
+    if (slice_starts(material, SLICE_LIT("-----BEGIN "))) {
         return err_set(err, E_INVALID, "a key in PEM is no secret for HS256");
     }
     key->secret = mem_alloc(key->mem, material.len);
@@ -77,8 +73,8 @@ static int no_password(char *text, int size, int is_writing, void *context)
 static bool is_one_public_key(struct slice pem)
 {
     struct slice start = SLICE_LIT("-----BEGIN PUBLIC KEY-----");
-    return starts_with(pem, start) && memmem(pem.data + start.len, pem.len - start.len,
-                                          "-----BEGIN", sizeof "-----BEGIN" - 1) == NULL;
+    return slice_starts(pem, start) && memmem(pem.data + start.len, pem.len - start.len,
+                                           "-----BEGIN", sizeof "-----BEGIN" - 1) == NULL;
 }
 
 static EVP_PKEY *read_pem(struct slice pem)
@@ -182,43 +178,6 @@ static enum status no_memory(struct err *err)
     return err_set(err, E_NOMEM, "out of memory");
 }
 
-static int digit_of(char c)
-{
-    if (c >= 'A' && c <= 'Z') {
-        return c - 'A';
-    }
-    if (c >= 'a' && c <= 'z') {
-        return c - 'a' + 26;
-    }
-    if (c >= '0' && c <= '9') {
-        return c - '0' + 52;
-    }
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-/* RFC 4648 section 5 without padding. Bits that no byte needs have to be zero (its section 3.5):
- * otherwise one signature has several spellings. False: it is no such text. */
-static bool unbase64url(struct slice text, unsigned char *out, size_t *ret_size)
-{
-    uint32_t bits = 0;
-    unsigned held = 0;
-    size_t size = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        int digit = digit_of(text.data[i]);
-        if (digit < 0) {
-            return false;
-        }
-        bits = (bits << 6 | (uint32_t)digit) & 0xfff;
-        held += 6;
-        if (held >= 8) {
-            held -= 8;
-            out[size++] = (unsigned char)(bits >> held);
-        }
-    }
-    *ret_size = size;
-    return text.len % 4 != 1 && (bits & ((1u << held) - 1)) == 0;
-}
-
 /* A token taken apart, with the arena for what is made of it. */
 struct token {
     struct slice parts[PARTS];
@@ -256,12 +215,12 @@ static enum status decode(
 {
     static const char *const names[PARTS] = {"header", "payload", "signature"};
     struct slice text = token->parts[part];
-    unsigned char *bytes = arena_alloc(token->arena, text.len);
+    unsigned char *bytes = arena_alloc(token->arena, BASE64_BYTES_MAX(text.len));
     size_t size = 0;
     if (bytes == NULL) {
         return no_memory(err);
     }
-    if (!unbase64url(text, bytes, &size)) {
+    if (!base64_read(text, BASE64_URL, bytes, &size)) {
         return err_set(
             err, E_INVALID, "the %s of the token is not base64url without padding", names[part]);
     }

@@ -3,7 +3,11 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/percent.h"
 #include "http/chars.h"
+
+enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
 
 enum question_verdict question_verdict_of(const struct config_reconcile *reconcile, unsigned status)
 {
@@ -24,16 +28,9 @@ enum question_verdict question_verdict_of(const struct config_reconcile *reconci
 
 static void put_encoded(struct slice key, struct buf *out)
 {
-    static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < key.len; i++) {
-        unsigned char c = (unsigned char)key.data[i];
-        if (http_is((char)c, HTTP_HOST)) { /* unreserved */
-            buf_char(out, (char)c);
-        } else {
-            buf_char(out, '%');
-            buf_char(out, hex[c >> 4]);
-            buf_char(out, hex[c & 0x0f]);
-        }
+        char encoded[PERCENT_BYTES_MAX];
+        buf_append(out, encoded, (size_t)(percent_put(encoded, key.data[i]) - encoded));
     }
 }
 
@@ -151,9 +148,26 @@ bool question_is_due(
             at_ms += (after_ms - at_ms) / pause_ms * pause_ms;
         }
         at_ms += pause_ms;
-        pause_ms = pause_ms > pause_ms_max / 2 ? pause_ms_max : 2 * pause_ms;
+        pause_ms = clock_doubled_ms(pause_ms, pause_ms_max);
     }
     return at_ms <= until_ms;
+}
+
+void question_watch(struct question_watch *watch, int64_t now_ms, int64_t boot_ms)
+{
+    int64_t offset_ms = now_ms - boot_ms;
+    if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
+        *watch =
+            (struct question_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
+    }
+}
+
+bool question_is_quiet(const struct config_reconcile *reconcile, const struct question_watch *watch,
+    int64_t unknown_ms, int64_t now_ms)
+{
+    ASSERT(watch->has_begun);
+    int64_t from_ms = unknown_ms > watch->since_ms ? unknown_ms : watch->since_ms;
+    return reconcile->quiet_ms == 0 || now_ms - from_ms >= reconcile->quiet_ms;
 }
 
 /* ---- names --------------------------------------------------------------------------------- */

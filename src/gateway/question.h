@@ -43,6 +43,21 @@ void question_key(struct slice key, struct buf *out);
 bool question_is_due(
     const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms);
 
+/* How long the engine's time has run evenly. The engine believes small steps of the wall clock; a
+ * quiet time that such a step cut short would free a key whose first request still runs. */
+struct question_watch {
+    bool has_begun;
+    int64_t since_ms;  /* engine time of the first reading, or of the one that a step came before */
+    int64_t offset_ms; /* engine time less the boot clock, since then */
+};
+/* Note a reading of both clocks; readings may come out of order. */
+void question_watch(struct question_watch *watch, int64_t now_ms, int64_t boot_ms);
+/* Whether, at now_ms, an operation has been unknown for so long that nothing of its attempt can
+ * still come: for quiet_ms, measured from when it became unknown or from when the watch began,
+ * whichever is later. All three are engine time. */
+bool question_is_quiet(const struct config_reconcile *reconcile, const struct question_watch *watch,
+    int64_t unknown_ms, int64_t now_ms);
+
 /* The parts of a scope (asked_scope). */
 struct question_scope {
     unsigned method;   /* a bit of enum config_method */

@@ -21,6 +21,7 @@
 #include "gateway/reconcile.h"
 
 #include "base/check.h"
+#include "base/uuid.h"
 #include "canon/trace.h"
 #include "gateway/question.h"
 
@@ -44,7 +45,7 @@ struct reconciling {
     unsigned loop;
     struct gate *gate; /* held */
     const struct config_route *route;
-    struct origin *origin;
+    struct upstreams_one *upstream;
     void (*done)(void *context);
     void *context;
     uint64_t started_nanos;
@@ -54,10 +55,10 @@ struct reconciling {
     /* Asked. */
     struct record_key key;
     struct op_id operation_id;
-    uint64_t fence;     /* of the attempt that is asked about */
-    int64_t unknown_ms; /* since when it is */
+    uint64_t fence; /* of the attempt that is asked about */
+    bool is_quiet;  /* nothing of that attempt could still come when it was asked about */
     char operation_text[OP_ID_TEXT_BYTES];
-    char request_id[TEXT_UUID_BYTES];
+    char request_id[UUID_TEXT_BYTES];
     struct slice target;
     struct slice head;
     bool is_again; /* tried a second time, on a fresh connection */
@@ -81,6 +82,19 @@ static struct reconciling *reconciling_of(struct upstream_call *up)
 }
 
 /* ---- one at a time ------------------------------------------------------------------------- */
+
+/* By the engine's time when the record was read, which is before the question is sent. The wall
+ * clock decides nothing here: a step ahead would end the quiet time at once (P5, P8). */
+static bool is_quiet(struct gateway *gateway, const struct config_route *route,
+    const struct record *record, const struct engine_call *read)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    question_watch(&gateway->watch, read->now_ms, read->boot_ms);
+    bool is_quiet =
+        question_is_quiet(&route->reconcile, &gateway->watch, record->updated_ms, read->now_ms);
+    (void)pthread_mutex_unlock(&gateway->lock);
+    return is_quiet;
+}
 
 /* False: somebody asks about this operation already, or too many are asked about. */
 static bool enter(struct reconciling *reconciling)
@@ -297,20 +311,13 @@ static void answered_long(struct reconciling *reconciling, uint64_t bytes)
     answered(reconciling);
 }
 
-/* Whether the attempt has been over for so long that nothing of it can still come. */
-static bool is_quiet(const struct reconciling *reconciling)
-{
-    int64_t now_ms = clock_read(&reconciling->gateway->clock).wall_ms;
-    return now_ms - reconciling->unknown_ms >= reconciling->route->reconcile.quiet_ms;
-}
-
 static void on_head(struct upstream_call *up, const struct http_head *head)
 {
     struct reconciling *reconciling = reconciling_of(up);
     const struct config_route *route = reconciling->route;
     reconciling->status = head->status;
     reconciling->verdict = question_verdict_of(&route->reconcile, head->status);
-    if (reconciling->verdict == QUESTION_NOT_EXECUTED && !is_quiet(reconciling)) {
+    if (reconciling->verdict == QUESTION_NOT_EXECUTED && !reconciling->is_quiet) {
         reconciling->verdict = QUESTION_OPEN;
         (void)err_set(
             &reconciling->fault, E_UNKNOWN, "not executed so far; believed after reconcile.quiet");
@@ -395,7 +402,8 @@ static void start(struct reconciling *reconciling)
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms},
         .context = reconciling};
-    upstream_start(origin_on(reconciling->gateway, reconciling->origin, reconciling->loop),
+    upstream_start(
+        upstreams_on(reconciling->gateway->upstreams, reconciling->upstream, reconciling->loop),
         reconciling->loop, &reconciling->up);
 }
 
@@ -422,7 +430,7 @@ static enum status put_head(struct reconciling *reconciling)
     buf_init(&head, &reconciling->mem, QUESTION_HEAD_BYTES_MAX);
     question_key(reconciling->key.key, &key);
     http_put_request(&put, &head, SLICE_LIT("GET"), reconciling->target);
-    put_field(&put, "Host", upstream_authority(reconciling->origin->upstream));
+    put_field(&put, "Host", upstreams_authority(reconciling->upstream));
     put_field(&put, "User-Agent", SLICE_LIT("once/" ONCE_VERSION));
     put_field(&put, "Authorization", credential_of(reconciling));
     put_field(&put, "Idempotency-Key", buf_view(&key));
@@ -448,7 +456,7 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
     status = status == OK ? arena_copy(arena, record->key.principal, &reconciling->key.principal)
                           : status;
     status = status == OK ? arena_copy(arena, record->key.key, &reconciling->key.key) : status;
-    status = status == OK ? uuid_make(reconciling->request_id, &err) : status;
+    status = status == OK ? uuid_new(reconciling->request_id, &err) : status;
     struct question_names names = {record->key.key, slice_str(reconciling->operation_text)};
     status = status == OK
                  ? question_target(reconciling->route->reconcile.get, &names, &target, &err)
@@ -472,15 +480,14 @@ static struct reconciling *reconciling_new(struct gateway *gateway, unsigned loo
     reconciling->route = route;
     reconciling->operation_id = record->operation_id;
     reconciling->fence = record->fence;
-    reconciling->unknown_ms = record->updated_ms;
     reconciling->started_nanos = clock_nanos();
     gate_hold(gateway, gate);
     return reconciling;
 }
 
 bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct origin *origin, const struct record *record,
-    void (*done)(void *context), void *context)
+    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
+    const struct engine_call *read, void (*done)(void *context), void *context)
 {
     ASSERT(record->fence > 0); /* P4 */
     if (route->reconcile.get == NULL) {
@@ -490,7 +497,8 @@ bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
     if (reconciling == NULL) {
         return false;
     }
-    reconciling->origin = origin;
+    reconciling->upstream = upstream;
+    reconciling->is_quiet = is_quiet(gateway, route, record, read);
     reconciling->done = done;
     reconciling->context = context;
     atomic_fetch_add(&gateway->busy, 1); /* before is_cut is asked */

@@ -16,11 +16,12 @@
 
 #include "gateway/impl.h"
 
-/* Ask now about a record that is unknown; done is called on the loop, settled or not, exactly once
- * and after this has returned. False: it is not asked (the route has none, somebody asks already,
- * too many are, no memory, the gateway ends), and done is not called. */
+/* Ask now about a record that is unknown, which the engine call `read` has found; done is called on
+ * the loop, settled or not, exactly once and after this has returned. False: it is not asked (the
+ * route has no lookup, somebody asks already, too many are, no memory, the gateway ends), and done
+ * is not called. */
 bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct origin *origin, const struct record *record,
-    void (*done)(void *context), void *context);
+    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
+    const struct engine_call *read, void (*done)(void *context), void *context);
 
 #endif

@@ -164,7 +164,7 @@ static void on_gone(void *context, struct http_exchange *exchange)
 static enum status put_head(struct pass *pass)
 {
     const struct http_head *head = pass->exchange->head;
-    struct heads_added added = {.authority = upstream_authority(pass->origin->upstream),
+    struct heads_added added = {.authority = upstreams_authority(pass->upstream),
         .idempotency_key = pass->key_field,
         .request_id = pass->exchange->request_id,
         .traceparent = pass->traceparent,
@@ -194,8 +194,8 @@ static void start(struct pass *pass)
             .first_byte_ms = pass->route->first_byte_ms},
         .context = pass};
     pass->is_up = true;
-    upstream_start(
-        origin_on(pass->gateway, pass->origin, exchange->loop), exchange->loop, &pass->up);
+    upstream_start(upstreams_on(pass->gateway->upstreams, pass->upstream, exchange->loop),
+        exchange->loop, &pass->up);
 }
 
 void relay_begin(struct pass *pass)

@@ -194,18 +194,19 @@ static bool is_due(const struct rounds *rounds, const struct config_reconcile *r
 }
 
 /* Ask about it, if its route says so and its time has come. */
-static void ask(
-    struct rounds *rounds, const struct record *record, unsigned method, struct slice path)
+static void ask(struct rounds *rounds, const struct record *record, const struct engine_call *read,
+    unsigned method, struct slice path)
 {
-    struct origin *origin;
+    struct upstreams_one *upstream;
     const struct gate *gate = rounds->gate;
-    const struct config_route *route = gate_route(gate, method, path, &origin);
+    const struct config_route *route = gate_route(gate, method, path, &upstream);
     if (route == NULL || route == gate->gateway->otherwise || (route->fenced & method) == 0 ||
         route->reconcile.get == NULL || !slice_is(record->key.tenant, route->tenant) || /* P9 */
         !is_due(rounds, &route->reconcile, record)) {
         return;
     }
-    if (reconcile_now(rounds->gateway, 0, rounds->gate, route, origin, record, on_asked, rounds)) {
+    if (reconcile_now(
+            rounds->gateway, 0, rounds->gate, route, upstream, record, read, on_asked, rounds)) {
         rounds->asked++;
     }
 }
@@ -224,7 +225,7 @@ static void on_one(struct net_task *task)
     if (look->look.call.err.status == OK && record != NULL && record->status == RECORD_UNKNOWN &&
         question_scope(record->key.scope, &scope) &&
         asked_kept_path(look->look.request_body, &look->arena, &path)) {
-        ask(rounds, record, scope.method, path);
+        ask(rounds, record, &look->look.call, scope.method, path);
     }
     go_on(rounds);
 }
@@ -270,7 +271,7 @@ static void go_on(struct rounds *rounds)
             continue;
         }
         if (!scope.is_cut) {
-            ask(rounds, record, scope.method, scope.path);
+            ask(rounds, record, &page->call, scope.method, scope.path);
         } else if (may_be_due(rounds, record)) {
             look_one(rounds, record);
             return;

@@ -177,7 +177,8 @@ enum status spool_put(struct spool *spool, struct slice piece, struct err *err)
         return err_set(err, E_MISUSE, "nothing can be added to a body that is in use");
     }
     if (piece.len > spool->total_max - spool->bytes) {
-        return err_set(err, E_LIMIT, "the body is larger than the %llu bytes it may have",
+        return err_limit(err, ERR_LIMIT_BODY_BYTES,
+            "the body is larger than the %llu bytes it may have",
             (unsigned long long)spool->total_max);
     }
     if (piece.len == 0) {

@@ -1,14 +1,17 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "http/problem.h"
 #include "http/serve_impl.h"
+#include "http/write.h"
 
 static struct exchange *exchange_of(struct http_exchange *shown)
 {
-    return (struct exchange *)(void *)shown; /* it is the first member */
+    return CONTAINER_OF(shown, struct exchange, shown);
 }
 
 /* ---------------------------------------------------------------------- time and identifiers -- */
@@ -23,18 +26,12 @@ static int64_t wall_ms(struct worker *worker)
     return worker->wall_ms;
 }
 
-/* RFC 9110 section 5.6.7: "Date: Sun, 06 Nov 1994 08:49:37 GMT"; made once a second. */
+/* Made once a second. */
 static void date_make(struct worker *worker, int64_t second)
 {
-    static const char days[] = "ThuFriSatSunMonTueWed"; /* 1970 began on a Thursday */
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    char text[TEXT_TIME_BYTES];
-    text_put_time(text, second * 1000);
-    int month = (text[5] - '0') * 10 + text[6] - '0';
-    int day = (int)(second / 86400 % 7);
-    int len = snprintf(worker->date_line, sizeof worker->date_line,
-        "Date: %.3s, %.2s %.3s %.4s %.8s GMT\r\n", days + 3 * day, text + 8,
-        months + 3 * (month - 1), text, text + 11);
+    char date[HTTP_DATE_BYTES];
+    int len = snprintf(worker->date_line, sizeof worker->date_line, "Date: %s\r\n",
+        http_put_date(date, second * 1000));
     ASSERT(len > 0);
     ASSERT((size_t)len < sizeof worker->date_line);
     worker->date_len = (size_t)len;
@@ -65,28 +62,12 @@ static const unsigned char *random_take(struct worker *worker)
     return taken;
 }
 
-/* RFC 9562 section 5.7: 48 bits of milliseconds, the version, the variant, and 74 random bits. */
-static struct slice uuid_make(struct worker *worker, char text[SERVE_UUID_TEXT_BYTES])
+static struct slice uuid_make(struct worker *worker, char text[UUID_TEXT_BYTES])
 {
-    static const char digits[] = "0123456789abcdef";
-    unsigned char bytes[16];
-    uint64_t ms = (uint64_t)wall_ms(worker);
-    for (int i = 0; i < 6; i++) {
-        bytes[i] = (unsigned char)(ms >> (40 - 8 * i));
-    }
-    memcpy(bytes + 6, random_take(worker), SERVE_ID_RANDOM_BYTES);
-    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x70);
-    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-    size_t at = 0;
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) {
-            text[at++] = '-';
-        }
-        text[at++] = digits[bytes[i] >> 4];
-        text[at++] = digits[bytes[i] & 15];
-    }
-    ASSERT(at == SERVE_UUID_TEXT_BYTES);
-    return slice_of(text, at);
+    unsigned char bytes[UUID_BYTES]; /* the first six become the time */
+    memcpy(bytes + UUID_BYTES - SERVE_ID_RANDOM_BYTES, random_take(worker), SERVE_ID_RANDOM_BYTES);
+    uuid_v7(bytes, wall_ms(worker));
+    return slice_of(uuid_put(text, bytes), UUID_TEXT_BYTES - 1);
 }
 
 /* Visible ASCII without what has to be escaped in JSON, in a log or in a quoted string. */
@@ -378,8 +359,7 @@ void http_body_go_on(struct http_exchange *shown)
 
 static void on_woken(struct net_task *task)
 {
-    struct exchange *exchange =
-        (struct exchange *)(void *)((char *)task - offsetof(struct exchange, wake));
+    struct exchange *exchange = CONTAINER_OF(task, struct exchange, wake);
     atomic_store(&exchange->is_woken, false);
     if (exchange->conn == NULL) {
         exchange_give(exchange); /* it was only waiting for this */

@@ -3,13 +3,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "http/serve_impl.h"
 
 /* The diagram, the transitions and what holds are at enum conn_state (serve_impl.h). */
 
 static struct conn *conn_of(struct net_stream *stream)
 {
-    return (struct conn *)(void *)stream; /* it is the first member */
+    return CONTAINER_OF(stream, struct conn, stream);
 }
 
 static uint64_t now_of(const struct conn *conn)
@@ -425,7 +426,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
 
 static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct conn *conn = (struct conn *)(void *)((char *)deadline - offsetof(struct conn, deadline));
+    struct conn *conn = CONTAINER_OF(deadline, struct conn, deadline);
     if (conn->sending != NULL) {
         sending_due(conn, now_ms);
         return;
@@ -704,8 +705,7 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
 
 void worker_again(struct net_task *task)
 {
-    struct worker *worker =
-        (struct worker *)(void *)((char *)task - offsetof(struct worker, again));
+    struct worker *worker = CONTAINER_OF(task, struct worker, again);
     while (worker->later != NULL) {
         struct conn *conn = worker->later;
         worker->later = conn->later_next;

@@ -1,3 +1,4 @@
+#include "base/macros.h"
 #include "http/chars.h"
 #include "http/impl.h"
 
@@ -57,13 +58,13 @@ static const struct {
 
 bool http_field_is(struct slice name, int mark)
 {
-    for (size_t i = 0; i < sizeof family_marks / sizeof *family_marks; i++) {
+    for (size_t i = 0; i < COUNT(family_marks); i++) {
         struct slice prefix = family_marks[i].prefix;
         if (name.len >= prefix.len && http_same_name(slice_of(name.data, prefix.len), prefix)) {
             return (family_marks[i].marks & mark) != 0;
         }
     }
-    for (size_t i = 0; i < sizeof field_marks / sizeof *field_marks; i++) {
+    for (size_t i = 0; i < COUNT(field_marks); i++) {
         if (http_same_name(name, field_marks[i].name)) {
             return (field_marks[i].marks & mark) != 0;
         }

@@ -1,6 +1,7 @@
 #include "http/head.h"
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "http/chars.h"
 #include "http/impl.h"
 
@@ -78,23 +79,12 @@ bool http_find_single(const struct http_head *head, struct slice name, struct sl
     return true;
 }
 
-static struct slice trimmed(struct slice text)
-{
-    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t')) {
-        text.len--;
-    }
-    return text;
-}
-
 bool http_list_next(struct slice *list, struct slice *ret_element)
 {
     while (list->len > 0) {
         const char *comma = memchr(list->data, ',', list->len);
         size_t len = comma == NULL ? list->len : (size_t)(comma - list->data);
-        struct slice element = trimmed(slice_of(list->data, len));
+        struct slice element = slice_trim(slice_of(list->data, len));
         size_t taken = comma == NULL ? len : len + 1;
         *list = slice_of(list->data + taken, list->len - taken);
         if (element.len > 0) { /* empty elements count for nothing, RFC 9110 section 5.6.1.2 */
@@ -136,7 +126,7 @@ static enum http_verdict read_version(
 static enum http_verdict read_method(struct http_head *head, struct http_refusal *refusal)
 {
     struct slice text = http_text(head, head->method_text);
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = 0; i < COUNT(methods); i++) {
         if (slice_equal(text, methods[i].text)) {
             head->method = methods[i].method;
             return HTTP_DONE;
@@ -208,7 +198,7 @@ static enum http_verdict read_field(struct slice line, const struct http_limits 
             : name == 0 ? "a field line begins with whitespace"
                         : "there is whitespace between a field name and its colon");
     }
-    struct slice value = trimmed(slice_of(line.data + name + 1, line.len - name - 1));
+    struct slice value = slice_trim(slice_of(line.data + name + 1, line.len - name - 1));
     if (http_run(value, HTTP_VALUE) != value.len) {
         return http_refuse(refusal, 400, "a field value has a control character");
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "http/serve_impl.h"
 
 /* --------------------------------------------------------------------------- a loop's worker -- */
@@ -45,7 +46,7 @@ static void step_done(struct http_server *server)
 
 static void worker_stop(struct net_task *task)
 {
-    struct worker *worker = (struct worker *)(void *)((char *)task - offsetof(struct worker, stop));
+    struct worker *worker = CONTAINER_OF(task, struct worker, stop);
     worker->is_draining = true;
     for (unsigned i = 0; i < worker->server->listener_count; i++) {
         net_listener_close(&worker->listeners[i]);
@@ -58,8 +59,7 @@ static void worker_stop(struct net_task *task)
 
 static void worker_cut_off(struct net_task *task)
 {
-    struct worker *worker =
-        (struct worker *)(void *)((char *)task - offsetof(struct worker, cut_off));
+    struct worker *worker = CONTAINER_OF(task, struct worker, cut_off);
     for (struct conn *at = worker->conns.next; at != &worker->conns; at = at->next) {
         bool is_done = at->sending == NULL && (at->state == CONN_IDLE || at->state == CONN_LINGER ||
                                                   (at->state == CONN_CLOSING && !at->is_awaited));
@@ -71,7 +71,7 @@ static void worker_cut_off(struct net_task *task)
 
 static void worker_end(struct net_task *task)
 {
-    struct worker *worker = (struct worker *)(void *)((char *)task - offsetof(struct worker, end));
+    struct worker *worker = CONTAINER_OF(task, struct worker, end);
     for (unsigned i = 0; i < worker->server->listener_count; i++) {
         net_listener_close(&worker->listeners[i]);
     }
@@ -194,7 +194,7 @@ enum status http_server_new(
 
 static void take_handed(struct net_task *task)
 {
-    struct handed *handed = (struct handed *)(void *)task; /* its first member */
+    struct handed *handed = CONTAINER_OF(task, struct handed, task);
     conn_open(handed->worker, handed->listener, handed->fd, SLICE_LIT("unix"));
     mem_free(handed->worker->server->mem, handed);
 }
@@ -267,8 +267,8 @@ enum status http_server_listen(struct http_server *server, const char *address, 
     ASSERT(!server->is_started);
     unsigned number = server->listener_count;
     if (number == SERVE_LISTENERS_MAX) {
-        return err_set(err, E_LIMIT, "cannot listen on '%s': more than %d addresses", address,
-            SERVE_LISTENERS_MAX);
+        return err_limit(err, ERR_LIMIT_LISTENERS, "cannot listen on '%s': more than %d addresses",
+            address, SERVE_LISTENERS_MAX);
     }
     struct server_listener *shared = &server->listeners[number];
     enum status status = net_address_parse(address, &shared->address, err);

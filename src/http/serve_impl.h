@@ -36,7 +36,6 @@ enum {
     SERVE_RATE_BYTES_PER_S = 1024,     /* the least of a body or an answer that goes on */
     SERVE_RANDOM_BYTES = 4000,         /* for request ids: 400 of them from one call */
     SERVE_ID_RANDOM_BYTES = 10,        /* of one UUIDv7, 74 bits of them used */
-    SERVE_UUID_TEXT_BYTES = 36,        /* of a UUID */
 };
 
 struct conn;

@@ -496,8 +496,7 @@ static void fill_limits(struct upstream *upstream, const struct upstream_options
         options->connections_max > 0 ? options->connections_max : UPSTREAM_CONNECTIONS_DEFAULT;
     upstream->waiting_max =
         options->waiting_max > 0 ? options->waiting_max : UPSTREAM_WAITING_DEFAULT;
-    upstream->idle_ms_max =
-        options->idle_ms_max > 0 ? options->idle_ms_max : UPSTREAM_IDLE_MS_DEFAULT;
+    upstream->idle_ms_max = options->idle_ms_max;
     upstream->resolve_ms =
         options->resolve_ms > 0 ? options->resolve_ms : UPSTREAM_RESOLVE_MS_DEFAULT;
     upstream->limits = HTTP_LIMITS_DEFAULT;
@@ -560,6 +559,20 @@ void upstream_detach(struct upstream *upstream, unsigned loop)
             upstream_conn_close(at);
         }
     }
+}
+
+bool upstream_is_closed(const struct upstream *upstream, unsigned loop)
+{
+    const struct upstream_worker *worker = &upstream->workers[loop];
+    if (worker->loop == NULL) {
+        return true;
+    }
+    bool is_looking = false;
+    for (unsigned i = 0; i < upstream->url_count; i++) {
+        is_looking = is_looking || worker->lookups[i].is_under_way;
+    }
+    return worker->is_detached && worker->conns.next == &worker->conns && !is_looking &&
+           !worker->is_news_posted;
 }
 
 void upstream_free(struct upstream *upstream)

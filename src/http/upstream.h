@@ -16,7 +16,7 @@
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
  * Ownership: a call is the caller's memory and must live, with its head and body, until its last
- *            event or upstream_cancel. The upstream lives until its loops have ended.
+ *            event or upstream_cancel. The upstream lives until it is closed on each loop.
  * Threads:   everything about a call, and its events, on the loop it was started on. An upstream is
  *            shared by all loops; its connections and what is known of its addresses are per loop.
  */
@@ -96,6 +96,8 @@ struct upstream_call {
     bool is_queued;
 };
 
+enum { UPSTREAM_IDLE_MS_USUAL = 4000 }; /* below what servers use */
+
 struct upstream_options {
     const struct mem *mem;    /* NULL: the C library's */
     const char *const *urls;  /* "http://127.0.0.1:3000", "https://api.example.com"; all of
@@ -105,7 +107,7 @@ struct upstream_options {
     const char *ca_file;      /* PEM; NULL: the system's */
     uint32_t connections_max; /* a loop, in use and idle; 0: 256. Past it calls wait */
     uint32_t waiting_max;     /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
-    int64_t idle_ms_max;      /* a connection is kept; 0: 4 s, below what servers use */
+    int64_t idle_ms_max;      /* a connection is kept; 0: none is kept */
     int64_t resolve_ms;       /* names are looked up again after this; 0: 30 s */
 };
 
@@ -116,7 +118,10 @@ enum status upstream_new(const struct upstream_options *options, unsigned loops,
 void upstream_attach(struct upstream *upstream, unsigned number, struct net_loop *loop);
 /* On the loop, when it is about to end: close its connections. Calls under way fail. */
 void upstream_detach(struct upstream *upstream, unsigned loop);
-/* After the loops have ended. NULL is fine. */
+/* Whether nothing of it is left on a loop: it was never attached there, or was detached and all its
+ * connections are closed. On that loop. */
+bool upstream_is_closed(const struct upstream *upstream, unsigned loop);
+/* When it is closed on every loop, or after the loops have ended. NULL is fine. */
 void upstream_free(struct upstream *upstream);
 
 /* What the Host field says: the authority of the first URL. */

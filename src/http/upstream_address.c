@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "http/impl.h"
 #include "http/upstream_impl.h"
@@ -134,10 +135,10 @@ void upstream_address_went_well(struct upstream_worker *worker, struct upstream_
 
 void upstream_address_failed(struct upstream_worker *worker, struct upstream_address *address)
 {
-    uint32_t backoff_ms =
-        address->backoff_ms == 0 ? UPSTREAM_BACKOFF_MS_MIN : address->backoff_ms * 2;
-    set_backoff(worker, address,
-        backoff_ms > UPSTREAM_BACKOFF_MS_MAX ? UPSTREAM_BACKOFF_MS_MAX : backoff_ms);
+    int64_t backoff_ms = address->backoff_ms == 0
+                             ? UPSTREAM_BACKOFF_MS_MIN
+                             : clock_doubled_ms(address->backoff_ms, UPSTREAM_BACKOFF_MS_MAX);
+    set_backoff(worker, address, (uint32_t)backoff_ms);
 }
 
 /* ------------------------------------------------------------------------------------ lookup -- */

@@ -32,7 +32,6 @@ enum {
     UPSTREAM_LOOKUP_AGAIN_MS = 1000,    /* after a lookup that failed */
     UPSTREAM_CONNECTIONS_DEFAULT = 256, /* the defaults that upstream.h promises */
     UPSTREAM_WAITING_DEFAULT = 1024,
-    UPSTREAM_IDLE_MS_DEFAULT = 4000,
     UPSTREAM_RESOLVE_MS_DEFAULT = 30000,
 };
 

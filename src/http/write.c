@@ -1,6 +1,10 @@
 #include "http/write.h"
 
+#include <stdio.h>
+
 #include "base/check.h"
+#include "base/macros.h"
+#include "base/text.h"
 #include "http/chars.h"
 
 /* RFC 9110 section 15, and 6585, 7725, 8297, 8470, 4918, 5842 for the others. */
@@ -74,7 +78,7 @@ const char *http_status_phrase(unsigned status)
 {
     static const char *const classes[] = {
         "Informational", "Success", "Redirection", "Client Error", "Server Error"};
-    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++) {
+    for (size_t i = 0; i < COUNT(phrases); i++) {
         if (phrases[i].status == status) {
             return phrases[i].phrase;
         }
@@ -196,4 +200,19 @@ void http_put_chunk(struct buf *out, struct slice data)
 void http_put_last_chunk(struct buf *out)
 {
     buf_str(out, "0\r\n\r\n");
+}
+
+char *http_put_date(char ret_text[HTTP_DATE_BYTES], int64_t ms)
+{
+    static const char days[] = "ThuFriSatSunMonTueWed"; /* 1970 began on a Thursday */
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    const int64_t ms_max = INT64_C(253402300799999); /* the last of the year 9999 */
+    char text[TEXT_TIME_BYTES];
+    ms = ms < 0 ? 0 : ms > ms_max ? ms_max : ms;
+    (void)text_put_time(text, ms);
+    int month = (text[5] - '0') * 10 + text[6] - '0';
+    int len = snprintf(ret_text, HTTP_DATE_BYTES, "%.3s, %.2s %.3s %.4s %.8s GMT",
+        days + 3 * (ms / 86400000 % 7), text + 8, months + 3 * (month - 1), text, text + 11);
+    ASSERT(len == HTTP_DATE_BYTES - 1);
+    return ret_text;
 }

@@ -44,4 +44,9 @@ void http_put_last_chunk(struct buf *out);
 /* "Created" for 201; of an unregistered one, the name of its class. */
 const char *http_status_phrase(unsigned status);
 
+enum { HTTP_DATE_BYTES = 30 }; /* of a date and its terminator */
+/* "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110 section 5.6.7); times before 1970 and after 9999 are
+ * clamped. Returns its argument. */
+char *http_put_date(char ret_text[HTTP_DATE_BYTES], int64_t ms);
+
 #endif

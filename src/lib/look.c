@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "evidence/cursor.h"
 #include "lib/answer.h"
 #include "once/once.h"
 
@@ -182,7 +184,7 @@ static enum status wait_for(struct once *once, const char *operation_id, int64_t
 {
     const uint64_t nanos_per_ms = 1000000;
     uint64_t deadline = clock_nanos() + (uint64_t)timeout_ms * nanos_per_ms;
-    uint64_t step = WAIT_STEP_MS_FIRST;
+    int64_t step_ms = WAIT_STEP_MS_FIRST;
     for (;;) {
         uint64_t seen = settled_count(once);
         enum status status = get(once, operation_id, ret_operation, err);
@@ -192,9 +194,9 @@ static enum status wait_for(struct once *once, const char *operation_id, int64_t
             return status;
         }
         once_operation_free(once, *ret_operation);
-        uint64_t until = now + step * nanos_per_ms;
+        uint64_t until = now + (uint64_t)step_ms * nanos_per_ms;
         wait_settled(once, seen, until < deadline ? until : deadline);
-        step = step < WAIT_STEP_MS_MAX / 2 ? step * 2 : WAIT_STEP_MS_MAX;
+        step_ms = clock_doubled_ms(step_ms, WAIT_STEP_MS_MAX);
     }
 }
 
@@ -298,12 +300,15 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-static void visit_entries(
-    const struct look *look, once_entry_visit visit, void *context, bool *ret_stop)
+static void visit_entries(const struct look *look, struct evidence_cursor *cursor,
+    once_entry_visit visit, void *context, bool *ret_stop)
 {
     for (size_t i = 0; i < look->count && !*ret_stop; i++) {
         const struct entry *entry = &look->entries[i].entry;
+        char text[EVIDENCE_CURSOR_BYTES];
+        cursor->seq = entry->seq;
         struct once_entry shown = {
+            .cursor = evidence_cursor_put(text, cursor),
             .seq = entry->seq,
             .time_ms = entry->time_ms,
             .json = {entry->bytes.data, entry->bytes.len},
@@ -313,8 +318,8 @@ static void visit_entries(
     }
 }
 
-static enum status all_entries(
-    struct lib_look *self, once_entry_visit visit, void *context, struct err *err)
+static enum status all_entries(struct lib_look *self, struct evidence_cursor *cursor,
+    once_entry_visit visit, void *context, struct err *err)
 {
     struct look *look = &self->look;
     bool stop = false;
@@ -324,14 +329,29 @@ static enum status all_entries(
         arena_clear(&self->arena);
         status = lib_look_run(self, err);
         if (status == OK) {
-            visit_entries(look, visit, context, &stop);
+            visit_entries(look, cursor, visit, context, &stop);
             look->after_seq = look->next_seq;
         }
     } while (status == OK && look->has_more && !stop);
     return status;
 }
 
-int once_evidence(struct once *once, const char *operation_id, uint64_t after_seq,
+/* Before the first entry of the handle's chain. */
+static struct evidence_cursor chain_start(const struct once *once)
+{
+    struct evidence_cursor cursor = {0};
+    struct store_identity identity;
+    if (once->engine != NULL) {
+        identity = *engine_identity(once->engine);
+    } else {
+        once->store->ops->identity(once->store, &identity);
+    }
+    memcpy(cursor.chain_id, identity.chain_id, sizeof cursor.chain_id);
+    mem_wipe(&identity, sizeof identity);
+    return cursor;
+}
+
+int once_evidence(struct once *once, const char *operation_id, const char *after,
     once_entry_visit visit, void *context, struct once_error *error)
 {
     struct err err = {0};
@@ -339,11 +359,15 @@ int once_evidence(struct once *once, const char *operation_id, uint64_t after_se
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_look_init(&self, once, LOOK_ENTRIES);
-        self.look.after_seq = after_seq;
-        if (operation_id != NULL && !read_id(operation_id, &self.look.operation_id)) {
+        struct evidence_cursor cursor = chain_start(once);
+        status =
+            evidence_cursor_read(slice_str(after), cursor.chain_id, &self.look.after_seq, &err);
+        if (status != OK) {
+            err_prefix(&err, "after");
+        } else if (operation_id != NULL && !read_id(operation_id, &self.look.operation_id)) {
             status = refuse_id(operation_id, &err);
         } else {
-            status = all_entries(&self, visit, context, &err);
+            status = all_entries(&self, &cursor, visit, context, &err);
         }
         arena_release(&self.arena);
     }

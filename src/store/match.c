@@ -19,6 +19,7 @@ bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
     /* A note belongs behind the entries it covers: it comes with those behind after_seq. */
     return entry->seq > range->after_seq &&
+           (range->tenant.len == 0 || slice_equal(range->tenant, entry->tenant)) && /* P9 */
            (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
            (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
 }

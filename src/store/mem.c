@@ -282,12 +282,18 @@ static enum status change_entry(struct mem_store *self, const struct entry *entr
         return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
             self->head.seq);
     }
-    struct kept_entry kept = {.entry = *entry, .bytes = mem_alloc(self->mem, entry->bytes.len)};
+    size_t bytes = entry->bytes.len;
+    struct kept_entry kept = {
+        .entry = *entry, .bytes = mem_alloc(self->mem, bytes + entry->tenant.len)};
     if (kept.bytes == NULL) {
         return err_set(err, E_NOMEM, "out of memory for an entry");
     }
-    memcpy(kept.bytes, entry->bytes.data, entry->bytes.len);
-    kept.entry.bytes = slice_of(kept.bytes, entry->bytes.len);
+    memcpy(kept.bytes, entry->bytes.data, bytes);
+    if (entry->tenant.len > 0) {
+        memcpy(kept.bytes + bytes, entry->tenant.data, entry->tenant.len);
+    }
+    kept.entry.bytes = slice_of(kept.bytes, bytes);
+    kept.entry.tenant = slice_of(kept.bytes + bytes, entry->tenant.len);
     buf_append(&self->entries, &kept, sizeof kept);
     if (buf_status(&self->entries) != OK) {
         self->entries.status = OK;

@@ -46,6 +46,7 @@ struct entry {
     uint64_t seq;       /* 1, 2, 3, … for evidence; of the last one covered for a checkpoint */
     struct digest hash; /* SHA-256(previous hash ‖ bytes); of the last one for a checkpoint */
     struct op_id operation_id; /* zero when it is about no operation */
+    struct slice tenant;       /* whose it is (P9); empty: nobody's alone, or a checkpoint */
     int64_t time_ms;           /* when it was decided */
     struct slice bytes;        /* canonical JSON, or the note's text; empty: no entry */
 };
@@ -66,6 +67,7 @@ struct store_moment {
     int64_t time_ms;  /* engine time */
     int64_t boot_ms;  /* the boot clock at that moment … */
     uint64_t boot_id; /* … of this start of the machine */
+    int64_t jump_ms;  /* of LIMIT_CLOCK_JUMP_MS_MAX, how much this start has used up */
 };
 
 struct commit {
@@ -132,7 +134,8 @@ struct entry_pace {
 };
 
 struct entry_range {
-    uint64_t after_seq;               /* only those behind it; 0 for all */
+    struct slice tenant;              /* only its own (P9); empty: of all tenants */
+    uint64_t after_seq;               /* only those after it; 0 for all */
     int64_t from_ms;                  /* only those decided then or later; 0 for all */
     const struct op_id *operation_id; /* only those of it; NULL for all */
     struct entry_pace *pace;          /* NULL: go on until the visitor stops or the end */

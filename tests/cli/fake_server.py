@@ -33,6 +33,13 @@ def chain(entries, prev=ZERO):
     return shown
 
 
+def seq_of(cursor):
+    """Ours are a letter and a number; those that the program makes are Once's own."""
+    if len(cursor) == 34:
+        return int.from_bytes(base64.urlsafe_b64decode(cursor + "==")[17:], "big")
+    return int(cursor[1:] or 0)
+
+
 def as_the_server_says(operation):
     """What `show --json` prints of an operation of once run, in the members of the API."""
     shown = dict(operation)
@@ -114,14 +121,14 @@ class Fake:
             "next": f"c{after + limit}" if more else None}
 
     def evidence(self, query, request_id):
-        after, limit = int(query["after"]), min(int(query["limit"]), self.page)
+        after, limit = seq_of(query.get("after", "")), min(int(query["limit"]), self.page)
         found = [e for e in self.entries if e["seq"] > after
             and query.get("operation_id") in (None, e["operation_id"])]
         page = found[:limit]
         if self.logs_reads:
             self.add({"type": "access.read", "operation_id": "", "scope": "",
                 "trace": {"request_id": request_id}})
-        return {"entries": page, "next": page[-1]["seq"] if len(found) > limit else None}
+        return {"entries": page, "next": f"c{page[-1]['seq']}" if len(found) > limit else None}
 
     def add(self, entry):
         last = self.entries[-1]

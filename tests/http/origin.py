@@ -105,6 +105,12 @@ class Origin:
             assert time.monotonic() < until, f"{len(found)} requests with the key {key!r} came"
             time.sleep(0.002)
 
+    def wait_effect(self, key):
+        until = time.monotonic() + WAIT_S
+        while self.effects[key] == 0:
+            assert time.monotonic() < until, f"no effect with the key {key!r}"
+            time.sleep(0.01)
+
     def let_go(self, key=None):
         """End what hold=1 holds: of one key (or path, without a key), or all."""
         def end():

@@ -204,7 +204,7 @@ class Harness:
 
 def started_in_evidence(server):
     """How often each key's execution was started, by the evidence itself."""
-    counts, after = collections.Counter(), 0
+    counts, after = collections.Counter(), ""
     with server.wire() as wire:
         while True:
             status, _, page = wire.request("GET", f"/v1/evidence?after={after}&limit=1000")

@@ -34,7 +34,7 @@ def pages(server, limit, tenant=None):
         assert len(page["entries"]) <= limit
         found += [entry for entry in page["entries"] if entry["seq"] <= last]
         after = page["next"]
-        if after is None or after >= last:
+        if after is None or len(found) < len(page["entries"]) or found and found[-1]["seq"] == last:
             return found
 
 
@@ -61,7 +61,7 @@ def test_each_reading_leaves_who_read_what(make_server):
         {"Authorization": "Bearer tok-acme", "Request-Id": trace["request_id"],
          "traceparent": trace["traceparent"]})[0] == 200
     head = ask(server, "GET", "/v1/evidence/head", tenant="acme")
-    entry = ask(server, "GET", f"/v1/evidence?after={head['seq'] - 1}", tenant="acme")["entries"][0]
+    entry = next(e for e in pages(server, 100, "acme") if e["seq"] == head["seq"])
     assert (entry["type"], entry["operation_id"]) == ("access.read", operation)
     assert entry["hash"] == head["hash"]
     assert entry["count"] == 1 and entry["trace"] == trace
@@ -78,7 +78,7 @@ def test_a_tenant_reads_its_own_entries_alone(make_server):
     assert mine in json.dumps(entries)
     assert theirs not in json.dumps(entries) and "secret" not in json.dumps(entries)
     page = ask(server, "GET", f"/v1/evidence?operation_id={theirs}", tenant="acme")
-    assert page == {"entries": [], "next": None}
+    assert (page["entries"], page["next"]) == ([], None)
     # That somebody asked for it is in the asker's evidence, not in the owner's.
     assert "access.read" not in {entry["type"] for entry in pages(server, 100, "zeta")}
 

@@ -10,6 +10,7 @@ import time
 import pytest
 from once_gateway import DUPLICATES_FREE
 from once_server import Broken
+from stepping_clock import SteppingClock
 
 ASK = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "1s",
     "quiet": "0s", "every_max": "4s"}
@@ -515,10 +516,7 @@ def test_a_no_is_believed_only_when_the_first_attempt_can_no_longer_come(origin,
     assert gateway.post("k", do="before_ms=2500").status == 504
     wait_questions(origin, "k", 3)
     assert gateway.status_of("k") == "unknown"
-    until = time.monotonic() + 30
-    while origin.effects["k"] == 0:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    origin.wait_effect("k")
     del origin.lookups["k"]  # now it knows
     gateway.wait_status("k", "executed")
     assert gateway.post("k").is_replay and origin.effects["k"] == 1
@@ -530,3 +528,71 @@ def test_a_question_may_name_the_operation(origin, reconciling):
     gateway.wait_status("k", "executed")
     asked = wait_questions(origin, "k")[0]
     assert asked.target.endswith("?of=" + lost.fields["Once-Operation-Id"])
+
+
+# --- A wall clock that steps (D1) ---
+
+
+@pytest.fixture
+def stepping(make_gateway, tmp_path):
+    """(gateway, clock): quiet lasts 4 s, and a duplicate asks as well."""
+    clock = SteppingClock(tmp_path)
+    ask = {"quiet": "4s", "every": "100ms", "every_max": "200ms"}
+    return make_gateway(routes=[route(reconcile=ask, on_unknown="reconcile")],
+        limits=DUPLICATES_FREE, env=clock.env), clock
+
+
+def step_and_go_on(gateway, clock, step_s, is_restarted):
+    if is_restarted:
+        gateway.kill9()
+    clock.step(step_s)
+    if is_restarted:
+        gateway.start()
+
+
+@pytest.mark.parametrize("step_s", [600, 30, -600])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_steps_makes_no_second_effect(origin, stepping, step_s, is_restarted):
+    """The first request still runs in the upstream, which meanwhile knows of nothing."""
+    gateway, clock = stepping
+    origin.lookups["k"] = (404, b"no such payment")
+    assert gateway.post("k", do="before_ms=3000").status == 504
+    step_and_go_on(gateway, clock, step_s, is_restarted)
+    before = len(questions(origin, "k"))
+    wait_questions(origin, "k", before + 3)
+    assert gateway.status_of("k") == "unknown"
+    assert gateway.post("k").status == 409
+    origin.wait_effect("k")
+    del origin.lookups["k"]  # now it knows
+    gateway.wait_status("k", "executed")
+    assert gateway.post("k").is_replay and origin.effects["k"] == 1
+
+
+@pytest.mark.parametrize("step_s", [600, 30, -600])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_steps_holds_no_key_for_longer(origin, stepping, step_s, is_restarted):
+    gateway, clock = stepping
+    assert gateway.post("k", do=NOT_DONE).status == 504
+    step_and_go_on(gateway, clock, step_s, is_restarted)
+    began = time.monotonic()
+    gateway.wait_status("k", "released")
+    assert 2.5 < time.monotonic() - began < 20
+    assert gateway.post("k").status == 200 and origin.effects["k"] == 1
+
+
+def test_quiet_counts_from_when_it_became_unknown_not_from_when_it_began(origin, make_gateway):
+    """A slow call: most of the time between the request and the first question is the call's."""
+    ask = {"quiet": "3s", "every": "100ms", "every_max": "200ms"}
+    slow = {"connect": "1s", "first_byte": "4s", "total": "4s"}
+    gateway = make_gateway(routes=[route(reconcile=ask, timeout=slow)], limits=DUPLICATES_FREE)
+    held(origin, gateway, "before")  # from here on the gateway watches the engine's time
+    wait_questions(origin, "before")
+    origin.lookups["k"] = (404, b"no such payment")
+    assert gateway.post("k", do="before_ms=5500").status == 504
+    wait_questions(origin, "k", 3)
+    assert gateway.status_of("k") == "unknown"
+    origin.wait_effect("k")
+    assert gateway.status_of("k") == "unknown"
+    del origin.lookups["k"]
+    gateway.wait_status("k", "executed")
+    assert origin.effects["k"] == 1

@@ -220,6 +220,7 @@ def test_limits_of_the_file_are_the_servers(serve, tmp_path):
     assert server.begin("a")[0] == 201
     status, problem = server.begin("b")
     assert status == 503 and "keys_max" in problem["detail"], problem
+    assert problem["code"] == "limit_reached", problem
 
 
 # ---- reload --------------------------------------------------------------------------------------

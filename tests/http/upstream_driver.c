@@ -478,7 +478,8 @@ static int serve(const struct upstream_options *options)
 int main(int argc, char **argv)
 {
     static const char *urls[64];
-    struct upstream_options options = {.mem = &failing, .urls = urls};
+    struct upstream_options options = {
+        .mem = &failing, .urls = urls, .idle_ms_max = UPSTREAM_IDLE_MS_USUAL};
     pthread_mutex_init(&driver.lock, NULL);
     pthread_cond_init(&driver.changed, NULL);
     atomic_store(&driver.allocations_left, INT64_MAX);

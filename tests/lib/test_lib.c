@@ -481,7 +481,7 @@ static void another_tenant_sees_nothing(void **state)
     assert_int_equal(once_iterate(once, NULL, count_operation, &count, NULL), ONCE_OK);
     assert_int_equal(count, 1);
     count = 0;
-    assert_int_equal(once_evidence(once, NULL, 0, count_entry, &count, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, NULL, NULL, count_entry, &count, NULL), ONCE_OK);
     assert_int_equal(count, 2); /* the own begin, and the seal that found nothing */
     free_answers(own, answer, NULL);
     reopen_place(NULL);
@@ -509,7 +509,7 @@ static void a_read_only_handle_looks_and_does_nothing_else(void **state)
     assert_memory_equal(operation->outcome.body.data, "body", 4);
     once_operation_free(reader, operation);
     size_t count = 0;
-    assert_int_equal(once_evidence(reader, NULL, 0, count_entry, &count, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(reader, NULL, NULL, count_entry, &count, NULL), ONCE_OK);
     assert_int_equal(count, 2);
     assert_int_equal(once_lookup(reader, "test", NULL, "k", &operation, NULL), ONCE_OK);
     assert_string_equal(operation->operation_id, grant->operation_id);

@@ -88,6 +88,7 @@ struct seen {
     size_t count;
     size_t stop_after; /* 0: never */
     char last[40];
+    char cursor[64]; /* of entry 290 */
 };
 
 static int check_operation(void *context, const struct once_operation *operation)
@@ -147,7 +148,32 @@ static int check_entry(void *context, const struct once_entry *entry)
     assert_int_equal(entry->seq, seen->count); /* dense */
     assert_true(entry->json.size > 2);
     assert_true(entry->time_ms > 0);
+    if (entry->seq == 290) {
+        (void)snprintf(seen->cursor, sizeof seen->cursor, "%s", entry->cursor);
+    }
     return seen->count == seen->stop_after;
+}
+
+static int ignore_entry(void *context, const struct once_entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return 0;
+}
+
+static void a_cursor_of_a_different_store_is_refused(void **state)
+{
+    (void)state;
+    struct once_error error = {0};
+    free_answers(begin_key(once, "k", "p"), NULL, NULL);
+    static const char *const wrong[] = {
+        "1", "=", "AQ", "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(
+            once_evidence(once, NULL, wrong[i], ignore_entry, NULL, &error), ONCE_E_INVALID);
+        bool chain = wrong[i][1] == 'Q' && wrong[i][2] != '\0';
+        assert_non_null(strstr(error.text, chain ? "a different chain" : "not a cursor"));
+    }
 }
 
 static void every_decision_leaves_evidence(void **state)
@@ -166,16 +192,16 @@ static void every_decision_leaves_evidence(void **state)
         free_answers(grant, sealed, begin_key(once, key, "p"));
     }
     struct seen seen = {0};
-    assert_int_equal(once_evidence(once, NULL, 0, check_entry, &seen, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, NULL, NULL, check_entry, &seen, NULL), ONCE_OK);
     assert_int_equal(seen.count, 3 * PAIRS);
     size_t count = 0;
-    assert_int_equal(once_evidence(once, first, 0, count_entry, &count, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, first, NULL, count_entry, &count, NULL), ONCE_OK);
     assert_int_equal(count, 3);
     count = 0;
-    assert_int_equal(once_evidence(once, NULL, 290, count_entry, &count, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, NULL, seen.cursor, count_entry, &count, NULL), ONCE_OK);
     assert_int_equal(count, 10);
     seen = (struct seen){.stop_after = 5};
-    assert_int_equal(once_evidence(once, NULL, 0, check_entry, &seen, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, NULL, NULL, check_entry, &seen, NULL), ONCE_OK);
     assert_int_equal(seen.count, 5);
 }
 
@@ -223,7 +249,7 @@ static void evidence_says_what_was_decided_and_about_what(void **state)
     struct once_answer *sealed = seal_text(once, grant, "done");
     free_answers(running, sealed, begin_key(once, "k", "{\"a\":1}"));
     once_answer_free(once, begin_key(once, "k", "{\"a\":2}"));
-    assert_int_equal(once_evidence(once, NULL, 0, keep_entry, &kept, NULL), ONCE_OK);
+    assert_int_equal(once_evidence(once, NULL, NULL, keep_entry, &kept, NULL), ONCE_OK);
     assert_int_equal(kept.count, ENTRIES_KEPT);
 
     static const struct {
@@ -371,7 +397,7 @@ static void what_is_submitted_was_copied(void **state)
     assert_int_equal(done.answer->decision, ONCE_FIRST_SEEN);
     bool found = false;
     assert_int_equal(
-        once_evidence(once, first->operation_id, 0, find_actor, &found, NULL), ONCE_OK);
+        once_evidence(once, first->operation_id, NULL, find_actor, &found, NULL), ONCE_OK);
     assert_true(found);
     free_answers(first, done.answer, NULL);
 }
@@ -386,6 +412,7 @@ int main(int argc, char **argv)
         ON_STORE(waiting_notices_a_lease_that_ends),
         ON_STORE(operations_are_listed_by_what_they_are),
         ON_STORE(every_decision_leaves_evidence),
+        ON_STORE(a_cursor_of_a_different_store_is_refused),
         ON_STORE(evidence_says_what_was_decided_and_about_what),
         ON_STORE(every_call_can_be_submitted),
         ON_STORE(what_is_submitted_was_copied),

@@ -156,7 +156,7 @@ static void misuse_is_said(void **state)
     assert_string_equal(error.text, "more than one member of the call is set");
     assert_int_equal(once_submit(once, NULL, never_done, NULL, &error), ONCE_E_MISUSE);
     assert_int_equal(once_iterate(once, NULL, NULL, NULL, &error), ONCE_E_MISUSE);
-    assert_int_equal(once_evidence(once, NULL, 0, NULL, NULL, &error), ONCE_E_MISUSE);
+    assert_int_equal(once_evidence(once, NULL, NULL, NULL, NULL, &error), ONCE_E_MISUSE);
     assert_int_equal(once_get(once, "nonsense", &operation, &error), ONCE_E_INVALID);
     assert_int_equal(once_get(once, NULL, &operation, &error), ONCE_E_INVALID);
     assert_int_equal(once_lookup(once, "", "", "", &operation, &error), ONCE_E_INVALID);

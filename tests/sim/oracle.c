@@ -496,7 +496,7 @@ void oracle_effect(struct sim *sim, const struct sim_client *client)
 /* ---- The clock. ---- */
 
 /* The engine may be behind the true time as far as it likes, and ahead of it by the jumps that it
- * believes: a minute and a thousandth in one run of the process. */
+ * believes: a minute and a thousandth of the time since the machine started. */
 void oracle_clock(struct sim *sim, int64_t engine_ms)
 {
     int64_t ahead = engine_ms - sim->true_ms;

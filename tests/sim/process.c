@@ -119,8 +119,9 @@ static void lose_process(struct sim *sim)
     sim_say(sim, "killed");
 }
 
-/* How far ahead of the truth the engine may be from here on: as far as it was, unless nothing was
- * committed since the machine started and there is only the wall clock to go by. */
+/* How far ahead of the truth the engine may be from here on: as far as before, because a restart of
+ * the process grants no jump anew, unless nothing was committed since the machine started and there
+ * is only the wall clock to go by. */
 static void expect_drift(struct sim *sim)
 {
     struct store_head head;
@@ -134,9 +135,10 @@ static void expect_drift(struct sim *sim)
     if (!anew && ahead > allowed) {
         sim_violate(sim, "P8: a restart believed a jump of the clock");
     }
-    sim->drift_max_ms = anew || ahead < allowed ? ahead : allowed;
-    /* On the same boot the run of the clock goes on from the last commit. */
-    sim->drift_from_ms = anew ? sim->true_ms : sim->boot_from_ms + head.moment.boot_ms - 1;
+    if (anew) {
+        sim->drift_max_ms = ahead;
+        sim->drift_from_ms = sim->true_ms;
+    }
 }
 
 void process_crash(struct sim *sim, bool power)

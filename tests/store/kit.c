@@ -144,7 +144,7 @@ enum status kit_put(struct store *store, const struct record *record, uint64_t v
         .entry = kit_entry(store, &record->operation_id, "{\"type\":\"execution.started\"}")};
     struct commit commit = {.changes = &change,
         .count = 1,
-        .moment = {.time_ms = record->updated_ms, .boot_ms = 5, .boot_id = 7}};
+        .moment = {.time_ms = record->updated_ms, .boot_ms = 5, .boot_id = 7, .jump_ms = 40000}};
     struct err err = {0};
     return store->ops->commit(store, &commit, &err);
 }

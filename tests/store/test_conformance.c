@@ -320,7 +320,9 @@ static void fences_only_grow(void **state)
     fixture->store->ops->head(fixture->store, &head);
     assert_int_equal(head.fence, last);
     assert_int_equal(head.moment.time_ms, KIT_NOW);
+    assert_int_equal(head.moment.boot_ms, 5);
     assert_int_equal(head.moment.boot_id, 7);
+    assert_int_equal(head.moment.jump_ms, 40000); /* P8: not granted anew by an opening */
 }
 
 static void a_scan_is_in_order_and_filters(void **state)
@@ -670,6 +672,46 @@ static void entries_come_back_in_order(void **state)
     }
 }
 
+static bool see_tenant(void *context, const struct entry *entry)
+{
+    struct seen *seen = context;
+    assert_true(slice_is(entry->tenant, seen->text));
+    seen->count++;
+    return true;
+}
+
+static void an_entry_keeps_its_tenant_and_is_found_by_it(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const tenants[] = {"acme", "a \"quoted\\\" one", "", "acm"};
+    struct op_id none = {{0}};
+    struct err err;
+    for (size_t i = 0; i < 12; i++) {
+        struct change change = {
+            .kind = CHANGE_NONE, .entry = kit_entry(fixture->store, &none, "{\"a\":1}")};
+        struct commit commit = {.changes = &change, .count = 1, .moment = {.time_ms = KIT_NOW}};
+        change.entry.tenant = slice_str(tenants[i % 4]);
+        assert_int_equal(fixture->store->ops->commit(fixture->store, &commit, &err), OK);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < 4; i++) {
+            struct seen own = {.text = tenants[i]};
+            struct entry_range range = {.tenant = slice_str(tenants[i])};
+            if (range.tenant.len > 0) {
+                assert_int_equal(
+                    fixture->store->ops->entries(fixture->store, &range, see_tenant, &own, &err),
+                    OK);
+                assert_int_equal(own.count, 3); /* P9 */
+            }
+        }
+        struct seen all = {.next = 1};
+        struct entry_range range = {0};
+        assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &all, &err), OK);
+        assert_int_equal(all.count, 12);
+        reopen(fixture);
+    }
+}
+
 static void entries_are_dense_and_notes_are_apart(void **state)
 {
     struct fixture *fixture = *state;
@@ -825,6 +867,7 @@ int main(void)
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),
             ON(paced_entries_go_on_where_they_stopped),
+            ON(an_entry_keeps_its_tenant_and_is_found_by_it),
             ON(entries_are_dense_and_notes_are_apart),
             ON(the_identity_stays),
             ON(it_agrees_with_the_reference),

@@ -113,7 +113,7 @@ static void fill(struct store *store, unsigned from, unsigned count, struct aren
             .record = &record,
             .request_body = slice_of(body, sizeof body),
             .entry = kit_entry(store, &record.operation_id, "{\"type\":\"started\"}")};
-        struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+        struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
         assert_int_equal(store->ops->commit(store, &commit, &err), OK);
         assert_int_equal(store->ops->flush(store, &err), OK);
     }
@@ -487,7 +487,7 @@ static void a_saved_index_does_not_count_twice(void **state)
     fill(store, 0, 20, &place->arena);
     struct record record = kit_record(3, 4);
     struct change touch = {.kind = CHANGE_TOUCH, .record = &record, .version_expected = 1};
-    struct commit commit = {.changes = &touch, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    struct commit commit = {.changes = &touch, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
     assert_int_equal(store->ops->commit(store, &commit, &err), OK);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
@@ -532,7 +532,7 @@ static void an_older_image_is_noticed_by_its_witness(void **state)
     fill(store, 10, 9, &place->arena);
     struct op_id none = {{0}};
     struct change change = {.entry = kit_entry(store, &none, "{\"other\":1}")};
-    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
     assert_int_equal(store->ops->commit(store, &commit, &err), OK);
     assert_int_equal(kit_close(store), OK);
 }
@@ -596,7 +596,7 @@ static void old_segments_are_squeezed_and_removed(void **state)
     struct change touch = {.kind = CHANGE_TOUCH, .version_expected = 1};
     struct record open_one = kit_record(3, 4);
     touch.record = &open_one;
-    struct commit commit = {.changes = &touch, .count = 1, .moment = {later, 1, 1}};
+    struct commit commit = {.changes = &touch, .count = 1, .moment = {later, 1, 1, 0}};
     assert_int_equal(store->ops->commit(store, &commit, &err), OK);
     assert_int_equal(store->ops->flush(store, &err), OK);
     for (int i = 0; i < 400; i++) {
@@ -683,7 +683,7 @@ static void paced_entries_survive_squeezing_and_removal(void **state)
     pace_on(store, &early, 3);
     pace_on(store, &late, 29);
     int64_t later = KIT_NOW + 86400000;
-    struct commit commit = {.moment = {later, 1, 1}};
+    struct commit commit = {.moment = {later, 1, 1, 0}};
     assert_int_equal(store->ops->commit(store, &commit, &err), OK);
     for (int i = 0; i < 400; i++) {
         assert_int_equal(store->ops->maintain(store, later, &err), OK);
@@ -1010,7 +1010,7 @@ static void the_largest_body_fits(void **state)
         .record = &sealed,
         .version_expected = 1,
         .outcome_body = slice_of(bytes, size)};
-    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1}};
+    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
     struct err err = {0};
     assert_int_equal(store->ops->commit(store, &commit, &err), OK);
     assert_int_equal(store->ops->flush(store, &err), OK);

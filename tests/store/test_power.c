@@ -70,7 +70,7 @@ static void work_step(struct work *work, struct store *store, unsigned step, str
     }
     change.version_expected = found == NULL ? 0 : found->version;
     chain_next(store, &change.entry, "{\"step\":1,\"text\":\"0123456789\"}");
-    struct commit commit = {.changes = &change, .count = 1, .moment = {work->now.time_ms, 1, 1}};
+    struct commit commit = {.changes = &change, .count = 1, .moment = {work->now.time_ms, 1, 1, 0}};
     enum status status = store->ops->commit(store, &commit, &err);
     if (status != OK) {
         print_error("commit: %s\n", err.text);

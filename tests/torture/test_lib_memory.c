@@ -157,7 +157,7 @@ static int step_iterate(struct run *run)
 static int step_evidence(struct run *run)
 {
     size_t count = 0;
-    int result = once_evidence(run->once, run->operation_id, 0, count_entry, &count, NULL);
+    int result = once_evidence(run->once, run->operation_id, NULL, count_entry, &count, NULL);
     assert_true(result != ONCE_OK || count >= 6);
     return result;
 }

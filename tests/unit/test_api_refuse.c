@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/routes.h"
 #include "api_door.h"
 #include "check_c.h"
 
@@ -52,6 +53,18 @@ static void expect_untouched(void)
 #define HEX64 "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define SK    "\"scope\":\"s\",\"key\":\"k\""
 #define SKP   "{" SK ",\"payload\":1"
+
+/* Whatever its text says: the code is the limit's. */
+static void the_limit_decides_the_code_of_a_refusal(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    (void)err_limit(&err, ERR_LIMIT_QUEUE_REQUESTS, "too much is asked");
+    assert_string_equal(api_problem_of(&err).code, "overloaded");
+    (void)err_limit(&err, ERR_LIMIT_KEYS, "the house is overloaded with keys");
+    assert_string_equal(api_problem_of(&err).code, "limit_reached");
+    assert_int_equal(api_problem_of(&err).status, 503);
+}
 
 static void every_wrong_member_of_a_begin_is_named(void **state)
 {
@@ -408,6 +421,7 @@ static void another_tenants_operation_is_not_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_limit_decides_the_code_of_a_refusal),
         DOOR(every_wrong_member_of_a_begin_is_named),
         DOOR(long_names_are_refused_with_their_limit),
         DOOR(extensions_are_passed_over),

@@ -5,10 +5,15 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/base64.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "base/macros.h"
+#include "base/percent.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "check_c.h"
 
 static void a_buffer_never_grows_past_its_maximum_and_remembers(void **state)
@@ -206,9 +211,154 @@ static void errors_carry_context_and_a_hint(void **state)
     assert_int_equal(err_set(NULL, E_LIMIT, "no place for a text"), E_LIMIT);
 }
 
+static void uuids_have_version_variant_and_time(void **state)
+{
+    (void)state;
+    unsigned char bytes[UUID_BYTES];
+    char text[UUID_TEXT_BYTES];
+    memset(bytes, 0xff, sizeof bytes);
+    uuid_v4(bytes);
+    assert_string_equal(uuid_put(text, bytes), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+    memset(bytes, 0, sizeof bytes);
+    uuid_v4(bytes);
+    assert_string_equal(uuid_put(text, bytes), "00000000-0000-4000-8000-000000000000");
+    uuid_v7(bytes, 0x0123456789ab);
+    assert_string_equal(uuid_put(text, bytes), "01234567-89ab-7000-8000-000000000000");
+    char other[UUID_TEXT_BYTES];
+    assert_int_equal(uuid_new(text, NULL), OK);
+    assert_int_equal(uuid_new(other, NULL), OK);
+    assert_string_not_equal(text, other);
+}
+
+static void a_uuid_is_read_whole_or_refused(void **state)
+{
+    (void)state;
+    unsigned char bytes[UUID_BYTES] = {0};
+    char text[UUID_TEXT_BYTES];
+    assert_true(uuid_read(slice_str("01234567-89AB-cdef-8000-00000000000f"), bytes));
+    assert_string_equal(uuid_put(text, bytes), "01234567-89ab-cdef-8000-00000000000f");
+    static const char *const bad[] = {"", "01234567-89ab-cdef-8000-00000000000",
+        "01234567-89ab-cdef-8000-00000000000f0", "01234567+89ab-cdef-8000-00000000000f",
+        "0123456789ab-cdef-8000-00000000000f-", "g1234567-89ab-cdef-8000-00000000000f"};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        unsigned char untouched[UUID_BYTES];
+        memcpy(untouched, bytes, sizeof bytes);
+        assert_false(uuid_read(slice_str(bad[i]), bytes));
+        assert_memory_equal(bytes, untouched, sizeof bytes);
+    }
+}
+
+static void base64_has_the_text_of_its_rfc_in_both_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *padded, *url;
+    } rows[] = {{"", "", ""}, {"f", "Zg==", "Zg"}, {"fo", "Zm8=", "Zm8"}, {"foo", "Zm9v", "Zm9v"},
+        {"foob", "Zm9vYg==", "Zm9vYg"}, {"fooba", "Zm9vYmE=", "Zm9vYmE"},
+        {"\xfb\xef\xbe\xff", "++++/w==", "----_w"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const char *texts[] = {[BASE64_PADDED] = rows[i].padded, [BASE64_URL] = rows[i].url};
+        for (enum base64 form = BASE64_PADDED; form <= BASE64_URL; form++) {
+            char text[16];
+            char bytes[16];
+            size_t size = strlen(rows[i].bytes);
+            *base64_put(text, rows[i].bytes, size, form) = '\0';
+            assert_string_equal(text, texts[form]);
+            assert_true(base64_read(slice_str(text), form, bytes, &size));
+            assert_true(slice_is(slice_of(bytes, size), rows[i].bytes));
+        }
+    }
+}
+
+static void base64_has_one_spelling_only(void **state)
+{
+    (void)state;
+    static const struct {
+        enum base64 form;
+        const char *text;
+    } bad[] = {{BASE64_PADDED, "Zg"}, {BASE64_PADDED, "Zg="}, {BASE64_PADDED, "Zh=="},
+        {BASE64_PADDED, "Zm9="}, {BASE64_PADDED, "===="}, {BASE64_PADDED, "Z==="},
+        {BASE64_PADDED, "Zg==Zg=="}, {BASE64_PADDED, "----"}, {BASE64_PADDED, "Zm9v\n"},
+        {BASE64_URL, "Zg=="}, {BASE64_URL, "Z"}, {BASE64_URL, "Zh"}, {BASE64_URL, "++++"}};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        char bytes[16];
+        size_t size = 99;
+        if (base64_read(slice_str(bad[i].text), bad[i].form, bytes, &size) || size != 99) {
+            fail_msg("'%s' was read", bad[i].text);
+        }
+    }
+}
+
+static void percent_encoding_leaves_only_unreserved_characters(void **state)
+{
+    (void)state;
+    static const char plain[] =
+        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.~";
+    for (int i = 0; i < 256; i++) {
+        char text[PERCENT_BYTES_MAX + 1] = "";
+        char byte = (char)i;
+        char back = 0;
+        *percent_put(text, byte) = '\0';
+        bool is_plain = i != 0 && strchr(plain, byte) != NULL;
+        assert_int_equal(strlen(text), is_plain ? 1 : PERCENT_BYTES_MAX);
+        assert_int_equal(percent_read(slice_str(text), &back), !is_plain);
+        assert_int_equal(is_plain ? text[0] : back, byte);
+    }
+    char byte = 'x';
+    assert_true(percent_read(slice_str("%2fa"), &byte));
+    assert_int_equal(byte, '/');
+    assert_false(percent_read(slice_str("%2"), &byte));
+    assert_false(percent_read(slice_str("%g0"), &byte));
+    assert_false(percent_read(slice_str("a%2f"), &byte));
+}
+
+static void blanks_are_trimmed_and_line_ends_are_not(void **state)
+{
+    (void)state;
+    assert_true(slice_is(slice_trim(slice_str(" \ta b\t ")), "a b"));
+    assert_true(slice_is(slice_trim(slice_str(" a\r")), "a\r")); /* a head may not hide one */
+    assert_int_equal(slice_trim(slice_str(" \t ")).len, 0);
+    assert_true(slice_starts(slice_str("abc"), SLICE_LIT("ab")));
+    assert_true(slice_starts(SLICE_EMPTY, SLICE_EMPTY));
+    assert_false(slice_starts(slice_str("a"), SLICE_LIT("ab")));
+}
+
+static void a_pause_doubles_up_to_the_longest(void **state)
+{
+    (void)state;
+    assert_int_equal(clock_doubled_ms(50, 2000), 100);
+    assert_int_equal(clock_doubled_ms(1000, 2000), 2000);
+    assert_int_equal(clock_doubled_ms(1001, 2000), 2000);
+    assert_int_equal(clock_doubled_ms(2000, 2000), 2000);
+    assert_int_equal(clock_doubled_ms(INT64_MAX - 1, INT64_MAX), INT64_MAX);
+}
+
+static void a_limit_is_a_value_of_the_error(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_limit(&err, ERR_LIMIT_KEYS, "keys_max (%d) are live", 7), E_LIMIT);
+    assert_int_equal(err.status, E_LIMIT);
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS);
+    assert_string_equal(err_limit_name(err.limit), "keys_max");
+    assert_string_equal(err.text, "keys_max (7) are live");
+    err_prefix(&err, "begin");
+    assert_int_equal(err.limit, ERR_LIMIT_KEYS); /* the context does not change the cause */
+    (void)err_set(&err, E_UNAVAILABLE, "something else");
+    assert_int_equal(err.limit, ERR_LIMIT_NONE);
+    assert_int_equal(err_limit(NULL, ERR_LIMIT_KEYS, "no place for a text"), E_LIMIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(uuids_have_version_variant_and_time),
+        TEST(a_uuid_is_read_whole_or_refused),
+        TEST(base64_has_the_text_of_its_rfc_in_both_forms),
+        TEST(base64_has_one_spelling_only),
+        TEST(percent_encoding_leaves_only_unreserved_characters),
+        TEST(blanks_are_trimmed_and_line_ends_are_not),
+        TEST(a_pause_doubles_up_to_the_longest),
         TEST(a_buffer_never_grows_past_its_maximum_and_remembers),
         TEST(numbers_are_written_in_full),
         TEST(numbers_agree_with_printf_at_every_length),
@@ -221,6 +371,7 @@ int main(void)
         TEST(the_checksum_agrees_with_the_standard),
         TEST(the_checksum_of_a_long_text_is_that_of_its_bytes),
         TEST(errors_carry_context_and_a_hint),
+        TEST(a_limit_is_a_value_of_the_error),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

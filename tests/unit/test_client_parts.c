@@ -2,25 +2,9 @@
 
 #include "check_c.h"
 #include "client/response.h"
-#include "client/uuid.h"
 #include "client/wait.h"
 
 /* The parts of the SDK that need no world: ids, pauses, the reading of an answer, settings. */
-
-static void uuids_have_version_variant_and_time(void **state)
-{
-    (void)state;
-    unsigned char bytes[CLIENT_UUID_BYTES];
-    char text[CLIENT_UUID_SIZE];
-    memset(bytes, 0xff, sizeof bytes);
-    client_uuid4(text, bytes);
-    assert_string_equal(text, "ffffffff-ffff-4fff-bfff-ffffffffffff");
-    memset(bytes, 0, sizeof bytes);
-    client_uuid4(text, bytes);
-    assert_string_equal(text, "00000000-0000-4000-8000-000000000000");
-    client_uuid7(text, bytes, 0x0123456789ab);
-    assert_string_equal(text, "01234567-89ab-7000-8000-000000000000");
-}
 
 static void a_pause_is_between_nothing_and_a_doubling_ceiling(void **state)
 {
@@ -164,7 +148,6 @@ static void settings_out_of_range_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(uuids_have_version_variant_and_time),
         TEST(a_pause_is_between_nothing_and_a_doubling_ceiling),
         TEST(a_pause_leaves_time_for_the_attempt),
         TEST(retry_after_is_a_lower_bound),

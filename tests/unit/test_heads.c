@@ -6,6 +6,7 @@
 #include "canon/jcs.h"
 #include "check_c.h"
 #include "gateway/heads.h"
+#include "http/write.h"
 
 enum { BYTES_MAX = 1 << 20 };
 
@@ -556,9 +557,8 @@ static void a_traceparent_is_taken_only_as_it_is_written(void **state)
 
 static void check_date(int64_t ms, const char *expected)
 {
-    char text[HEADS_DATE_BYTES];
-    heads_date(ms, text);
-    assert_string_equal(text, expected);
+    char text[HTTP_DATE_BYTES];
+    assert_string_equal(http_put_date(text, ms), expected);
 }
 
 static void dates_are_as_http_writes_them(void **state)

@@ -91,9 +91,59 @@ static void a_restart_on_the_same_boot_goes_on_by_the_boot_clock(void **state)
     struct fake fake = {{noon + 86400000, 61000}};
     struct clock clock;
     struct moment moment;
-    start(&moment, &fake, &clock, (struct store_moment){noon, 1000, 9});
+    start(&moment, &fake, &clock, (struct store_moment){noon, 1000, 9, 0});
     assert_int_equal(moment_now(&moment).time_ms, noon + 60000);
     assert_true(moment.held);
+}
+
+/* A lease of two minutes would be over after three restarts in three seconds (P8). */
+static void restarts_do_not_grant_the_tolerated_jump_anew(void **state)
+{
+    (void)state;
+    struct fake fake = {{noon, 1000}};
+    struct clock clock;
+    struct moment moment;
+    struct store_moment last = {0};
+    for (int i = 0; i < 20; i++) {
+        start(&moment, &fake, &clock, last);
+        last = moment_now(&moment);
+        step(&fake, 50000, 1000);
+    }
+    assert_true(last.time_ms > noon + 19000);
+    assert_true(last.time_ms <= noon + 19000 + LIMIT_CLOCK_JUMP_MS_MAX + 19);
+    assert_true(moment.held);
+}
+
+/* Otherwise a machine whose clock runs a little fast would be held for the rest of its days. */
+static void the_tolerated_jump_comes_back_by_a_thousandth_of_the_time(void **state)
+{
+    (void)state;
+    struct fake fake = {{noon, 1000}};
+    struct clock clock;
+    struct moment moment;
+    start(&moment, &fake, &clock, (struct store_moment){0});
+    step(&fake, 50000, 0);
+    struct store_moment last = moment_now(&moment);
+    step(&fake, 40000000, 40000000); /* eleven hours, in which 40 of the 50 s come back */
+    start(&moment, &fake, &clock, last);
+    last = moment_now(&moment);
+    assert_int_equal(last.jump_ms, 10000);
+    start(&moment, &fake, &clock, last);
+    step(&fake, 49000, 0);
+    assert_int_equal(moment_now(&moment).time_ms, fake.now.wall_ms);
+    assert_false(moment.held);
+}
+
+static void what_was_followed_ahead_is_forgotten_with_the_boot(void **state)
+{
+    (void)state;
+    struct fake fake = {{noon, 1000}};
+    struct clock clock;
+    struct moment moment;
+    start(&moment, &fake, &clock, (struct store_moment){noon, 999999, 8, 60000});
+    step(&fake, 59000, 0);
+    assert_int_equal(moment_now(&moment).time_ms, noon + 59000);
+    assert_int_equal(moment_now(&moment).jump_ms, 59000);
 }
 
 static void a_restart_of_the_machine_believes_a_later_wall_clock_only(void **state)
@@ -102,10 +152,10 @@ static void a_restart_of_the_machine_believes_a_later_wall_clock_only(void **sta
     struct fake fake = {{noon + 86400000, 10}};
     struct clock clock;
     struct moment moment;
-    start(&moment, &fake, &clock, (struct store_moment){noon, 999999, 8});
+    start(&moment, &fake, &clock, (struct store_moment){noon, 999999, 8, 0});
     assert_int_equal(moment_now(&moment).time_ms, noon + 86400000);
     fake.now.wall_ms = 0; /* the clock lost its battery */
-    start(&moment, &fake, &clock, (struct store_moment){noon, 999999, 8});
+    start(&moment, &fake, &clock, (struct store_moment){noon, 999999, 8, 0});
     assert_int_equal(moment_now(&moment).time_ms, noon);
 }
 
@@ -117,6 +167,9 @@ int main(void)
         TEST(a_jump_ahead_is_not_believed_until_it_is_taken_back),
         TEST(many_small_steps_do_not_add_up_to_a_jump),
         TEST(a_restart_on_the_same_boot_goes_on_by_the_boot_clock),
+        TEST(restarts_do_not_grant_the_tolerated_jump_anew),
+        TEST(the_tolerated_jump_comes_back_by_a_thousandth_of_the_time),
+        TEST(what_was_followed_ahead_is_forgotten_with_the_boot),
         TEST(a_restart_of_the_machine_believes_a_later_wall_clock_only),
     };
     return cmocka_run_group_tests_name("moment", tests, NULL, NULL);

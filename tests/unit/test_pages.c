@@ -11,6 +11,7 @@
 #include "canon/json.h"
 #include "check_c.h"
 #include "engine/look.h"
+#include "evidence/cursor.h"
 #include "evidence/entry.h"
 
 enum { CALLS_MAX = 8 };
@@ -353,9 +354,11 @@ static void reading_evidence_leaves_its_entry_before_it_shows_anything(void **st
     const struct json_value *list = json_find(body, SLICE_LIT("entries"));
     assert_true(json_is(list, JSON_ARRAY));
     assert_int_equal(list->count, 2);
-    int64_t number;
-    assert_true(json_int(json_find(body, SLICE_LIT("next")), &number));
-    assert_int_equal(number, 12);
+    struct slice next = json_text(json_find(body, SLICE_LIT("next")));
+    assert_true(slice_equal(next, json_text(json_find(body, SLICE_LIT("resume")))));
+    uint64_t seq = 0;
+    assert_int_equal(evidence_cursor_read(next, engine_identity(NULL)->chain_id, &seq, NULL), OK);
+    assert_int_equal(seq, 12);
     assert_int_equal(json_text(json_find(&list->items[0], SLICE_LIT("prev_hash"))).len, 64);
     assert_int_equal(json_text(json_find(&list->items[1], SLICE_LIT("hash"))).len, 64);
 }
@@ -390,18 +393,28 @@ static void an_engine_that_refuses_is_said_so(void **state)
     assert_int_equal(world.body_bytes, 0);
 }
 
+static char *cursor_of(unsigned char chain, uint64_t seq, char ret_text[EVIDENCE_CURSOR_BYTES])
+{
+    struct evidence_cursor cursor = {.chain_id = {chain, 0x23}, .seq = seq};
+    return evidence_cursor_put(ret_text, &cursor);
+}
+
 static void an_empty_page_is_a_reading_too(void **state)
 {
     struct fixture *fixture = *state;
     world.params[0][0] = "operation_id";
     world.params[0][1] = "op_01890a5d-ac96-774b-bcce-b302099a8057";
     world.params[1][0] = "after";
-    world.params[1][1] = "41";
+    char cursor[EVIDENCE_CURSOR_BYTES];
+    world.params[1][1] = cursor_of(0x01, 41, cursor);
+    world.next_seq = 41;
     world.params[2][0] = "limit";
     world.params[2][1] = "1000";
     run(fixture, api_evidence_list);
     assert_order("look", "note", "answer");
-    assert_string_equal(world.body, "{\"entries\":[],\"next\":null}");
+    char page[128];
+    (void)snprintf(page, sizeof page, "{\"entries\":[],\"next\":null,\"resume\":\"%s\"}", cursor);
+    assert_string_equal(world.body, page);
     assert_string_equal(
         world.reason, "evidence op_01890a5d-ac96-774b-bcce-b302099a8057 after 41 limit 1000");
     /* Nothing of it was found: the note is not about another tenant's operation. */
@@ -425,6 +438,18 @@ static void wrong_parameters_are_refused_by_name(void **state)
         assert_int_equal(world.status, 400);
         assert_string_equal(world.code, "invalid_parameter");
     }
+}
+
+static void a_cursor_of_a_different_chain_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    char cursor[EVIDENCE_CURSOR_BYTES];
+    world.params[0][0] = "after";
+    world.params[0][1] = cursor_of(0x02, 41, cursor);
+    run(fixture, api_evidence_list);
+    assert_order("answer", NULL, NULL);
+    assert_int_equal(world.status, 400);
+    assert_string_equal(world.code, "invalid_parameter");
 }
 
 static void the_head_is_asked_of_the_engine_and_tells_no_counts(void **state)
@@ -559,6 +584,7 @@ int main(void)
         PAGE_TEST(an_engine_that_refuses_is_said_so),
         PAGE_TEST(an_empty_page_is_a_reading_too),
         PAGE_TEST(wrong_parameters_are_refused_by_name),
+        PAGE_TEST(a_cursor_of_a_different_chain_is_refused),
         PAGE_TEST(the_head_is_asked_of_the_engine_and_tells_no_counts),
         PAGE_TEST(alive_is_ok_whatever_the_engine_says),
         PAGE_TEST(ready_asks_the_engine),

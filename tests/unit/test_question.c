@@ -158,6 +158,53 @@ static void everything_is_due_after_a_start_and_years_cost_nothing(void **state)
     assert_true(question_is_due(&often, 5, 100 * year + 5, 100 * year + 15));
 }
 
+static const struct config_reconcile quiet = {
+    .every_ms = 1000, .every_ms_max = 8000, .quiet_ms = 60000};
+
+static void quiet_counts_from_when_it_became_unknown(void **state)
+{
+    struct question_watch watch = {0};
+    (void)state;
+    question_watch(&watch, 1000000, 5000);
+    question_watch(&watch, 1200000, 205000);
+    assert_false(question_is_quiet(&quiet, &watch, 1100000, 1100000));
+    assert_false(question_is_quiet(&quiet, &watch, 1100000, 1159999));
+    assert_true(question_is_quiet(&quiet, &watch, 1100000, 1160000));
+    assert_true(question_is_quiet(&usual, &watch, 1100000, 1100000)); /* quiet_ms is 0 */
+}
+
+/* What came before the watch may have been a step. */
+static void quiet_counts_from_the_first_reading_at_the_earliest(void **state)
+{
+    struct question_watch watch = {0};
+    (void)state;
+    question_watch(&watch, 1000000, 5000);
+    assert_false(question_is_quiet(&quiet, &watch, 1, 1000000));
+    assert_false(question_is_quiet(&quiet, &watch, 1, 1059999));
+    assert_true(question_is_quiet(&quiet, &watch, 1, 1060000));
+    assert_true(question_is_quiet(&usual, &watch, 1, 1000000));
+}
+
+static void a_step_that_the_engine_believes_begins_the_quiet_time_anew(void **state)
+{
+    struct question_watch watch = {0};
+    (void)state;
+    question_watch(&watch, 1000000, 5000);
+    question_watch(&watch, 1020000, 25001);                            /* rounding is no step */
+    question_watch(&watch, 1080000, 35000);                            /* 50 s ahead */
+    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1080000)); /* 20 s have passed */
+    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(question_is_quiet(&quiet, &watch, 1010000, 1140000));
+    question_watch(&watch, 1030000, 35000); /* read before the step, noted after it */
+    question_watch(&watch, 1090000, 45000);
+    assert_false(question_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(question_is_quiet(&quiet, &watch, 1010000, 1140000));
+    for (int64_t i = 1; i <= 600; i++) { /* many small steps are one large one */
+        question_watch(&watch, 1140000 + i * 105, 95000 + i * 5);
+    }
+    assert_false(question_is_quiet(&quiet, &watch, 1140000, 1203000));
+}
+
 static void a_scope_of_the_gateway_is_read_and_no_other(void **state)
 {
     static const char *const others[] = {
@@ -217,6 +264,9 @@ int main(void)
         TEST(pauses_double_up_to_the_longest),
         TEST(each_try_falls_into_one_round),
         TEST(everything_is_due_after_a_start_and_years_cost_nothing),
+        TEST(quiet_counts_from_when_it_became_unknown),
+        TEST(quiet_counts_from_the_first_reading_at_the_earliest),
+        TEST(a_step_that_the_engine_believes_begins_the_quiet_time_anew),
         TEST(a_scope_of_the_gateway_is_read_and_no_other),
         TEST(a_scope_that_was_cut_shows),
         TEST(a_reason_has_no_query_and_fits),

@@ -668,7 +668,7 @@ static void what_does_not_hold_together_is_refused_by_name(void **state)
         {&half, "a fence and an attempt come together"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_string_equal(record_fault(rows[i].record), rows[i].why);
+        assert_string_equal(record_flaw(rows[i].record), rows[i].why);
     }
 }
 

@@ -166,6 +166,11 @@ static const struct {
     {"\"effect_id\":\"ch_0\",\"entry_id\"", "\"effect_id\":\"ch_9\",\"entry_id\""},
     {"\"lifecycle_state\":\"unknown\"", "\"lifecycle_state\":\"released\""},
     {",\"fence_next\":", ",\"fence_next\":0"},
+    {"\"rule\":\"B1\",\"version\":0", "\"rule\":\"B1\",\"version\":1"},
+    {"\"rule\":\"B8\",\"version\":2", "\"rule\":\"B8\",\"version\":3"},
+    {"\"rule\":\"B2\",\"version\":1", "\"rule\":\"B2\",\"version\":0"},
+    {"\"rule\":\"H2\",\"status\":\"failed\",\"version\":",
+        "\"rule\":\"H2\",\"status\":\"failed\",\"version\":1"},
 };
 
 static void a_decision_that_was_changed_is_found(void **state)
@@ -184,6 +189,38 @@ static void a_decision_that_was_changed_is_found(void **state)
         assert_true(world->replaced);
         assert_true(world->mismatches > 0);
     }
+}
+
+/* Cut the version out of an entry, as the first releases wrote it. */
+static bool visit_unversioned(void *context, const struct entry *entry)
+{
+    static const char member[] = ",\"version\":";
+    char line[LINE_BYTES_MAX];
+    const char *text = entry->bytes.data;
+    const char *at = text;
+    const char *end = text; /* the version of a source is a text: pass it over */
+    while (*end < '0' || *end > '9') {
+        at = memmem(end, entry->bytes.len - (size_t)(end - text), member, sizeof member - 1);
+        assert_non_null(at);
+        end = at + sizeof member - 1;
+    }
+    end += strspn(end, "0123456789");
+    int length = snprintf(line, sizeof line, "%.*s%.*s", (int)(at - text), text,
+        (int)(entry->bytes.len - (size_t)(end - text)), end);
+    struct entry old = *entry;
+    old.bytes = slice_of(line, (size_t)length);
+    return visit(context, &old);
+}
+
+static void entries_without_a_version_are_decided_again(void **state)
+{
+    struct world *world = *state;
+    struct entry_range all = {0};
+    assert_int_equal(
+        world->store->ops->entries(world->store, &all, visit_unversioned, world, NULL), OK);
+    assert_int_equal(world->mismatches, 0);
+    assert_true(world->visited > STEPS);
+    assert_int_equal(world->redecide.redecided, world->visited);
 }
 
 static void a_fence_that_was_granted_before_is_found(void **state)
@@ -333,6 +370,7 @@ int main(void)
         REDECIDE_TEST(what_the_engine_decided_comes_out_the_same),
         REDECIDE_TEST(the_workload_reaches_every_rule),
         REDECIDE_TEST(a_decision_that_was_changed_is_found),
+        REDECIDE_TEST(entries_without_a_version_are_decided_again),
         REDECIDE_TEST(a_fence_that_was_granted_before_is_found),
         REDECIDE_TEST(what_rests_on_archived_entries_is_counted_and_no_damage),
         REDECIDE_TEST(live_records_are_held_and_expired_ones_forgotten),

@@ -577,6 +577,12 @@ static void frames_that_say_otherwise_than_their_entry_are_found(void **state)
     assert_int_equal(damages(world, true, SLICE_EMPTY), 1);
     assert_true(says(world, "another operation than its frame"));
     other = entry;
+    other.tenant = SLICE_LIT("other");
+    forge_entry(&world->forge, at, &other);
+    forge_save(&world->forge);
+    assert_int_equal(damages(world, true, SLICE_EMPTY), 1);
+    assert_true(says(world, "of a different tenant than its frame"));
+    other = entry;
     other.time_ms--;
     forge_entry(&world->forge, at, &other);
     forge_save(&world->forge);
@@ -598,6 +604,64 @@ static void frames_that_say_otherwise_than_their_entry_are_found(void **state)
     forge_save(&world->forge);
     assert_true(damages(world, true, SLICE_EMPTY) > 0);
     assert_true(says(world, "the chain is broken at entry 13"));
+}
+
+/* As the first releases wrote it: the tenant is in the entry's own bytes alone. */
+static void forge_old_entry(struct forge *forge, size_t at)
+{
+    struct slice *payload = &forge->frames[at].payload;
+    struct buf out;
+    size_t tenant_bytes = (unsigned char)payload->data[2];
+    buf_init(&out, &mem_libc, 1 << 20);
+    buf_append(&out, payload->data, ENTRY_HEADER_BYTES);
+    memset(out.data + 1, 0, 7);
+    buf_append(&out, payload->data + ENTRY_HEADER_BYTES + tenant_bytes,
+        payload->len - ENTRY_HEADER_BYTES - tenant_bytes);
+    assert_int_equal(arena_copy(&forge->arena, buf_view(&out), payload), OK);
+    buf_release(&out);
+}
+
+struct tenants {
+    uint64_t acme;
+    uint64_t others;
+};
+
+static bool count_tenants(void *context, const struct entry *entry)
+{
+    struct tenants *tenants = context;
+    bool acme = slice_is(entry->tenant, "acme");
+    assert_true(acme || slice_is(entry->tenant, "other") || entry->tenant.len == 0);
+    tenants->acme += acme;
+    tenants->others += !acme;
+    return true;
+}
+
+static struct tenants tenants_of(struct world *world, struct slice tenant)
+{
+    struct store *store;
+    struct entry_range range = {.tenant = tenant};
+    struct tenants tenants = {0};
+    open_store(world, "", &store);
+    assert_int_equal(store->ops->entries(store, &range, count_tenants, &tenants, &world->err), OK);
+    assert_int_equal(store->ops->close(store, &world->err), OK);
+    return tenants;
+}
+
+static void entries_without_a_tenant_in_their_frames_are_read_and_fine(void **state)
+{
+    struct world *world = *state;
+    struct tenants before = tenants_of(world, SLICE_EMPTY);
+    assert_true(before.acme > 0 && before.others > 0);
+    for (size_t i = 0, at; (at = forge_find(&world->forge, FRAME_ENTRY, i)) != SIZE_MAX; i++) {
+        forge_old_entry(&world->forge, at);
+    }
+    forge_save(&world->forge);
+    assert_fine(world, true);
+    struct tenants after = tenants_of(world, SLICE_EMPTY);
+    assert_int_equal(after.acme, before.acme);
+    struct tenants only = tenants_of(world, SLICE_LIT("acme"));
+    assert_int_equal(only.acme, before.acme);
+    assert_int_equal(only.others, 0); /* P9 */
 }
 
 static void an_entry_that_is_not_canonical_is_found(void **state)
@@ -851,6 +915,7 @@ int main(void)
         VERIFY_TEST(a_fence_that_is_granted_twice_is_found),
         VERIFY_TEST(a_changed_count_of_duplicates_is_found),
         VERIFY_TEST(frames_that_say_otherwise_than_their_entry_are_found),
+        VERIFY_TEST(entries_without_a_tenant_in_their_frames_are_read_and_fine),
         VERIFY_TEST(an_entry_that_is_not_canonical_is_found),
         VERIFY_TEST(an_outside_checkpoint_that_is_none_cannot_be_checked),
         VERIFY_TEST(a_key_from_outside_is_believed_instead_of_the_journals_own),

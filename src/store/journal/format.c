@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "base/limits.h"
 
 static const char segment_magic[8] = {'O', 'N', 'C', 'E', 's', 'e', 'g', '1'};
 static const char identity_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', '0', '1'};
@@ -21,6 +22,32 @@ bool bytes_zero(const void *bytes, size_t size)
     return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
 }
 
+/* A moment is 24 bytes on disk. The boot clock has 6 of them, enough for 8,900 years. The used part
+ * of the jump has the next 2, which are zero in journals written before it was kept. */
+enum { BOOT_BITS = 48 };
+static_assert(LIMIT_CLOCK_JUMP_MS_MAX <= UINT16_MAX, "the used part of the jump has two bytes");
+
+static void moment_encode(const struct store_moment *moment, unsigned char *ret_bytes)
+{
+    ASSERT(moment->boot_ms >= 0 && moment->boot_ms < INT64_C(1) << BOOT_BITS);
+    ASSERT(moment->jump_ms >= 0 && moment->jump_ms <= LIMIT_CLOCK_JUMP_MS_MAX);
+    uint64_t boot_ms = (uint64_t)moment->boot_ms;
+    le64_put(ret_bytes, (uint64_t)moment->time_ms);
+    le64_put(ret_bytes + 8, boot_ms | (uint64_t)moment->jump_ms << BOOT_BITS);
+    le64_put(ret_bytes + 16, moment->boot_id);
+}
+
+static struct store_moment moment_decode(const unsigned char *bytes)
+{
+    uint64_t boot = le64_get(bytes + 8);
+    return (struct store_moment){
+        .time_ms = (int64_t)le64_get(bytes),
+        .boot_ms = (int64_t)(boot & ((UINT64_C(1) << BOOT_BITS) - 1)),
+        .boot_id = le64_get(bytes + 16),
+        .jump_ms = (int64_t)(boot >> BOOT_BITS),
+    };
+}
+
 void mark_encode(const struct mark *mark, unsigned char ret_bytes[MARK_BYTES])
 {
     le64_put(ret_bytes, mark->place);
@@ -28,9 +55,7 @@ void mark_encode(const struct mark *mark, unsigned char ret_bytes[MARK_BYTES])
     le64_put(ret_bytes + 16, mark->seq);
     memcpy(ret_bytes + 24, mark->hash.bytes, 32);
     le64_put(ret_bytes + 56, mark->fence);
-    le64_put(ret_bytes + 64, (uint64_t)mark->moment.time_ms);
-    le64_put(ret_bytes + 72, (uint64_t)mark->moment.boot_ms);
-    le64_put(ret_bytes + 80, mark->moment.boot_id);
+    moment_encode(&mark->moment, ret_bytes + 64);
 }
 
 void mark_decode(const unsigned char bytes[MARK_BYTES], struct mark *ret_mark)
@@ -40,9 +65,7 @@ void mark_decode(const unsigned char bytes[MARK_BYTES], struct mark *ret_mark)
         .batch = le64_get(bytes + 8),
         .seq = le64_get(bytes + 16),
         .fence = le64_get(bytes + 56),
-        .moment = {.time_ms = (int64_t)le64_get(bytes + 64),
-            .boot_ms = (int64_t)le64_get(bytes + 72),
-            .boot_id = le64_get(bytes + 80)},
+        .moment = moment_decode(bytes + 64),
     };
     memcpy(mark.hash.bytes, bytes + 24, 32);
     *ret_mark = mark;
@@ -114,9 +137,7 @@ void batch_header_encode(const struct batch_header *header, uint32_t seed, uint6
     le32_put(ret_bytes + 20, header->content);
     le32_put(ret_bytes + 24, header->frames);
     le32_put(ret_bytes + 28, header->zero_sectors);
-    le64_put(ret_bytes + 32, (uint64_t)header->moment.time_ms);
-    le64_put(ret_bytes + 40, (uint64_t)header->moment.boot_ms);
-    le64_put(ret_bytes + 48, header->moment.boot_id);
+    moment_encode(&header->moment, ret_bytes + 32);
     le64_put(ret_bytes + 56, header->fence);
     le32_put(ret_bytes + 4, batch_crc(ret_bytes, seed, offset));
 }
@@ -136,9 +157,7 @@ const char *batch_header_decode(const unsigned char bytes[BATCH_HEADER_BYTES], u
         .content = le32_get(bytes + 20),
         .frames = le32_get(bytes + 24),
         .zero_sectors = le32_get(bytes + 28),
-        .moment = {.time_ms = (int64_t)le64_get(bytes + 32),
-            .boot_ms = (int64_t)le64_get(bytes + 40),
-            .boot_id = le64_get(bytes + 48)},
+        .moment = moment_decode(bytes + 32),
         .fence = le64_get(bytes + 56),
     };
     if (header.content < BATCH_HEADER_BYTES || header.length < header.content ||
@@ -220,14 +239,32 @@ const char *batch_check(
     return NULL;
 }
 
-void entry_header_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_HEADER_BYTES])
+enum { ENTRY_WITH_TENANT = 1 }; /* on disk, in byte 1 of the header of evidence */
+
+size_t entry_lead_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_LEAD_BYTES_MAX])
 {
+    ASSERT(entry->tenant.len <= LIMIT_TENANT_BYTES_MAX);
+    ASSERT(entry->kind == ENTRY_EVIDENCE || entry->tenant.len == 0); /* a note has no tenant */
     memset(ret_bytes, 0, 8);
     ret_bytes[0] = (unsigned char)entry->kind;
+    if (entry->kind == ENTRY_EVIDENCE) {
+        ret_bytes[1] = ENTRY_WITH_TENANT;
+        ret_bytes[2] = (unsigned char)entry->tenant.len;
+    }
     le64_put(ret_bytes + 8, entry->seq);
     le64_put(ret_bytes + 16, (uint64_t)entry->time_ms);
     memcpy(ret_bytes + 24, entry->hash.bytes, 32);
     memcpy(ret_bytes + 56, entry->operation_id.bytes, 16);
+    if (entry->tenant.len > 0) {
+        memcpy(ret_bytes + ENTRY_HEADER_BYTES, entry->tenant.data, entry->tenant.len);
+    }
+    return ENTRY_HEADER_BYTES + entry->tenant.len;
+}
+
+bool entry_has_tenant(struct slice payload)
+{
+    ASSERT(payload.len > ENTRY_HEADER_BYTES);
+    return payload.data[1] == ENTRY_WITH_TENANT;
 }
 
 const char *entry_decode(struct slice payload, struct entry *ret_entry)
@@ -236,14 +273,23 @@ const char *entry_decode(struct slice payload, struct entry *ret_entry)
         return "an entry is cut short";
     }
     const unsigned char *bytes = (const unsigned char *)payload.data;
-    if ((bytes[0] != ENTRY_EVIDENCE && bytes[0] != ENTRY_CHECKPOINT) || !bytes_zero(bytes + 1, 7)) {
+    bool with_tenant = bytes[0] == ENTRY_EVIDENCE && bytes[1] == ENTRY_WITH_TENANT;
+    if ((bytes[0] != ENTRY_EVIDENCE && bytes[0] != ENTRY_CHECKPOINT) ||
+        !bytes_zero(bytes + (with_tenant ? 3 : 1), with_tenant ? 5 : 7)) {
         return "an entry is of a kind that is not known";
     }
+    size_t tenant_bytes = with_tenant ? bytes[2] : 0;
+    if (payload.len <= ENTRY_HEADER_BYTES + tenant_bytes) {
+        return "an entry is cut short";
+    }
+    const char *after_header = payload.data + ENTRY_HEADER_BYTES;
     struct entry entry = {
         .kind = (enum entry_kind)bytes[0],
         .seq = le64_get(bytes + 8),
         .time_ms = (int64_t)le64_get(bytes + 16),
-        .bytes = slice_of(payload.data + ENTRY_HEADER_BYTES, payload.len - ENTRY_HEADER_BYTES),
+        .tenant = slice_of(after_header, tenant_bytes),
+        .bytes =
+            slice_of(after_header + tenant_bytes, payload.len - ENTRY_HEADER_BYTES - tenant_bytes),
     };
     memcpy(entry.hash.bytes, bytes + 24, 32);
     memcpy(entry.operation_id.bytes, bytes + 56, 16);

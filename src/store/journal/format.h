@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "store/store.h"
 
 enum {
@@ -34,7 +35,8 @@ enum {
     JOURNAL_SECTOR_BYTES = 512, /* what a disk writes whole or not at all */
     BATCH_HEADER_BYTES = 64,    /* fits in the first sector, so it is written whole or not at all */
     FRAME_HEADER_BYTES = 12,    /* length, kind, checksum */
-    ENTRY_HEADER_BYTES = 72,    /* in front of an entry's own bytes */
+    ENTRY_HEADER_BYTES = 72,    /* in front of an entry's tenant and own bytes */
+    ENTRY_LEAD_BYTES_MAX = ENTRY_HEADER_BYTES + LIMIT_TENANT_BYTES_MAX,
     BATCH_BYTES_MAX = 256 << 20, /* far more than a commit can hold; bounds a hostile length */
     IDENTITY_BYTES = 256,        /* the whole identity file */
 };
@@ -167,9 +169,14 @@ const char *frame_decode(
 const char *batch_check(
     const char *bytes, const struct batch_header *header, uint32_t seed, uint64_t offset);
 
-void entry_header_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_HEADER_BYTES]);
-/* The bytes point into payload. NULL, or what is wrong. */
+/* What comes before an entry's own bytes: the header and the tenant. Returns how many bytes. */
+size_t entry_lead_encode(const struct entry *entry, unsigned char ret_bytes[ENTRY_LEAD_BYTES_MAX]);
+/* The bytes and the tenant point into payload; the tenant is empty where the frame has none. NULL,
+ * or what is wrong. */
 const char *entry_decode(struct slice payload, struct entry *ret_entry);
+/* Whether the frame of a decoded entry has its tenant. Evidence written by the first releases has
+ * it in the entry's own bytes alone. */
+bool entry_has_tenant(struct slice payload);
 
 struct identity {
     struct store_identity keys;

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "store/journal/impl.h"
 
 enum {
@@ -27,12 +28,6 @@ enum {
     MEASURE_ROUNDS = 64,      /* flushes timed of each kind: some tenths of a second */
     OPEN_TRIES = 5,           /* of a reader, while the writer takes files away */
 };
-
-#ifdef ONCE_SLOW_CHECKS
-#define CHECK_SLOW(journal) journal_check(journal)
-#else
-#define CHECK_SLOW(journal) (void)journal_check
-#endif
 
 /* Options ---------------------------------------------------------------------------------- */
 
@@ -120,9 +115,7 @@ static enum status identity_make(struct identity *identity, uint64_t segment_byt
 {
     *identity = (struct identity){.segment_bytes = segment_bytes};
     enum status status = rand_bytes(&identity->keys, sizeof identity->keys, err);
-    /* RFC 9562 version 4: the chain's name is a UUID. */
-    identity->keys.chain_id[6] = (unsigned char)(0x40 | (identity->keys.chain_id[6] & 0x0f));
-    identity->keys.chain_id[8] = (unsigned char)(0x80 | (identity->keys.chain_id[8] & 0x3f));
+    uuid_v4(identity->keys.chain_id);
     struct clock clock;
     clock_system(&clock);
     identity->created_ms = clock_read(&clock).wall_ms;
@@ -401,7 +394,7 @@ static enum status journal_close(struct store *store, struct err *err)
 {
     struct journal *journal = journal_of(store);
     enum status status = OK;
-    CHECK_SLOW(journal);
+    CHECK_SLOW(journal_check(journal));
     if (!journal->read_only) {
         status = journal_flush(store, err);
         background_stop(journal);
@@ -498,7 +491,7 @@ static enum status journal_start(
         status = witness_check(journal, journal->options.witness, &marks[1], err);
     }
     if (status == OK) {
-        CHECK_SLOW(journal);
+        CHECK_SLOW(journal_check(journal));
         journal->batch_opened = journal->next.batch;
         status = background_start(journal, err);
     }

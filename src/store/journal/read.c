@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "canon/json.h"
 #include "store/journal/impl.h"
 
 enum {
-    READ_GUESS_BYTES = 768,     /* most records are shorter, and then one read is enough */
-    DUE_SLOTS_MAX = 200000,     /* looked at in one call of due: about a millisecond */
-    SCAN_ARENA_BYTES = 1 << 20, /* one record at a time; the largest is about 20 KiB */
+    READ_GUESS_BYTES = 768,            /* most records are shorter, and then one read is enough */
+    DUE_SLOTS_MAX = 200000,            /* looked at in one call of due: about a millisecond */
+    SCAN_ARENA_BYTES = 1 << 20,        /* one record at a time; the largest is about 20 KiB */
+    ENTRY_SCRATCH_BYTES_MAX = 4 << 20, /* one entry as a tree; the largest is 64 KiB of text */
 };
 
 static enum status place_corrupt(uint64_t place, const char *wrong, struct err *err)
@@ -461,6 +463,7 @@ struct entries {
     const struct entry_range *range;
     entry_visit visit;
     void *context;
+    struct arena *scratch; /* of one entry, while its tenant is searched for */
     struct entry_pace *at; /* how far it came; the caller's, when that one sets the pace */
     size_t bytes;          /* read so far */
     bool stopped;          /* the visitor has enough */
@@ -488,6 +491,25 @@ static void entry_pass(struct entries *entries, const struct entry *entry)
     }
 }
 
+/* Evidence of the first releases has its tenant in its own bytes alone. */
+static enum status entry_tenant(
+    struct entries *entries, const struct frame *frame, struct entry *entry, struct err *err)
+{
+    if (entry->kind != ENTRY_EVIDENCE || entry_has_tenant(frame->payload)) {
+        return OK;
+    }
+    const struct json_value *value;
+    arena_clear(entries->scratch);
+    enum status status = json_read(entry->bytes, entries->scratch, &value, err);
+    if (status != OK) {
+        err_prefix(err, "entry %" PRIu64 " is not JSON", entry->seq);
+        return status == E_NOMEM ? E_NOMEM : E_CORRUPT;
+    }
+    const struct json_value *tenant = json_find(value, SLICE_LIT("tenant_id"));
+    entry->tenant = tenant == NULL ? SLICE_EMPTY : json_text(tenant);
+    return OK;
+}
+
 static enum status entries_of_batch(
     struct entries *entries, const struct cursor_batch *batch, uint64_t segment, struct err *err)
 {
@@ -501,6 +523,10 @@ static enum status entries_of_batch(
         const char *wrong = entry_decode(frame.payload, &entry);
         if (wrong != NULL) {
             return place_corrupt(place_make(segment, frame.offset), wrong, err);
+        }
+        enum status status = entry_tenant(entries, &frame, &entry, err);
+        if (status != OK) {
+            return status;
         }
         entry_pass(entries, &entry);
     }
@@ -687,10 +713,13 @@ enum status journal_entries(struct store *store, const struct entry_range *range
 {
     struct journal *journal = journal_of(store);
     struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
+    struct arena scratch;
+    arena_init(&scratch, journal->mem, ENTRY_SCRATCH_BYTES_MAX);
     struct entries entries = {.journal = journal,
         .range = range,
         .visit = visit,
         .context = context,
+        .scratch = &scratch,
         .at = range->pace == NULL ? &unpaced : range->pace};
     ASSERT(entries.at->bytes_max > 0);
     enum status status = journal_failed(journal, err);
@@ -713,5 +742,6 @@ enum status journal_entries(struct store *store, const struct entry_range *range
     if (status == OK) {
         entries_end(&entries);
     }
+    arena_release(&scratch);
     return status;
 }

@@ -215,7 +215,7 @@ static uint64_t body_bound(const struct body_ref *body, struct slice bytes, uint
 /* At least as many bytes as the change takes in that segment, its frames' headers included. */
 static uint64_t change_bound(const struct change *change, uint64_t segment)
 {
-    uint64_t bound = 2 * FRAME_HEADER_BYTES + ENTRY_HEADER_BYTES + change->entry.bytes.len +
+    uint64_t bound = 2 * FRAME_HEADER_BYTES + ENTRY_LEAD_BYTES_MAX + change->entry.bytes.len +
                      sizeof(struct digest);
     if (change->kind == CHANGE_PUT) {
         const struct record *record = change->record;
@@ -233,8 +233,8 @@ static enum status commit_bytes(
     for (size_t i = 0; i < commit->count; i++) {
         uint64_t bound = change_bound(&commit->changes[i], segment);
         if (bound > COMMIT_BYTES_MAX - bytes) {
-            return err_set(
-                err, E_LIMIT, "the commit is larger than commit_bytes_max (%d)", COMMIT_BYTES_MAX);
+            return err_limit(err, ERR_LIMIT_COMMIT_BYTES,
+                "the commit is larger than commit_bytes_max (%d)", COMMIT_BYTES_MAX);
         }
         bytes += (size_t)bound;
     }
@@ -512,9 +512,9 @@ static enum status change_entry(struct journal *journal, const struct entry *ent
         journal->head.seq = entry->seq;
         journal->head.hash = entry->hash;
     }
-    unsigned char header[ENTRY_HEADER_BYTES];
-    entry_header_encode(entry, header);
-    (void)frame_append(journal, FRAME_ENTRY, slice_of(header, sizeof header), entry->bytes);
+    unsigned char lead[ENTRY_LEAD_BYTES_MAX];
+    size_t lead_bytes = entry_lead_encode(entry, lead);
+    (void)frame_append(journal, FRAME_ENTRY, slice_of(lead, lead_bytes), entry->bytes);
     return OK;
 }
 

@@ -1,5 +1,6 @@
-/* The supervisor's protocol (sd_notify(3)) by hand: one datagram a message. */
-#include <errno.h>
+#include "cli/notify.h"
+
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cli/serve.h"
 
-enum { PROBE_ARENA_BYTES = 64 << 10 };
-
-/* A supervisor that cannot be reached finds out by itself. */
 static void notify_send(const char *text)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -65,48 +62,4 @@ int64_t notify_watchdog_ms(void)
         return 0; /* meant for a process that started us */
     }
     return (int64_t)(micros / 1000);
-}
-
-/* ---- does the engine answer? ------------------------------------------------------------- */
-
-/* Nothing to look at: that it comes back, behind everything that waits for the disk, is all. */
-static enum status probe_read(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)store;
-    (void)call;
-    (void)err;
-    return OK;
-}
-
-static void probe_done(struct engine_call *call)
-{
-    struct probe *probe = call->context;
-    atomic_store(&probe->state, call->err.status == OK ? PROBE_ANSWERED : PROBE_IDLE);
-}
-
-void probe_init(struct probe *probe)
-{
-    arena_init(&probe->arena, &mem_libc, PROBE_ARENA_BYTES);
-    atomic_init(&probe->state, PROBE_IDLE);
-}
-
-void probe_release(struct probe *probe)
-{
-    arena_release(&probe->arena);
-}
-
-bool probe_turn(struct probe *probe, struct engine *engine)
-{
-    int state = atomic_load(&probe->state);
-    if (state == PROBE_ASKED) {
-        return false;
-    }
-    arena_clear(&probe->arena);
-    probe->call = (struct engine_call){
-        .read = probe_read, .done = probe_done, .arena = &probe->arena, .context = probe};
-    atomic_store(&probe->state, PROBE_ASKED);
-    if (engine_submit(engine, &probe->call, &probe->call.err) != OK) {
-        atomic_store(&probe->state, PROBE_IDLE);
-    }
-    return state == PROBE_ANSWERED;
 }

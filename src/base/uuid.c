@@ -1,0 +1,74 @@
+#include "base/uuid.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/macros.h"
+#include "base/rand.h"
+#include "base/text.h"
+
+static const size_t groups[] = {4, 2, 2, 2, 6}; /* bytes between the dashes */
+
+/* RFC 9562 sections 4.1 and 4.2. */
+static void set_version(unsigned char bytes[UUID_BYTES], unsigned version)
+{
+    bytes[6] = (unsigned char)((bytes[6] & 0x0fU) | version << 4);
+    bytes[8] = (unsigned char)((bytes[8] & 0x3fU) | 0x80U);
+}
+
+void uuid_v4(unsigned char bytes[UUID_BYTES])
+{
+    set_version(bytes, 4);
+}
+
+void uuid_v7(unsigned char bytes[UUID_BYTES], int64_t wall_ms)
+{
+    for (unsigned i = 0; i < 6; i++) {
+        bytes[i] = (unsigned char)((uint64_t)wall_ms >> (40 - 8 * i));
+    }
+    set_version(bytes, 7);
+}
+
+enum status uuid_new(char ret_text[UUID_TEXT_BYTES], struct err *err)
+{
+    unsigned char bytes[UUID_BYTES];
+    enum status status = rand_bytes(bytes, sizeof bytes, err);
+    if (status == OK) {
+        uuid_v4(bytes);
+        (void)uuid_put(ret_text, bytes);
+    }
+    return status;
+}
+
+char *uuid_put(char ret_text[UUID_TEXT_BYTES], const unsigned char bytes[UUID_BYTES])
+{
+    char *at = ret_text;
+    for (size_t i = 0; i < COUNT(groups); i++) {
+        (void)text_put_hex(at, bytes, groups[i]);
+        bytes += groups[i];
+        at += 2 * groups[i];
+        *at++ = '-';
+    }
+    *--at = '\0';
+    ASSERT(at == ret_text + UUID_TEXT_BYTES - 1);
+    return ret_text;
+}
+
+bool uuid_read(struct slice text, unsigned char ret_bytes[UUID_BYTES])
+{
+    unsigned char bytes[UUID_BYTES];
+    unsigned char *to = bytes;
+    const char *at = text.data;
+    if (text.len != UUID_TEXT_BYTES - 1) {
+        return false;
+    }
+    for (size_t i = 0; i < COUNT(groups); i++) {
+        if ((i > 0 && *at++ != '-') || !text_hex(slice_of(at, 2 * groups[i]), to, groups[i])) {
+            return false;
+        }
+        to += groups[i];
+        at += 2 * groups[i];
+    }
+    memcpy(ret_bytes, bytes, sizeof bytes);
+    return true;
+}

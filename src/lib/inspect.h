@@ -1,0 +1,58 @@
+/*
+ * inspect: what `once doctor` and `once tail --checkpoint` read of a store besides what once.h
+ * shows. Part of the program, not of libonce.
+ *
+ * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
+ * Threads:   any.
+ */
+#ifndef ONCE_LIB_INSPECT_H
+#define ONCE_LIB_INSPECT_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "evidence/checkpoint.h"
+
+/* A journal as it is on the disk. */
+struct inspect_facts {
+    uint64_t operations; /* live */
+    uint64_t in_progress;
+    uint64_t unknown;
+    int64_t unknown_since_ms; /* when the oldest of these became unknown; 0: there is none */
+    uint64_t entries;         /* of evidence */
+    int64_t time_ms;          /* of the last commit */
+    int64_t boot_ms;          /* since the machine started, at the last commit */
+    uint64_t boot_id;         /* of that start; 0: not known */
+    int64_t jump_ms;          /* of the clock jump that is tolerated, what was used up by then */
+    uint64_t bytes;           /* in all segments */
+    uint64_t segments;
+    uint64_t segments_squeezed;
+    uint64_t index_bytes;                      /* in memory */
+    bool writes_direct;                        /* O_DIRECT and O_DSYNC instead of fdatasync */
+    bool save_failed;                          /* of the index, at the last attempt */
+    char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* what checkpoints are checked with */
+};
+/* E_MISUSE: the store is not a journal. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
+enum status inspect_store(
+    const char *url, struct inspect_facts *ret_facts, struct err *err) MUST_CHECK;
+
+/* The newest checkpoint, checked with the store's own key. Nothing is appended when there is none
+ * yet. */
+enum status inspect_checkpoint(
+    const char *url, struct buf *out, uint64_t *ret_seq, struct err *err) MUST_CHECK;
+
+/* How long one block takes to be on the disk, in nanoseconds. */
+struct inspect_speed {
+    uint64_t buffered_p50_ns; /* pwrite and fdatasync */
+    uint64_t buffered_p99_ns;
+    uint64_t direct_p50_ns; /* O_DIRECT and O_DSYNC; 0: not possible here */
+    uint64_t direct_p99_ns;
+};
+/* Time some flushes of both kinds in a file in that directory, which is removed again. */
+enum status inspect_speed(
+    const char *dir, struct inspect_speed *ret_speed, struct err *err) MUST_CHECK;
+
+/* "op_" and a UUID. */
+bool inspect_is_operation_id(const char *text);
+
+#endif

@@ -1,0 +1,205 @@
+/* The table of doors, and what each makes of the configuration. */
+#include <string.h>
+
+#include "api/api.h"
+#include "base/check.h"
+#include "gateway/asked.h"
+#include "gateway/gateway.h"
+#include "server/impl.h"
+
+_Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
+                   (int)CONFIG_RIGHT_CONFIRM == (int)API_RIGHT_CONFIRM &&
+                   (int)CONFIG_RIGHT_OPERATE == (int)API_RIGHT_OPERATE &&
+                   (int)CONFIG_RIGHT_AUDIT == (int)API_RIGHT_AUDIT,
+    "rights have the same numbers in the file and at the door");
+
+/* ---- the API ----------------------------------------------------------------------------- */
+
+static struct server_addresses api_addresses(const struct config *config)
+{
+    return (struct server_addresses){
+        config->listen, config->listen_count, config->tls_cert, config->tls_key};
+}
+
+/* The tokens are in the configuration's memory. */
+static enum status api_policy_of(
+    struct config *config, struct api_policy *ret_policy, struct err *err)
+{
+    struct api_token *tokens =
+        arena_zalloc(&config->arena, (config->token_count + 1) * sizeof *tokens);
+    if (tokens == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for the tokens");
+    }
+    for (size_t i = 0; i < config->token_count; i++) {
+        tokens[i] = (struct api_token){.sha256 = config->tokens[i].sha256,
+            .tenant = config->tokens[i].tenant,
+            .rights = config->tokens[i].rights,
+            .name = config->tokens[i].name};
+    }
+    *ret_policy = (struct api_policy){.tokens = tokens,
+        .token_count = config->token_count,
+        .needs_token = config->has_auth,
+        .body_bytes_max = config->body_bytes_max,
+        .outcome_bytes_max = config->outcome_bytes_max,
+        .duplicate_rate = config->duplicate_rate,
+        .duplicate_burst = config->duplicate_burst,
+        .logs_decisions = config->log_decisions};
+    return OK;
+}
+
+static enum status open_api(struct server *server, void **ret_state, struct err *err)
+{
+    struct api *api = NULL;
+    struct api_options options = {.door = server->door,
+        .own_listener = server->own_listener,
+        .server = server->http,
+        .store = server->config->store};
+    enum status status = api_policy_of(server->config, &options.policy, err);
+    status = status == OK ? api_new(&options, &api, err) : status;
+    *ret_state = api;
+    return status;
+}
+
+static enum status reload_api(void *state, struct config *config, struct err *err)
+{
+    struct api_policy policy;
+    enum status status = api_policy_of(config, &policy, err);
+    return status == OK ? api_reload(state, &policy, err) : status;
+}
+
+static void drain_api(void *state)
+{
+    api_not_ready(state, "draining");
+}
+
+static void close_api(void *state)
+{
+    api_free(state);
+}
+
+/* ---- the gateway ------------------------------------------------------------------------- */
+
+static struct server_addresses gateway_addresses(const struct config *config)
+{
+    const struct config_gateway *gateway = &config->gateway;
+    return (struct server_addresses){gateway->listen, gateway->is_on ? gateway->listen_count : 0,
+        gateway->tls_cert, gateway->tls_key};
+}
+
+static enum status open_gateway(struct server *server, void **ret_state, struct err *err)
+{
+    const struct config_gateway *config = &server->config->gateway;
+    const char *dir = server->facts.dir;
+    struct gateway *gateway = NULL;
+    if (!config->is_on) {
+        return OK;
+    }
+    struct gateway_options options = {.door = server->door,
+        .config = server->config,
+        .loops = server->facts.loops,
+        .spool_dir = config->spool_dir != NULL ? config->spool_dir
+                     : dir != NULL             ? dir
+                                               : "/tmp"};
+    enum status status = gateway_new(&options, &gateway, err);
+    if (status == OK) {
+        gateway_attach(gateway, server->http);
+        *ret_state = gateway;
+    }
+    return status;
+}
+
+static void begin_gateway(void *state, struct http_exchange *exchange)
+{
+    gateway_begin(state, exchange);
+}
+
+static void handle_gateway(void *state, struct http_exchange *exchange)
+{
+    gateway_handle(state, exchange);
+}
+
+static void end_gateway(void *state, unsigned loop)
+{
+    gateway_end(state, loop);
+}
+
+static enum status reload_gateway(void *state, struct config *config, struct err *err)
+{
+    return gateway_reload(state, config, err);
+}
+
+static void cut_gateway(void *state)
+{
+    gateway_cut(state); /* what was sent and not answered becomes unknown, durably */
+}
+
+static bool gateway_idle(void *state)
+{
+    return gateway_is_idle(state);
+}
+
+static void close_gateway(void *state)
+{
+    gateway_free(state);
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+/* The API is reloaded last: nothing about its part of a configuration can be wrong by then, and
+ * with it the change becomes evidence. */
+const struct server_door server_doors[] = {
+    {
+        .name = "gateway",
+        .listen = gateway_addresses,
+        .open = open_gateway,
+        .begin = begin_gateway,
+        .handle = handle_gateway,
+        .end = end_gateway,
+        .reload = reload_gateway,
+        .cut = cut_gateway,
+        .is_idle = gateway_idle,
+        .close = close_gateway,
+    },
+    {
+        .name = SERVER_OWN_DOOR,
+        .listen = api_addresses,
+        .open = open_api,
+        .handle = api_handle,
+        .reload = reload_api,
+        .drain = drain_api,
+        .close = close_api,
+    },
+    {.name = NULL},
+};
+_Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
+
+/* ---- which route ------------------------------------------------------------------------- */
+
+static unsigned method_bit(const char *method)
+{
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
+        {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strcmp(method, methods[i].name) == 0) {
+            return methods[i].bit;
+        }
+    }
+    return 0;
+}
+
+const char *server_route(
+    const struct config *config, const char *method, const char *target, struct arena *arena)
+{
+    const struct config_gateway *gateway = &config->gateway;
+    struct slice path = slice_of(target, strcspn(target, "?"));
+    if (asked_path(path, arena, &path, NULL) != OK) {
+        return "";
+    }
+    size_t which = gateway_route(gateway, method_bit(method), path);
+    return which < gateway->route_count ? gateway->routes[which].match
+           : gateway->otherwise != NULL ? gateway->otherwise->match
+                                        : "";
+}

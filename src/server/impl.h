@@ -1,0 +1,103 @@
+/*
+ * impl: what the parts of a server share.
+ *
+ * server.c is its life; doors.c has the table of doors; listen.c the addresses; probe.c asks
+ * whether the engine answers.
+ */
+#ifndef ONCE_SERVER_IMPL_H
+#define ONCE_SERVER_IMPL_H
+
+#include <stdatomic.h>
+
+#include "door/door.h"
+#include "http/serve.h"
+#include "server/server.h"
+
+enum {
+    SERVER_DOORS_MAX = 8,      /* api, gateway, and those that DESIGN names */
+    SERVER_LISTENERS_MAX = 32, /* of all doors; the HTTP server's own limit is below this */
+};
+
+/* The addresses of a door, as the configuration has them. */
+struct server_addresses {
+    const char *const *items;
+    size_t count;
+    const char *tls_cert; /* NULL: plain */
+    const char *tls_key;
+};
+
+/*
+ * One door. A function that a door does not need is NULL. Its state is what open gave, and every
+ * other function is called only while there is one.
+ *
+ *     listen → open → (begin → handle)* … reload … → stop → cut → is_idle → end → close
+ */
+struct server_door {
+    const char *name;
+    /* Where it listens; a count of 0: nowhere. */
+    struct server_addresses (*listen)(const struct config *config);
+    /* After all addresses are bound, before the loops run. *ret_state stays NULL where the
+     * configuration does not want the door. */
+    enum status (*open)(struct server *server, void **ret_state, struct err *err);
+    /* Of an exchange that came through one of its listeners, on its loop; see http/serve.h. */
+    void (*begin)(void *state, struct http_exchange *exchange);
+    void (*handle)(void *state, struct http_exchange *exchange);
+    /* On a loop that is about to end: close what the door has there. */
+    void (*end)(void *state, unsigned loop);
+    /* Use a different configuration from now on; on failure the old one stays. */
+    enum status (*reload)(void *state, struct config *config, struct err *err);
+    /* The server is draining: say so to whoever asks. */
+    void (*drain)(void *state);
+    /* Wait for nobody outside any more. */
+    void (*cut)(void *state);
+    /* After cut, when no exchange is left: nothing of it needs a loop. */
+    bool (*is_idle)(void *state);
+    /* After the loops are gone. */
+    void (*close)(void *state);
+};
+/* In the order in which they are opened and reloaded; terminated by a row without a name. */
+extern const struct server_door server_doors[];
+/* The door that the data directory's own socket leads to. */
+#define SERVER_OWN_DOOR "api"
+
+/* Asks the engine something cheap, again and again, to see that it answers. */
+enum probe_state { PROBE_IDLE, PROBE_ASKED, PROBE_ANSWERED };
+struct probe {
+    struct engine_call call;
+    struct arena arena;
+    _Atomic int state; /* enum probe_state */
+};
+
+/* One address that is bound. */
+struct server_bound {
+    size_t door;      /* its place in server_doors */
+    const char *text; /* as it really is; in the HTTP server's memory */
+};
+
+struct server {
+    struct config *config;  /* in use */
+    struct config *started; /* what it was opened with: addresses and the like stay as they were */
+    struct log *log;
+    struct engine *engine;
+    struct door *door; /* to the engine, for all doors */
+    struct http_server *http;
+    void *states[SERVER_DOORS_MAX]; /* of the doors, by their place in the table; NULL: not open */
+    struct server_bound listeners[SERVER_LISTENERS_MAX]; /* by number */
+    unsigned listener_count;
+    unsigned own_listener; /* number of the data directory's socket; UINT_MAX: there is none */
+    struct server_facts facts;
+    bool is_started;    /* handlers may run */
+    bool is_drained;    /* no connection is left */
+    struct arena arena; /* for what lives as long as the server */
+    struct probe probe;
+};
+
+/* Bind all addresses of all doors, the data directory's socket first. */
+enum status server_listen(struct server *server, struct err *err) MUST_CHECK;
+
+void probe_init(struct probe *probe);
+void probe_release(struct probe *probe);
+/* True when the engine answered what was asked before; then it is asked again. */
+bool probe_turn(struct probe *probe, struct engine *engine);
+
+#endif

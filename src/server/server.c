@@ -1,0 +1,386 @@
+/*
+ * The life of a server: put together, told to reload, drained, taken apart in the opposite order.
+ *
+ *     engine → door → HTTP server, addresses → doors → loops run … → drain → cut → loops end →
+ *     doors → door → engine
+ *
+ * A crash anywhere leaves what the engine made durable (P2); there is nothing else to recover.
+ */
+#include "server/server.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "server/impl.h"
+#include "store/journal/journal.h"
+
+enum {
+    FILES_BESIDE = 256,         /* descriptors that are no connections: segments, loops, sockets */
+    SERVER_BYTES_MAX = 1 << 20, /* of what lives as long as the server: a path */
+};
+
+/* ---- from the configuration -------------------------------------------------------------- */
+
+/* One loop for each core that we may use. */
+static unsigned loops_of(const struct config *config)
+{
+    cpu_set_t cores;
+    if (config->loops > 0) {
+        return (unsigned)config->loops;
+    }
+    int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return count > 0 ? (unsigned)count : 1;
+}
+
+static struct http_server_limits limits_of(const struct config *config)
+{
+    struct http_server_limits limits = {.message = HTTP_LIMITS_DEFAULT,
+        .connections_max = (uint32_t)config->connections_max,
+        .in_flight_bytes_max_mib = (uint32_t)(config->in_flight_bytes_max >> 20),
+        .head_ms_max = config->head_timeout_ms,
+        .body_ms_max = config->body_timeout_ms,
+        .idle_ms_max = config->idle_timeout_ms,
+        .write_ms_max = config->write_timeout_ms};
+    limits.message.body_bytes_max = config->body_bytes_max;
+    return limits;
+}
+
+enum status server_store_check(const char *url, struct err *err)
+{
+    return store_url_check(url, err);
+}
+
+const char *server_store_dir(const char *url, struct arena *arena)
+{
+    bool journal = strncmp(url, "journal:", 8) == 0;
+    const char *path = journal ? url + 8 : url;
+    size_t len = strcspn(path, "?"); /* options follow */
+    char *dir = arena_zalloc(arena, len + 1);
+    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
+        return NULL;
+    }
+    memcpy(dir, path, len);
+    return dir;
+}
+
+/* A login gives 1024 descriptors and lets one ask for more: connections_max is to mean what it
+ * says. Where the hard limit is lower, the server runs with that and says so. */
+static void raise_files(struct server *server)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)server->config->connections_max + FILES_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    int failed = setrlimit(RLIMIT_NOFILE, &limit);
+    if (failed != 0 || limit.rlim_cur < wanted) {
+        struct log_field fields[] = {LOG_NUMBER("files", limit.rlim_cur),
+            LOG_NUMBER("connections_max", server->config->connections_max),
+            LOG_TEXT("message", SLICE_LIT("the limit on open files is below connections_max; raise "
+                                          "LimitNOFILE or ulimit -n"))};
+        log_event(server->log, LOG_WARN, "few_files", fields, 3);
+    }
+}
+
+/* ---- what the loops call ----------------------------------------------------------------- */
+
+/* The door of an exchange: the one that its listener was bound for. */
+static size_t door_of(const struct server *server, const struct http_exchange *exchange)
+{
+    ASSERT(exchange->listener < server->listener_count);
+    size_t door = server->listeners[exchange->listener].door;
+    ASSERT(server->states[door] != NULL);
+    return door;
+}
+
+static void begin(void *context, struct http_exchange *exchange)
+{
+    struct server *server = context;
+    size_t door = door_of(server, exchange);
+    if (server_doors[door].begin != NULL) {
+        server_doors[door].begin(server->states[door], exchange);
+    }
+}
+
+static void handle(void *context, struct http_exchange *exchange)
+{
+    struct server *server = context;
+    size_t door = door_of(server, exchange);
+    server_doors[door].handle(server->states[door], exchange);
+}
+
+static void turn(void *context, unsigned loop)
+{
+    struct server *server = context;
+    door_turn(server->door, loop);
+}
+
+static void end(void *context, unsigned loop)
+{
+    struct server *server = context;
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].end != NULL) {
+            server_doors[i].end(server->states[i], loop);
+        }
+    }
+}
+
+/* ---- open -------------------------------------------------------------------------------- */
+
+static void note_facts(struct server *server, struct store *store)
+{
+    struct server_facts *facts = &server->facts;
+    struct journal_info info;
+    struct store_head head;
+    store->ops->head(store, &head);
+    facts->operations = head.records;
+    facts->in_progress = head.in_progress;
+    facts->unknown = head.unknown;
+    facts->entries = head.seq;
+    if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
+        facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
+    }
+}
+
+static enum status open_engine(struct server *server, struct err *err)
+{
+    const struct config *config = server->config;
+    struct store_options how = {.retain_ms = config->retain_ms};
+    struct engine_options options = {
+        .checkpoint_every_ms = config->checkpoint_every_ms, .keys_max = config->keys_max};
+    struct store *store = NULL;
+    enum status status = store_open(config->store, &how, &store, err);
+    if (status != OK) {
+        return status;
+    }
+    note_facts(server, store);
+    return engine_new(store, &options, &server->engine, err);
+}
+
+static enum status open_http(struct server *server, struct err *err)
+{
+    struct http_server_options options = {.loops = server->facts.loops,
+        .limits = limits_of(server->config),
+        .begin = begin,
+        .handle = handle,
+        .turn = turn,
+        .end = end,
+        .context = server};
+    return http_server_new(&options, &server->http, err);
+}
+
+/* After the addresses are bound, because a door may have to know them. */
+static enum status open_doors(struct server *server, struct err *err)
+{
+    enum status status = OK;
+    for (size_t i = 0; status == OK && server_doors[i].name != NULL; i++) {
+        status = server_doors[i].open(server, &server->states[i], err);
+    }
+    return status;
+}
+
+static enum status open_all(struct server *server, struct err *err)
+{
+    struct door_options options = {.log = server->log, .slots = server->facts.loops};
+    raise_files(server);
+    enum status status = open_engine(server, err);
+    options.engine = server->engine;
+    status = status == OK ? door_new(&options, &server->door, err) : status;
+    status = status == OK ? open_http(server, err) : status;
+    status = status == OK ? server_listen(server, err) : status;
+    status = status == OK ? open_doors(server, err) : status;
+    status = status == OK ? http_server_start(server->http, err) : status;
+    server->is_started = status == OK;
+    return status;
+}
+
+enum status server_open(
+    const struct server_options *options, struct server **ret_server, struct err *err)
+{
+    struct server *server = mem_zalloc(&mem_libc, 1, sizeof *server);
+    if (server == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    server->config = server->started = config_hold(options->config);
+    server->log = options->log;
+    server->own_listener = UINT_MAX;
+    arena_init(&server->arena, &mem_libc, SERVER_BYTES_MAX);
+    probe_init(&server->probe);
+    server->facts.loops = loops_of(server->config);
+    server->facts.dir = server_store_dir(server->config->store, &server->arena);
+    enum status status = open_all(server, err);
+    if (status != OK) {
+        (void)!server_close(server, NULL); /* what failed first is what is reported */
+        return status;
+    }
+    *ret_server = server;
+    return OK;
+}
+
+const struct server_facts *server_facts(const struct server *server)
+{
+    return &server->facts;
+}
+
+/* ---- reload ------------------------------------------------------------------------------ */
+
+static enum status reload_parts(struct server *server, struct config *config, struct err *err)
+{
+    enum status status = OK;
+    /* The addresses stay as they were bound, whatever the file says now: without auth a public one
+     * would stand open. */
+    if (!config->has_auth && config_is_public(server->started)) {
+        (void)err_set(err, E_INVALID,
+            "auth is gone, but the server listens where other machines can reach it");
+        err_hint(err, "restart to listen on other addresses");
+        return E_INVALID;
+    }
+    if (server->started->tls_cert != NULL || server->started->gateway.tls_cert != NULL) {
+        status = http_server_tls_reload(server->http, err);
+    }
+    for (size_t i = 0; status == OK && server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].reload != NULL) {
+            status = server_doors[i].reload(server->states[i], config, err);
+        }
+    }
+    return status;
+}
+
+static void log_reloaded(const struct server *server)
+{
+    const char *waiting = config_needs_restart(server->started, server->config);
+    if (waiting != NULL) {
+        struct log_field fields[] = {LOG_TEXT("setting", slice_str(waiting)),
+            LOG_TEXT("message", SLICE_LIT("changed, and needs a restart to take effect"))};
+        log_event(server->log, LOG_WARN, "restart_needed", fields, 2);
+    }
+    struct log_field fields[] = {LOG_NUMBER("tokens", server->config->token_count)};
+    log_event(server->log, LOG_INFO, "reloaded", fields, 1);
+}
+
+enum status server_reload(struct server *server, struct config *config, struct err *err)
+{
+    enum status status = reload_parts(server, config, err);
+    if (status != OK) {
+        return status;
+    }
+    if (server->config != server->started) {
+        config_free(server->config);
+    }
+    server->config = config_hold(config);
+    log_reloaded(server);
+    return OK;
+}
+
+/* ---- drain ------------------------------------------------------------------------------- */
+
+static void log_text(
+    struct server *server, enum log_level level, const char *event, const char *text)
+{
+    struct log_field fields[] = {LOG_TEXT("message", slice_str(text))};
+    log_event(server->log, level, event, fields, 1);
+}
+
+bool server_drain(struct server *server)
+{
+    log_text(server, LOG_INFO, "draining", "no new connections; finishing what is in flight");
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].drain != NULL) {
+            server_doors[i].drain(server->states[i]);
+        }
+    }
+    engine_end_waits(server->engine);
+    bool is_whole = http_server_drain(server->http, server->config->drain_ms);
+    server->is_drained = true;
+    log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
+        is_whole ? "everything was answered"
+                 : "some requests were cut; their clients have to look");
+    return is_whole;
+}
+
+void server_hurry(struct server *server)
+{
+    http_server_hurry(server->http);
+}
+
+/* ---- is it well? ------------------------------------------------------------------------- */
+
+bool server_failure(struct server *server, struct err *err)
+{
+    return engine_failure(server->engine, err);
+}
+
+bool server_answers(struct server *server)
+{
+    return probe_turn(&server->probe, server->engine);
+}
+
+/* ---- close ------------------------------------------------------------------------------- */
+
+static bool is_quiet(struct server *server)
+{
+    struct http_server_stats stats;
+    http_server_stats(server->http, &stats);
+    bool is_quiet = stats.in_flight == 0;
+    for (size_t i = 0; is_quiet && server_doors[i].name != NULL; i++) {
+        is_quiet = server->states[i] == NULL || server_doors[i].is_idle == NULL ||
+                   server_doors[i].is_idle(server->states[i]);
+    }
+    return is_quiet;
+}
+
+/* Until the engine has answered what was still asked of it: an exchange stays until then, even when
+ * its client is gone, and so does a question of the gateway's. A stopped engine answers too. */
+static void end_exchanges(struct server *server)
+{
+    static const struct timespec rest = {.tv_nsec = 1000000};
+    engine_end_waits(server->engine);
+    if (!server->is_drained) {
+        (void)http_server_drain(server->http, 0); /* whoever had to be waited for, was */
+    }
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].cut != NULL) {
+            server_doors[i].cut(server->states[i]);
+        }
+    }
+    while (!is_quiet(server)) {
+        (void)nanosleep(&rest, NULL);
+    }
+}
+
+static void close_doors(struct server *server)
+{
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL) {
+            server_doors[i].close(server->states[i]);
+        }
+    }
+}
+
+enum status server_close(struct server *server, struct err *err)
+{
+    if (server == NULL) {
+        return OK;
+    }
+    if (server->is_started) {
+        end_exchanges(server);
+    }
+    http_server_free(server->http);
+    close_doors(server);
+    door_free(server->door);
+    enum status status = engine_free(server->engine, err);
+    if (server->started != server->config) {
+        config_free(server->started);
+    }
+    config_free(server->config);
+    probe_release(&server->probe);
+    arena_release(&server->arena);
+    mem_free(&mem_libc, server);
+    return status;
+}

@@ -1,0 +1,70 @@
+/*
+ * clock_shim: a wall clock that a test sets, for a program that is started with this library in
+ * LD_PRELOAD. CLOCK_REALTIME, gettimeofday and time are ahead of the machine's by the number of
+ * milliseconds (decimal, may be negative) in the file that ONCE_TEST_CLOCK_FILE names; the file is
+ * read again at each call, so a test steps the clock by replacing it. Every other clock is the
+ * machine's own. A file that is absent or not a number means 0.
+ *
+ * tests/http/stepping_clock.py is the other half.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { NANOS = 1000000000 };
+
+static long long offset_ms(void)
+{
+    char text[32] = "";
+    const char *path = getenv("ONCE_TEST_CLOCK_FILE");
+    int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    ssize_t got = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    return got > 0 ? strtoll(text, NULL, 10) : 0;
+}
+
+EXPORT int clock_gettime(clockid_t id, struct timespec *ret_time)
+{
+    if (syscall(SYS_clock_gettime, id, ret_time) != 0) {
+        return -1;
+    }
+    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) {
+        int before = errno;
+        long long ms = offset_ms();
+        long long nanos = ret_time->tv_nsec + ms % 1000 * 1000000;
+        long long carry = nanos < 0 ? -1 : nanos >= NANOS ? 1 : 0;
+        ret_time->tv_sec += (time_t)(ms / 1000 + carry);
+        ret_time->tv_nsec = (long)(nanos - carry * NANOS);
+        errno = before;
+    }
+    return 0;
+}
+
+EXPORT int gettimeofday(struct timeval *restrict ret_time, void *restrict zone)
+{
+    struct timespec now;
+    (void)zone;
+    int failed = clock_gettime(CLOCK_REALTIME, &now);
+    *ret_time = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
+    return failed;
+}
+
+EXPORT time_t time(time_t *ret_time)
+{
+    struct timespec now;
+    int failed = clock_gettime(CLOCK_REALTIME, &now);
+    time_t seconds = failed == 0 ? now.tv_sec : (time_t)-1;
+    if (ret_time != NULL) {
+        *ret_time = seconds;
+    }
+    return seconds;
+}
