@@ -244,9 +244,10 @@ static void show_replay(struct api_call *call, struct buf *out, struct shown *re
     ret_shown->status = 200;
 }
 
-int64_t show_retry_after_ms(const struct api *api, const struct record *record, int64_t ms_max)
+/* Until the lease is over, by the engine's time: the wall clock may have jumped. */
+static int64_t retry_after_ms(const struct engine_call *call, int64_t ms_max)
 {
-    int64_t left = record->lease_expires_ms - clock_read(&api->clock).wall_ms;
+    int64_t left = call->decision.next.lease_expires_ms - call->now_ms;
     left = left < RETRY_AFTER_MS_MIN ? RETRY_AFTER_MS_MIN : left;
     return left > ms_max ? ms_max : left;
 }
@@ -255,7 +256,7 @@ static void show_in_progress(struct api_call *call, struct buf *out, struct show
 {
     const struct record *record = &call->door.engine.decision.next;
     ret_shown->status = 202;
-    ret_shown->retry_after_ms = show_retry_after_ms(call->ask->api, record, RETRY_AFTER_MS_MAX);
+    ret_shown->retry_after_ms = retry_after_ms(&call->door.engine, RETRY_AFTER_MS_MAX);
     put_start(out, "in_progress", record);
     buf_str(out, ",\"retry_after_ms\":");
     buf_i64(out, ret_shown->retry_after_ms);
@@ -425,8 +426,7 @@ static void show_refusal(struct api_call *call, struct shown *ret_shown)
         problem.operation_id = id_text(call, &decision->next.operation_id);
     }
     if (decision->kind == DECISION_STILL_RUNNING) {
-        problem.retry_after_ms =
-            show_retry_after_ms(call->ask->api, &decision->next, STILL_RUNNING_MS_MAX);
+        problem.retry_after_ms = retry_after_ms(&call->door.engine, STILL_RUNNING_MS_MAX);
     }
     ret_shown->problem = problem;
 }

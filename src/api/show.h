@@ -39,7 +39,4 @@ void show_operation(struct jsonw *json, const struct show_operation *operation);
 /* Bytes that these members can need. */
 size_t show_operation_bytes_max(const struct show_operation *operation);
 
-/* When to ask again for something that is in progress. */
-int64_t show_retry_after_ms(const struct api *api, const struct record *record, int64_t ms_max);
-
 #endif

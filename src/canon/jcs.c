@@ -11,11 +11,11 @@ enum {
 };
 
 /*
- * Every function below takes the place to write to and returns the place behind what it wrote, or
- * NULL when it failed; the buffer learns of it when it has to grow and at the end.
+ * Every function below takes the place to write to and returns the place after what it wrote, or
+ * NULL on failure. The buffer's length is updated only when it has to grow and at the end.
  */
 struct writer {
-    struct buf *out;                   /* what is written to; its len lags behind */
+    struct buf *out;                   /* the output; its len is updated late */
     char *end;                         /* end of what is allocated */
     struct jcs_report report;          /* lossy numbers so far */
     const struct json_value *overflow; /* the number that has no canonical form */
@@ -77,7 +77,7 @@ static inline char *put_bytes(char *to, const char *from, size_t size)
 static char *put_escaped(char *to, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
-    static const char shorts[] = "btn?fr"; /* for 0x08 to 0x0d; 0x0b has none */
+    static const char shorts[] = "btn?fr"; /* for 0x08 to 0x0d; 0x0b has no short form */
     *to++ = '\\';
     if (c == '"' || c == '\\') {
         *to++ = (char)c;
@@ -270,7 +270,7 @@ static enum status fail_number(const struct json_value *root, const struct json_
         pointer, why);
 }
 
-/* Tell how the writing went whose last place is `at`. */
+/* The status of the writing that ended at `at`. */
 static enum status finish(struct writer *w, const char *at, const struct json_value *value,
     struct jcs_report *ret_report, struct err *err)
 {

@@ -23,10 +23,11 @@ struct entry {
 };
 
 /*
- * Every function below takes the place to read from and returns the place behind what it read, or
- * NULL when it failed, so that the place stays in a register. Values are read into entries, named
- * by their numbers as growing moves them: copying one just written stalls the processor, because
- * its few narrow stores cannot be forwarded to wide loads. That cost a tenth of the whole time.
+ * Every function below takes the place to read from and returns the place after what it read, or
+ * NULL on failure, so that the place stays in a register. Values are read into entries, which are
+ * referred to by number because growing moves them. Copying an entry just written stalls the
+ * processor, because its narrow stores cannot be forwarded to wide loads: that cost a tenth of the
+ * total time.
  */
 struct reader {
     const char *start;                 /* the text */
@@ -92,11 +93,11 @@ static inline char peek(const struct reader *r, const char *at)
     return at < r->end ? *at : '\0';
 }
 
-/* The first byte from *at on that is no white space, or zero at the end; *at moves there. */
+/* The first byte from *at that is not white space, or zero at the end; *at moves there. */
 static inline char next_token(const struct reader *r, const char **at)
 {
     char c = peek(r, *at);
-    /* One space, as behind a colon, is common enough for a guess that is usually right. */
+    /* One space, as after a colon, is common enough to guess. */
     if (c == ' ') {
         *at += 1;
         c = peek(r, *at);
@@ -205,11 +206,11 @@ static const char *find_closing(struct reader *r, const char *at)
         if (r->end - at < 2) {
             return fail_in_string(r, r->end);
         }
-        at += 2; /* what is escaped is looked at when decoding, but it cannot close the string */
+        at += 2; /* the escaped byte cannot close the string; decoding checks it */
     }
 }
 
-/* Behind the opening quote, with the first escape found. */
+/* After the opening quote, with the first escape found. */
 static const char *read_escaped_string(
     struct reader *r, const char *at, const char *escape, struct json_value *ret)
 {
@@ -229,7 +230,7 @@ static const char *read_escaped_string(
     return decode_string(r, escape, closing, text + plain, ret);
 }
 
-/* Behind the opening quote of a string that is not all plain ASCII; plain is the end of what is. */
+/* After the opening quote of a string that is not all plain ASCII; plain ends its plain part. */
 static __attribute__((noinline)) const char *read_odd_string(
     struct reader *r, const char *at, const char *plain, struct json_value *ret)
 {
@@ -270,7 +271,7 @@ static inline const char *read_digits(struct reader *r, const char *at)
     return at > from ? at : fail_unexpected(r, at, "a digit");
 }
 
-/* Behind the integer part. */
+/* After the integer part. */
 static const char *read_fraction_and_exponent(struct reader *r, const char *at)
 {
     if (peek(r, at) == '.') {
@@ -402,7 +403,7 @@ static const char *close_array(
     return at;
 }
 
-/* Behind the opening bracket. */
+/* After the opening bracket. */
 static const char *read_items(struct reader *r, const char *at, struct json_value *ret)
 {
     size_t base = r->used;
@@ -474,7 +475,7 @@ static inline int entry_order(const struct entry *a, const struct entry *b)
 /* Insertion, for the small objects nearly all are: nothing moves when they are in order already. */
 static void sort_few(const struct entry *entries, uint32_t *order, uint32_t count)
 {
-    uint64_t sorted[SORT_INSERTION_MAX]; /* the prefixes, beside each other */
+    uint64_t sorted[SORT_INSERTION_MAX]; /* the prefixes, side by side */
     for (uint32_t i = 0; i < count; i++) {
         uint64_t prefix = entries[i].prefix;
         uint32_t j = i;
@@ -602,7 +603,7 @@ static inline const char *read_name(struct reader *r, const char *at, struct ent
     return next_token(r, &at) == ':' ? at + 1 : fail_unexpected(r, at, "':'");
 }
 
-/* Behind the opening brace. */
+/* After the opening brace. */
 static const char *read_members(struct reader *r, const char *at, struct json_value *ret)
 {
     size_t base = r->used;

@@ -10,7 +10,7 @@ struct walk {
     const struct json_value *node; /* where it has come to; NULL: nowhere */
 };
 
-/* The escapes of RFC 6901 section 3. False: a tilde that begins none. */
+/* The escapes of RFC 6901 section 3. False: a tilde that begins no escape. */
 static bool unescape(struct slice token, char *ret_text, size_t *ret_size)
 {
     size_t size = 0;

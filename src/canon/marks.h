@@ -1,9 +1,9 @@
 /*
- * marks: places in a JSON tree that are written otherwise than the rest, found by JSON Pointers.
+ * marks: values in a JSON tree that are omitted or redacted when written, found by JSON Pointers.
  *
  * Promises:  follows RFC 6901: "~1" and "~0" are escapes, items of arrays are named by their
- *            numbers without leading zeros, "" is the whole. A pointer that leads nowhere, or is
- *            none, marks nothing. Making marks takes no copy of the tree.
+ *            numbers without leading zeros, "" is the root. A pointer that is invalid or
+ *            leads nowhere marks nothing. Making marks does not copy the tree.
  * Ownership: marks are in the arena and point into the tree: both must outlive them.
  * Threads:   read-only once made.
  */
@@ -25,7 +25,7 @@ struct mark {
 };
 
 struct marks {
-    struct mark *items; /* by address of the node, so that siblings follow one another */
+    struct mark *items; /* sorted by the node's address, so that siblings are adjacent */
     size_t count;
 };
 
@@ -39,7 +39,7 @@ struct mark_list {
 /* Where pointers of two ways meet, what is omitted is. E_NOMEM is the only failure. */
 enum status marks_make(const struct json_value *root, const struct mark_list *lists,
     size_t list_count, struct arena *arena, struct marks *ret_marks) MUST_CHECK;
-/* The number of the first mark at or behind a node. */
+/* The number of the first mark at or after a node. */
 size_t marks_from(const struct marks *marks, const struct json_value *node);
 /* Whether any pointer led somewhere. */
 static inline bool marks_any(const struct marks *marks)

@@ -1,5 +1,5 @@
 /*
- * cases: what a file for `once policy test` says (docs/policy-test.md), as plain data.
+ * cases: what a file for `once policy test` says (docs/gateway-policy.md), as plain data.
  *
  *     - name: a retry gets the first answer
  *       steps:

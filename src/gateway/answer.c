@@ -10,7 +10,7 @@ void answer_tell(struct pass *pass, unsigned status)
 {
     const struct config_route *route = pass->route;
     struct slice trace_id = SLICE_EMPTY;
-    if (pass->traceparent.len == HEADS_TRACEPARENT_BYTES) {
+    if (pass->traceparent.len == FIELDS_TRACEPARENT_BYTES) {
         trace_id = slice_of(pass->traceparent.data + 3, 32);
     }
     struct door_told told = {.call = &pass->call.engine,
@@ -89,7 +89,7 @@ void answer_refusal_now(struct pass *pass, const struct refusal *refusal, const 
     struct http_exchange *exchange = pass->exchange;
     struct buf body;
     buf_init(&body, &pass->mem, 128 << 10);
-    struct refused refused = manners_refuse(pass->route, refusal, exchange->request_id, &body);
+    struct refused refused = refusals_write(pass->route, refusal, exchange->request_id, &body);
     pass->effect = refused.effect;
     if (is_decided(pass)) {
         answer_tell(pass, refused.status);
@@ -173,7 +173,7 @@ void answer_replay(struct pass *pass)
         return;
     }
     bool is_status = outcome->code >= 200 && outcome->code <= 599;
-    if (!is_status || !heads_is_ours(outcome->meta)) {
+    if (!is_status || !fields_is_ours(outcome->meta)) {
         replay_foreign(pass, record);
         return;
     }
@@ -182,7 +182,7 @@ void answer_replay(struct pass *pass)
     http_answer_begin(exchange, status);
     struct slice body = pass->call.engine.outcome;
     struct err err;
-    if (heads_replay(outcome->meta, pass->gateway->mem, exchange, &err) != OK) {
+    if (fields_replay(outcome->meta, pass->gateway->mem, exchange, &err) != OK) {
         answer_break(pass, status); /* out of memory: without its fields it is not the same */
         return;
     }
@@ -233,7 +233,7 @@ void answer_first(struct pass *pass)
 {
     struct http_exchange *exchange = pass->exchange;
     http_answer_begin(exchange, pass->kept_status);
-    heads_answer(pass->answer_head, exchange);
+    fields_answer(pass->answer_head, exchange);
     answer_fields(pass, "first_seen");
     if (pass->view.len > GATEWAY_GIVE_BYTES && !exchange->is_gone) {
         pass_move(pass, PASS_GIVING);

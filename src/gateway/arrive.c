@@ -43,8 +43,8 @@ static enum status key_make(struct pass *pass)
 static enum status key_read(struct pass *pass)
 {
     struct arena *arena = pass->exchange->arena;
-    enum status status = asked_key(pass->key_field, arena, &pass->key, &pass->fault);
-    if (status == OK && pass->route->key_is_uuid && !asked_key_is_uuid(pass->key)) {
+    enum status status = request_form_key(pass->key_field, arena, &pass->key, &pass->fault);
+    if (status == OK && pass->route->key_is_uuid && !request_form_key_is_uuid(pass->key)) {
         return err_set(&pass->fault, E_INVALID, "Idempotency-Key has to be a UUID");
     }
     return status;
@@ -181,7 +181,7 @@ static enum status read_asked(struct pass *pass, struct slice body)
     struct slice type = SLICE_EMPTY;
     struct arena scratch;
     arena_init(&scratch, pass->gateway->mem, GATEWAY_SCRATCH_BYTES_MAX);
-    struct asked_from from = {.method = http_text(head, head->method_text),
+    struct request_form_parts from = {.method = http_text(head, head->method_text),
         .path = pass->path,
         .query = pass->query,
         .has_query = head->has_query,
@@ -194,9 +194,9 @@ static enum status read_asked(struct pass *pass, struct slice body)
         .context = door_engine(pass->gateway->door)};
     enum status status = OK;
     if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
-        status = asked_content_type(type, pass->exchange->arena, &from.content_type);
+        status = request_form_content_type(type, pass->exchange->arena, &from.content_type);
     }
-    status = status == OK ? asked_read(&from, &scratch, &pass->asked) : status;
+    status = status == OK ? request_form_read(&from, &scratch, &pass->asked) : status;
     if (status == OK) {
         status = arena_copy(pass->exchange->arena, pass->asked.kept, &pass->asked.kept);
     }
@@ -231,7 +231,7 @@ static enum status put_key(struct pass *pass, struct request *request)
     const struct http_head *head = pass->exchange->head;
     request->key = (struct record_key){
         .tenant = slice_str(pass->route->tenant), .principal = pass->principal, .key = pass->key};
-    enum status status = asked_scope(
+    enum status status = request_form_scope(
         http_text(head, head->method_text), pass->path, pass->exchange->arena, &request->key.scope);
     return status == OK ? record_key_seal(&request->key, &pass->fault) : status;
 }
@@ -261,7 +261,7 @@ static enum status put_begin(struct pass *pass)
     request->request = (struct body_ref){.bytes = pass->asked.kept.len, .retained = true};
     digest_sha256(pass->asked.kept.data, pass->asked.kept.len, &request->request.digest);
     if (http_find_single(pass->exchange->head, SLICE_LIT("Prefer"), &prefer)) {
-        int64_t wait_ms = asked_wait_ms(prefer);
+        int64_t wait_ms = request_form_wait_ms(prefer);
         engine->wait_ms = wait_ms < route->wait_ms_max ? wait_ms : route->wait_ms_max;
     }
     enum status status = put_key(pass, request);

@@ -59,7 +59,7 @@ void fence_handle(struct pass *pass)
         answer_refusal_now(pass, &pass->refusal, NULL);
         return;
     }
-    enum status status = asked_query(
+    enum status status = request_form_query(
         http_text(head, head->query), pass->exchange->arena, &pass->query, &pass->fault);
     if (status != OK) {
         refuse_fault(pass, status, REFUSAL_REQUEST);
@@ -120,7 +120,7 @@ static void refuse_conflict(struct pass *pass)
     buf_init(&extra, &pass->mem, 2 * LIMIT_DIFF_BYTES_MAX);
     /* What cannot be explained is a conflict all the same. */
     bool is_told =
-        asked_explain(engine->first_body, &pass->asked, pass->route->conflict_diff,
+        request_form_explain(engine->first_body, &pass->asked, pass->route->conflict_diff,
             pass->route->redact, pass->route->redact_count, &extra, &pass->diff_bytes) == OK;
     answer_refusal_now(pass,
         &(struct refusal){.kind = REFUSAL_CONFLICT,
@@ -413,9 +413,10 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     pass->kept_status = head->status;
     buf_init(&pass->meta, &pass->mem, LIMIT_OUTCOME_META_BYTES_MAX);
     enum status status = head_copy(pass, head);
-    if (status == OK && heads_keep(pass->answer_head, pass->route, &pass->meta) == E_LIMIT) {
+    struct fields_kept kept = route_kept(pass->route);
+    if (status == OK && fields_keep(pass->answer_head, &kept, &pass->meta) == E_LIMIT) {
         buf_clear(&pass->meta); /* too many fields to keep: the body is kept, with its type */
-        status = heads_keep(pass->answer_head, NULL, &pass->meta);
+        status = fields_keep(pass->answer_head, NULL, &pass->meta);
     }
     status = status == OK ? buf_status(&pass->meta) : status;
     if (status != OK) {
@@ -498,7 +499,7 @@ static const struct upstream_events fence_events = {
 static enum status forward_head(struct pass *pass, struct slice body)
 {
     const struct http_head *head = pass->exchange->head;
-    struct heads_added added = {.authority = upstreams_authority(pass->upstream),
+    struct fields_added added = {.authority = upstreams_authority(pass->upstream),
         .idempotency_key = pass->key_field,
         .request_id = pass->exchange->request_id,
         .operation_id = slice_str(pass->operation_text),
@@ -509,7 +510,7 @@ static enum status forward_head(struct pass *pass, struct slice body)
         .is_tls = pass->gate->gateway->tls_cert != NULL,
         .length = head->framing == HTTP_BODY_NONE ? HTTP_LENGTH_ABSENT : (int64_t)body.len};
     buf_init(&pass->request_head, &pass->mem, 64 << 10);
-    return heads_request(head, &added, &pass->request_head);
+    return fields_request(head, &added, &pass->request_head);
 }
 
 static void forward(struct pass *pass)

@@ -4,10 +4,10 @@
 
 #include "base/check.h"
 #include "base/rand.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "gateway/impl.h"
-#include "gateway/rounds.h"
-#include "gateway/secret.h"
+#include "gateway/reconcile_schedule.h"
 #include "http/chars.h"
 
 enum { TRACE_RANDOM_BYTES = 24, RANDOM_BYTES = 128 * TRACE_RANDOM_BYTES };
@@ -167,7 +167,7 @@ enum status gateway_reload(struct gateway *gateway, struct config *config, struc
     gateway->gate = gate;
     (void)pthread_mutex_unlock(&gateway->lock);
     gate_drop(gateway, before);
-    rounds_wake(gateway); /* it may have what the one before had not: something to ask */
+    schedule_wake(gateway); /* it may have what the one before had not: something to ask */
     return OK;
 }
 
@@ -192,7 +192,7 @@ void gateway_cut(struct gateway *gateway)
 void gateway_end(struct gateway *gateway, unsigned loop)
 {
     atomic_store(&gateway->is_cut, true);
-    rounds_end(gateway, loop);
+    schedule_end(gateway, loop);
     upstreams_detach(gateway->upstreams, loop);
 }
 
@@ -229,7 +229,7 @@ enum status gateway_new(
     }
     enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     status = status == OK ? upstreams_new(mem, options->loops, &gateway->upstreams, err) : status;
-    status = status == OK ? rounds_new(gateway, &gateway->rounds, err) : status;
+    status = status == OK ? schedule_new(gateway, &gateway->schedule, err) : status;
     status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
     if (status != OK) {
         gateway_free(gateway);
@@ -244,7 +244,7 @@ void gateway_attach(struct gateway *gateway, struct http_server *server)
     metrics_upstreams(door_metrics(gateway->door), upstreams_figures, gateway->upstreams);
     gateway->server = server;
     upstreams_attach(gateway->upstreams, server);
-    rounds_start(gateway);
+    schedule_start(gateway);
 }
 
 void gateway_free(struct gateway *gateway)
@@ -256,7 +256,7 @@ void gateway_free(struct gateway *gateway)
     ASSERT(gateway->upstreams == NULL || gateway_is_idle(gateway));
     ASSERT(gateway->questions == NULL);
     metrics_upstreams(door_metrics(gateway->door), NULL, NULL);
-    rounds_free(gateway->rounds);
+    schedule_free(gateway->schedule);
     if (gateway->upstreams != NULL) {
         upstreams_attach(gateway->upstreams, NULL); /* no loop is left to close anything on */
     }
@@ -322,18 +322,18 @@ enum status pass_trace(struct pass *pass)
 {
     struct slice given = SLICE_EMPTY;
     if (http_find_single(pass->exchange->head, SLICE_LIT("traceparent"), &given) &&
-        heads_traceparent_is_good(given)) {
+        fields_traceparent_is_good(given)) {
         pass->traceparent = given;
         return OK;
     }
-    char *text = arena_alloc(pass->exchange->arena, HEADS_TRACEPARENT_BYTES + 1);
+    char *text = arena_alloc(pass->exchange->arena, FIELDS_TRACEPARENT_BYTES + 1);
     if (text == NULL) {
         return E_NOMEM;
     }
     const unsigned char *random = random_take(pass->gateway, pass->exchange->loop);
     if (random != NULL) { /* else there is none */
-        heads_traceparent(random, text);
-        pass->traceparent = slice_of(text, HEADS_TRACEPARENT_BYTES);
+        fields_traceparent(random, text);
+        pass->traceparent = slice_of(text, FIELDS_TRACEPARENT_BYTES);
     }
     return OK;
 }
@@ -360,7 +360,7 @@ size_t gateway_route(const struct config_gateway *config, unsigned method, struc
     for (size_t i = 0; i < config->route_count; i++) {
         const struct config_route *route = &config->routes[i];
         if ((route->methods == 0 || (route->methods & method) != 0) &&
-            asked_glob(route->path, path)) {
+            route_glob(route->path, path)) {
             return i;
         }
     }
@@ -426,9 +426,10 @@ void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
     }
     const struct http_head *head = exchange->head;
     pass->path = http_path(head);
-    enum status status = head->form == HTTP_FORM_ASTERISK
-                             ? OK
-                             : asked_path(pass->path, exchange->arena, &pass->path, &pass->fault);
+    enum status status =
+        head->form == HTTP_FORM_ASTERISK
+            ? OK
+            : request_form_path(pass->path, exchange->arena, &pass->path, &pass->fault);
     if (status != OK) {
         pass_refuse(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_REQUEST,
             status == E_NOMEM ? NULL : pass->fault.text);

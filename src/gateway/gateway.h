@@ -5,8 +5,8 @@
  *     answer
  *
  * fence.c is the life of a fenced request, from its head to its answer; relay.c the one of all
- * others, which stream through. asked.h is what a request asks, heads.h the fields on their way,
- * manners.h how each profile says no, principal.h whom a request belongs to.
+ * others, which stream through. request_form.h is what a request asks, http/fields.h the fields on
+ * their way, refusals.h how each profile says no, principal.h whom a request belongs to.
  *
  * Promises:  no byte of a fenced request reaches the upstream before its grant is durable (P6), and
  *            no answer of one the client before its seal is (P2). A client that goes away stops
@@ -46,7 +46,7 @@ void gateway_handle(struct gateway *gateway, struct http_exchange *exchange);
 void gateway_end(struct gateway *gateway, unsigned loop);
 
 /* The number of the first route that matches, route_count when none does. method is a bit of enum
- * config_method, or 0; the path is canonical (asked_path). */
+ * config_method, or 0; the path is canonical (request_form_path). */
 size_t gateway_route(const struct config_gateway *config, unsigned method, struct slice path);
 
 /* Use another configuration for requests that begin from now on. On failure the old one stays. */

@@ -1,6 +1,6 @@
 /*
  * impl: what the files of the gateway share: gateway.c (configurations, upstreams, the way in),
- * fence.c with arrive.c and long.c, relay.c, answer.c, reconcile.c with rounds.c.
+ * fence.c with arrive.c and long.c, relay.c, answer.c, reconcile.c with reconcile_schedule.c.
  */
 #ifndef ONCE_GATEWAY_IMPL_H
 #define ONCE_GATEWAY_IMPL_H
@@ -9,15 +9,15 @@
 #include <stdatomic.h>
 
 #include "base/limits.h"
+#include "base/spool.h"
 #include "base/text.h"
-#include "gateway/asked.h"
 #include "gateway/gateway.h"
-#include "gateway/heads.h"
-#include "gateway/manners.h"
 #include "gateway/principal.h"
-#include "gateway/question.h"
-#include "gateway/spool.h"
+#include "gateway/reconcile_rules.h"
+#include "gateway/refusals.h"
+#include "gateway/request_form.h"
 #include "gateway/upstreams.h"
+#include "http/fields.h"
 #include "http/upstream.h"
 
 enum {
@@ -41,7 +41,7 @@ struct gate {
 };
 
 struct reconciling;
-struct rounds;
+struct schedule;
 
 struct gateway {
     const struct mem *mem;
@@ -55,11 +55,11 @@ struct gateway {
     struct gate *gate;        /* for requests that begin now */
     struct upstreams *upstreams;
     struct reconciling *questions; /* to upstreams, about unknown operations (reconcile.c) */
-    unsigned question_count;
-    struct question_watch watch; /* of the engine's time, for reconcile.quiet */
-    struct rounds *rounds;       /* the janitor (rounds.c) */
-    atomic_bool is_cut;          /* no upstream is called any more */
-    _Atomic uint64_t spooled;    /* bytes of all bodies and answers on their way */
+    unsigned reconcile_count;
+    struct reconcile_watch watch; /* of the engine's time, for reconcile.quiet */
+    struct schedule *schedule;    /* reconcile_schedule.c */
+    atomic_bool is_cut;           /* no upstream is called any more */
+    _Atomic uint64_t spooled;     /* bytes of all bodies and answers on their way */
     /* What gateway_is_idle looks at. Each is raised before is_cut is asked, so that who cuts sees
      * it or is seen. */
     atomic_uint busy;      /* questions and rounds that are not over */
@@ -128,7 +128,7 @@ struct pass {
     struct slice traceparent; /* the client's, or a fresh one */
     struct spool body;        /* if it is too long for the server to hold */
     bool is_spooled;
-    struct asked asked;
+    struct request_form asked;
     bool has_refusal; /* refused before its body was read; told when it was */
     struct refusal refusal;
     struct err fault; /* the refusal's detail may be its text */
@@ -180,6 +180,12 @@ void pass_move(struct pass *pass, enum pass_state state);
 void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max);
 /* spool_put, within what all of them may have together. E_LIMIT, with fault, past that too. */
 enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piece) MUST_CHECK;
+
+/* The fields that a route keeps of an answer. */
+static inline struct fields_kept route_kept(const struct config_route *route)
+{
+    return (struct fields_kept){route->replay_headers, route->replay_header_count};
+}
 
 /* fence.c: after route and gate are set. */
 void fence_begin(struct pass *pass);

@@ -77,7 +77,7 @@ static void sealed_long(void *context, struct http_exchange *exchange)
     exchange->gone = stream_gone;
     const struct http_head *head = pass->answer_head;
     http_answer_begin(exchange, pass->kept_status);
-    heads_answer(head, exchange);
+    fields_answer(head, exchange);
     answer_fields(pass, "first_seen");
     http_answer_stream(
         exchange, head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);

@@ -3,10 +3,10 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "canon/digest.h"
 #include "gateway/jwt.h"
-#include "gateway/secret.h"
 
 struct principals {
     const struct mem *mem;

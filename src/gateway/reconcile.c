@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/uuid.h"
 #include "canon/trace.h"
-#include "gateway/question.h"
+#include "gateway/reconcile_rules.h"
 
 enum {
     QUESTIONS_MAX = 256,                /* under way at a time: a burst of duplicates of many
@@ -64,7 +64,7 @@ struct reconciling {
     bool is_again; /* tried a second time, on a fresh connection */
 
     /* Answered. */
-    enum question_verdict verdict;
+    enum reconcile_verdict verdict;
     unsigned status;
     struct err fault; /* why it is still open */
     struct slice effect_id;
@@ -89,9 +89,9 @@ static bool is_quiet(struct gateway *gateway, const struct config_route *route,
     const struct record *record, const struct engine_call *read)
 {
     (void)pthread_mutex_lock(&gateway->lock);
-    question_watch(&gateway->watch, read->now_ms, read->boot_ms);
+    reconcile_watch(&gateway->watch, read->now_ms, read->boot_ms);
     bool is_quiet =
-        question_is_quiet(&route->reconcile, &gateway->watch, record->updated_ms, read->now_ms);
+        reconcile_is_quiet(&route->reconcile, &gateway->watch, record->updated_ms, read->now_ms);
     (void)pthread_mutex_unlock(&gateway->lock);
     return is_quiet;
 }
@@ -101,7 +101,7 @@ static bool enter(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
     (void)pthread_mutex_lock(&gateway->lock);
-    bool is_free = gateway->question_count < QUESTIONS_MAX;
+    bool is_free = gateway->reconcile_count < QUESTIONS_MAX;
     for (const struct reconciling *at = gateway->questions; is_free && at != NULL; at = at->next) {
         is_free = !op_id_equal(&at->operation_id, &reconciling->operation_id); /* Q1 */
     }
@@ -111,7 +111,7 @@ static bool enter(struct reconciling *reconciling)
             reconciling->next->prev = reconciling;
         }
         gateway->questions = reconciling;
-        gateway->question_count++;
+        gateway->reconcile_count++;
     }
     (void)pthread_mutex_unlock(&gateway->lock);
     return is_free;
@@ -126,8 +126,8 @@ static void leave(struct reconciling *reconciling)
     if (reconciling->next != NULL) {
         reconciling->next->prev = reconciling->prev;
     }
-    ASSERT(gateway->question_count > 0);
-    gateway->question_count--;
+    ASSERT(gateway->reconcile_count > 0);
+    gateway->reconcile_count--;
     (void)pthread_mutex_unlock(&gateway->lock);
 }
 
@@ -180,7 +180,7 @@ static void over(struct net_task *task)
     void (*done)(void *context) = reconciling->done;
     void *context = reconciling->context;
     ASSERT(reconciling->state != RECONCILING_OVER);
-    if (reconciling->verdict == QUESTION_OPEN) {
+    if (reconciling->verdict == RECONCILE_OPEN) {
         tell_open(reconciling);
     } else {
         tell_settled(reconciling);
@@ -201,7 +201,7 @@ static void post_over(struct reconciling *reconciling)
 
 static void stay_open(struct reconciling *reconciling)
 {
-    reconciling->verdict = QUESTION_OPEN;
+    reconciling->verdict = RECONCILE_OPEN;
     post_over(reconciling);
 }
 
@@ -240,10 +240,10 @@ static struct slice trace_of(struct reconciling *reconciling)
 static void settle(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
-    bool was_executed = reconciling->verdict == QUESTION_EXECUTED;
+    bool was_executed = reconciling->verdict == RECONCILE_EXECUTED;
     ASSERT(reconciling->state == RECONCILING_ASKING);
-    ASSERT(reconciling->verdict != QUESTION_OPEN);
-    question_reason(reconciling->target, reconciling->status, reconciling->reason);
+    ASSERT(reconciling->verdict != RECONCILE_OPEN);
+    reconcile_reason(reconciling->target, reconciling->status, reconciling->reason);
     reconciling->settle = (struct engine_call){
         .request = {.kind = REQUEST_RESOLVE,
             .key = reconciling->key,
@@ -272,7 +272,7 @@ static void settle(struct reconciling *reconciling)
 /* All of it that is needed is here, and its verdict was read from its head. */
 static void answered(struct reconciling *reconciling)
 {
-    if (reconciling->verdict == QUESTION_OPEN) {
+    if (reconciling->verdict == RECONCILE_OPEN) {
         stay_open(reconciling);
     } else {
         settle(reconciling);
@@ -291,10 +291,11 @@ static enum status keep_head(struct reconciling *reconciling, const struct http_
 {
     struct slice id = SLICE_EMPTY;
     buf_init(&reconciling->meta, &reconciling->mem, LIMIT_OUTCOME_META_BYTES_MAX);
-    enum status status = heads_keep(head, reconciling->route, &reconciling->meta);
+    struct fields_kept kept = route_kept(reconciling->route);
+    enum status status = fields_keep(head, &kept, &reconciling->meta);
     if (status == E_LIMIT) {
         buf_clear(&reconciling->meta); /* too many fields: the body is kept, with its type */
-        status = heads_keep(head, NULL, &reconciling->meta);
+        status = fields_keep(head, NULL, &reconciling->meta);
     }
     if (status == OK && http_find_single(head, SLICE_LIT("Once-Effect-Id"), &id) &&
         id.len <= LIMIT_EFFECT_ID_BYTES_MAX && text_utf8(id)) {
@@ -316,13 +317,13 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     struct reconciling *reconciling = reconciling_of(up);
     const struct config_route *route = reconciling->route;
     reconciling->status = head->status;
-    reconciling->verdict = question_verdict_of(&route->reconcile, head->status);
-    if (reconciling->verdict == QUESTION_NOT_EXECUTED && !reconciling->is_quiet) {
-        reconciling->verdict = QUESTION_OPEN;
+    reconciling->verdict = reconcile_verdict_of(&route->reconcile, head->status);
+    if (reconciling->verdict == RECONCILE_NOT_EXECUTED && !reconciling->is_quiet) {
+        reconciling->verdict = RECONCILE_OPEN;
         (void)err_set(
             &reconciling->fault, E_UNKNOWN, "not executed so far; believed after reconcile.quiet");
     }
-    if (reconciling->verdict != QUESTION_EXECUTED) {
+    if (reconciling->verdict != RECONCILE_EXECUTED) {
         return;
     }
     spool_init(&reconciling->body, reconciling->gateway->mem, reconciling->gateway->spool_dir,
@@ -338,7 +339,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
 static void on_piece(struct upstream_call *up, struct slice piece)
 {
     struct reconciling *reconciling = reconciling_of(up);
-    if (reconciling->verdict != QUESTION_EXECUTED) {
+    if (reconciling->verdict != RECONCILE_EXECUTED) {
         reconciling->dropped += piece.len;
         if (reconciling->dropped > GATEWAY_DISCARD_BYTES_MAX) {
             (void)upstream_cancel(up); /* its status says all */
@@ -357,7 +358,7 @@ static void on_piece(struct upstream_call *up, struct slice piece)
 static void on_end(struct upstream_call *up)
 {
     struct reconciling *reconciling = reconciling_of(up);
-    if (reconciling->verdict == QUESTION_EXECUTED) {
+    if (reconciling->verdict == RECONCILE_EXECUTED) {
         if (spool_view(&reconciling->body, &reconciling->view, &reconciling->fault) != OK) {
             reconciling->status = 0;
             stay_open(reconciling);
@@ -428,7 +429,7 @@ static enum status put_head(struct reconciling *reconciling)
     struct buf key, head;
     buf_init(&key, &reconciling->mem, 2 * LIMIT_KEY_BYTES_MAX + 2);
     buf_init(&head, &reconciling->mem, QUESTION_HEAD_BYTES_MAX);
-    question_key(reconciling->key.key, &key);
+    reconcile_key(reconciling->key.key, &key);
     http_put_request(&put, &head, SLICE_LIT("GET"), reconciling->target);
     put_field(&put, "Host", upstreams_authority(reconciling->upstream));
     put_field(&put, "User-Agent", SLICE_LIT("once/" ONCE_VERSION));
@@ -457,9 +458,9 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
                           : status;
     status = status == OK ? arena_copy(arena, record->key.key, &reconciling->key.key) : status;
     status = status == OK ? uuid_new(reconciling->request_id, &err) : status;
-    struct question_names names = {record->key.key, slice_str(reconciling->operation_text)};
+    struct reconcile_names names = {record->key.key, slice_str(reconciling->operation_text)};
     status = status == OK
-                 ? question_target(reconciling->route->reconcile.get, &names, &target, &err)
+                 ? reconcile_target(reconciling->route->reconcile.get, &names, &target, &err)
                  : status;
     reconciling->target = buf_view(&target);
     return status == OK ? put_head(reconciling) : status;

@@ -4,7 +4,7 @@
  * outcome, with the answer's body and fields; one of `not_executed` frees the key; anything else
  * leaves it unknown.
  *
- * By the janitor (rounds.h), and on demand: when a duplicate comes, and the route says on_unknown:
+ * By reconcile_schedule.h, and on demand: when a duplicate comes, and the route says on_unknown:
  * reconcile.
  *
  * Promises:  one question at a time about one operation. What was settled meanwhile stays: the

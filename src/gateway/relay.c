@@ -57,7 +57,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     pass->kept_status = head->status;
     pass->is_begun = true;
     http_answer_begin(exchange, head->status);
-    heads_answer(head, exchange);
+    fields_answer(head, exchange);
     if (pass->key_field.len > 0) {
         http_answer_field(exchange, SLICE_LIT("Idempotency-Key"), pass->key_field);
     }
@@ -164,7 +164,7 @@ static void on_gone(void *context, struct http_exchange *exchange)
 static enum status put_head(struct pass *pass)
 {
     const struct http_head *head = pass->exchange->head;
-    struct heads_added added = {.authority = upstreams_authority(pass->upstream),
+    struct fields_added added = {.authority = upstreams_authority(pass->upstream),
         .idempotency_key = pass->key_field,
         .request_id = pass->exchange->request_id,
         .traceparent = pass->traceparent,
@@ -174,7 +174,7 @@ static enum status put_head(struct pass *pass)
                   : head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length
                                                       : HTTP_LENGTH_CHUNKED};
     buf_init(&pass->request_head, &pass->mem, 64 << 10);
-    return heads_request(head, &added, &pass->request_head);
+    return fields_request(head, &added, &pass->request_head);
 }
 
 static void start(struct pass *pass)

@@ -21,8 +21,8 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/secret.h"
 #include "canon/digest.h"
-#include "gateway/secret.h"
 
 enum {
     NAME_BYTES_MAX = 64 << 10,

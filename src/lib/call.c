@@ -417,14 +417,13 @@ static enum status explain(struct lib_call *call, struct buf *out, bool *ret_tru
     return status == E_NOMEM ? status : OK; /* a diff that cannot be made is only missing */
 }
 
-static int64_t retry_after_ms(const struct decision *decision)
+static int64_t retry_after_ms(const struct engine_call *call)
 {
+    const struct decision *decision = &call->decision;
     if (decision->kind != DECISION_IN_PROGRESS) {
         return 0;
     }
-    struct clock clock;
-    clock_system(&clock);
-    int64_t left = decision->next.lease_expires_ms - clock_read(&clock).wall_ms;
+    int64_t left = decision->next.lease_expires_ms - call->now_ms;
     left = left < RETRY_AFTER_MS_MIN ? RETRY_AFTER_MS_MIN : left;
     return left > RETRY_AFTER_MS_MAX ? RETRY_AFTER_MS_MAX : left;
 }
@@ -454,7 +453,7 @@ static enum status make_answer(struct lib_call *call, struct once_answer **ret_a
     buf_init(&diff, &call->once->mem, LIMIT_DIFF_BYTES_MAX);
     struct answer_parts parts = {
         .decision = decision,
-        .retry_after_ms = retry_after_ms(decision),
+        .retry_after_ms = retry_after_ms(&call->engine),
         .operation = {.record = shown ? &decision->next : NULL,
             .outcome_body = call->engine.outcome},
     };

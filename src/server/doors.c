@@ -3,8 +3,8 @@
 
 #include "api/api.h"
 #include "base/check.h"
-#include "gateway/asked.h"
 #include "gateway/gateway.h"
+#include "gateway/request_form.h"
 #include "server/impl.h"
 
 _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
@@ -195,7 +195,7 @@ const char *server_route(
 {
     const struct config_gateway *gateway = &config->gateway;
     struct slice path = slice_of(target, strcspn(target, "?"));
-    if (asked_path(path, arena, &path, NULL) != OK) {
+    if (request_form_path(path, arena, &path, NULL) != OK) {
         return "";
     }
     size_t which = gateway_route(gateway, method_bit(method), path);

@@ -14,7 +14,7 @@ origin.does[None], for every request):
     status=201  effect=0 (none happens)  before_ms= after_ms= (of the effect)  hold=1 (until let_go)
     body=json|binary|empty  size=N (bytes of it)  type=  text=  pieces=N piece_ms=M (of the body)
     hold_body=1 (in the middle of it, until let_go)
-    chunked=1  trailers=1  until_close=1  close=1 (Connection)  http10=1
+    chunked=1 (chunk=N bytes each)  trailers=1  until_close=1  close=1 (Connection)  http10=1
     interim=N (1xx before it)  cookie=1  fields=N (more of them)  field=NAME:VALUE (repeatable)
 
 An effect is counted under the Idempotency-Key (quoted or bare) and the Once-Operation-Id. Reads
@@ -350,8 +350,9 @@ class Origin:
         framed = body
         if "chunked" in do or fault == "half_chunk":
             lines.append("Transfer-Encoding: chunked")
-            framed = b"".join(b"%x\r\n%b\r\n" % (len(body[at:at + 700]), body[at:at + 700])
-                for at in range(0, len(body), 700)) + b"0\r\n"
+            step = int(do.get("chunk", 700))
+            framed = b"".join(b"%x\r\n%b\r\n" % (len(body[at:at + step]), body[at:at + step])
+                for at in range(0, len(body), step)) + b"0\r\n"
             framed += b"X-Trailer: late\r\n\r\n" if "trailers" in do else b"\r\n"
             if "trailers" in do:
                 lines.append("Trailer: X-Trailer")

@@ -251,6 +251,24 @@ def test_a_large_chunked_answer_that_is_not_kept_is_whole_all_the_same(make_gate
     assert gateway.post("k").status == 410 and origin.effects["k"] == 1
 
 
+@pytest.mark.parametrize("framing", ["chunked=1", "chunked=1&chunk=65536", "until_close=1", "x=1"])
+@pytest.mark.parametrize("kept_bytes", [65536, 200000, 230000, 262143, 300000, 1000000])
+def test_a_long_answer_has_each_byte_once_however_turns_divide_it(make_gateway, origin, kept_bytes,
+        framing):
+    """The server takes 256 KiB of an answer in one turn. What was captured before the answer turned
+    out to be too long ends before, at and after that; once it is full with the piece after it."""
+    gateway = make_gateway(
+        routes=[{"match": "POST /**", "limits": {"outcome_bytes_max": kept_bytes}}])
+    do = f"body=binary&size=2000000&{framing}"
+    for number, pause_s in enumerate([0, 0.3]):
+        with gateway.peer() as peer:
+            peer.send(request_for("POST", "/pay", {"amount": 1}, f"k{number}", do=do))
+            time.sleep(pause_s)  # nothing of it is read meanwhile
+            first = peer.read("POST")
+        assert first.status == 200 and len(first.body) == 2000000
+        assert first.body == origin.answers[f"k{number}"]
+
+
 def test_a_body_that_is_too_large_is_413_and_nothing_happens(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /**", "limits": {"body_bytes_max": "10KiB"}}])
     body = json.dumps({"more": "x" * 20000})

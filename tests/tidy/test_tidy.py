@@ -188,6 +188,24 @@ CASES = {
     "a promise whose test is gone": (
         "docs/promises.md", promises(14).replace("things_add_up", "things_go"),
         "docs/promises.md:2: P2 names 'things_go', which is not in"),
+    "a comment about a page that is not there": (
+        THING, in_body("/* As docs/gone.md says. */"),
+        f"{THING}:5: a comment names 'docs/gone.md', which does not exist"),
+    "a comment about a page that is not there, in its second line": (
+        THING, in_body("/* For the reason,\n     * see GONE.md. */"),
+        f"{THING}:6: a comment names 'GONE.md', which does not exist"),
+    "fewer assertions than there were": (
+        "tools/tidy-assertions", "core 1\n",
+        "tools/tidy-assertions:1: src/core has 0 assertions for each 100 functions, and had 1"),
+    "a function that reads the wall clock": (
+        THING, in_body("value += clock.wall_ms;"),
+        f"{THING}:5: wall_ms: thing may not read the wall clock"),
+    "a function that asks the system for the wall clock": (
+        THING, in_body("clock_gettime(CLOCK_REALTIME, &now);"),
+        f"{THING}:5: CLOCK_REALTIME: thing may not read the wall clock"),
+    "a reader of the wall clock that is gone": (
+        "src/base/clock.c", '#include "base/thing.h"\n',
+        "src/base/clock.c:1: system_read no longer reads the wall clock"),
 }
 CASES.update({f"unfinished work: {word}": (
     "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})
@@ -224,6 +242,33 @@ int thing(int value)
 }
 """
     assert faults_of(tmp_path, {THING: near}) == []
+
+
+ASSERTING = """#include "base/thing.h"
+
+int decide(int value);
+
+int decide(int value)
+{
+    ASSERT(value > 0);
+    thing_check(value);
+    return thing(value);
+}
+"""
+
+
+def test_assertions_and_calls_of_checkers_count_and_have_to_be_written_down(tmp_path):
+    files = {CORE: ASSERTING, "tools/tidy-assertions": "# a comment\ncore 200\n"}
+    assert faults_of(tmp_path, files) == []
+    files["tools/tidy-assertions"] = "core 190\n"
+    assert faults_of(tmp_path, files) == ["tools/tidy-assertions:1: src/core has 200 assertions "
+        "for each 100 functions now: write 200 here, so that it stays"]
+
+
+def test_every_reader_of_the_wall_clock_is_in_the_tree():
+    for reader in tidy.WALL_CLOCK_READERS:
+        path, _, function = reader.partition(":")
+        assert f"{function}(" in (ROOT / path).read_text(), reader
 
 
 def test_an_excused_function_and_a_reasoned_file_are_accepted(tmp_path):

@@ -7,13 +7,13 @@
 
 #define TOKEN "once_tok-1.a~b+c/d=="
 
-struct asked {
+struct request_form {
     char text[8192];
     struct http_head head;
 };
 
 /* Read a request with these field lines. */
-static const struct http_head *ask(struct asked *asked, const char *fields)
+static const struct http_head *ask(struct request_form *asked, const char *fields)
 {
     int size =
         snprintf(asked->text, sizeof asked->text, "GET / HTTP/1.1\r\nHost: x\r\n%s\r\n", fields);
@@ -37,7 +37,7 @@ static struct api_token token_of(const char *text, const char *tenant, unsigned 
 static enum auth_verdict verdict(
     const struct api_policy *policy, const char *fields, struct api_caller *ret_caller)
 {
-    struct asked asked;
+    struct request_form asked;
     return auth_check(policy, ask(&asked, fields), false, ret_caller);
 }
 
@@ -134,7 +134,7 @@ static void the_own_socket_belongs_to_operators(void **state)
     (void)state;
     struct api_policy policy = {.needs_token = true};
     struct api_caller caller;
-    struct asked asked;
+    struct request_form asked;
     assert_int_equal(auth_check(&policy, ask(&asked, ""), true, &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "default"));
     assert_true(slice_is(caller.actor, "operator"));

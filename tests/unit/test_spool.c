@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/spool.h"
 #include "check_c.h"
 #include "faulty_mem.h"
-#include "gateway/spool.h"
 
 /*
  * The system calls of the spool are wrapped (--wrap of the linker), so that each can be short,

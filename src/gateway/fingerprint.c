@@ -1,0 +1,230 @@
+#include "base/check.h"
+#include "base/limits.h"
+#include "canon/jcs.h"
+#include "canon/jsonw.h"
+#include "gateway/request_form.h"
+
+enum {
+    /* A usual body makes a tree of three to four times its size. What would need more than five,
+     * and more than 8 MiB, is as long as a file and as dense as a list of digits: it is taken raw,
+     * so that a flood of large bodies is not multiplied. */
+    TREE_BYTES_PER_BYTE = 5,
+    TREE_BYTES_SMALL = 8 << 20,
+    MARKS_BYTES_MAX = 4 << 20, /* of as many pointers as a configuration may have */
+    PART_LENGTH_BYTES = 8,     /* in front of each part of a fingerprint */
+    PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */
+};
+
+/* A request while it is read. */
+struct reading {
+    const struct request_form_parts *from;
+    const struct json_value *tree; /* of the body; NULL: it is no JSON, or too large for a tree */
+    struct arena trees;            /* where it is */
+    struct arena marks;            /* where pointers lead in it */
+    struct digest body;            /* SHA-256 of the body as it came */
+    struct digest form;            /* SHA-256 of what is compared */
+    enum fingerprint_version version;
+};
+
+/* ---- the body's form ----------------------------------------------------------------------- */
+
+static enum status read_tree(struct reading *r)
+{
+    struct slice body = r->from->body;
+    if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX ||
+        !request_form_is_json(r->from->content_type)) {
+        return OK;
+    }
+    enum status status = json_read(body, &r->trees, &r->tree, NULL);
+    if (status != OK) {
+        r->tree = NULL;
+    }
+    return status == E_NOMEM ? E_NOMEM : OK;
+}
+
+/* E_INVALID: it has no canonical form, or a lossy one. */
+static enum status hash_canonical(struct reading *r, const struct marks *marks)
+{
+    struct buf form;
+    struct jcs_report report = {0};
+    struct jcs_how how = {.marks = marks};
+    buf_init(&form, r->trees.mem, payload_form_bytes_max(r->from->body.len));
+    /* Canonical forms are rarely longer, so this is all the memory that most need. */
+    enum status status = buf_reserve(&form, r->from->body.len);
+    status = status == OK ? jcs_write_marked(r->tree, &how, &form, &report, NULL) : status;
+    if (status == OK && report.lossy_count > 0) {
+        status = E_INVALID;
+    }
+    if (status == OK) {
+        digest_sha256(form.data, form.len, &r->form);
+        r->version = FINGERPRINT_CANONICAL;
+    }
+    buf_release(&form);
+    return status;
+}
+
+static enum status make_form(struct reading *r)
+{
+    r->form = r->body;
+    r->version = FINGERPRINT_RAW;
+    if (r->tree == NULL) {
+        return OK;
+    }
+    struct marks marks;
+    struct mark_list ignore = {r->from->ignore, r->from->ignore_count, MARK_OMITTED};
+    enum status status = marks_make(r->tree, &ignore, 1, &r->marks, &marks);
+    status = status == OK ? hash_canonical(r, &marks) : status;
+    return status == E_NOMEM ? E_NOMEM : OK;
+}
+
+/* ---- the fingerprint ----------------------------------------------------------------------- */
+
+/* Its length and the part itself, so that no two lists of parts have the same bytes (P13). */
+static void put_part(struct buf *out, const void *data, size_t size)
+{
+    unsigned char length[PART_LENGTH_BYTES];
+    for (size_t i = 0; i < sizeof length; i++) {
+        length[i] = (unsigned char)((uint64_t)size >> (8 * (sizeof length - 1 - i)));
+    }
+    buf_append(out, length, sizeof length);
+    buf_append(out, data, size);
+}
+
+/* docs/formats/gateway.md describes this framing. */
+static enum status make_fingerprint(const struct reading *r, struct digest *ret_fingerprint)
+{
+    static const char label[] = "once-request-1";
+    const struct request_form_parts *from = r->from;
+    unsigned char has_query = from->has_query;
+    unsigned char version = (unsigned char)r->version;
+    struct buf parts;
+    buf_init(&parts, r->trees.mem,
+        from->method.len + from->path.len + from->query.len + from->content_type.len +
+            PARTS_BYTES_EXTRA);
+    put_part(&parts, label, sizeof label - 1);
+    put_part(&parts, from->method.data, from->method.len);
+    put_part(&parts, from->path.data, from->path.len);
+    put_part(&parts, &has_query, sizeof has_query);
+    put_part(&parts, from->query.data, from->query.len);
+    put_part(&parts, from->content_type.data, from->content_type.len);
+    put_part(&parts, &version, sizeof version);
+    put_part(&parts, r->form.bytes, sizeof r->form.bytes);
+    enum status status = buf_status(&parts);
+    ASSERT(status != E_LIMIT);
+    if (status == OK) {
+        digest_sha256(parts.data, parts.len, ret_fingerprint);
+    }
+    buf_release(&parts);
+    return status;
+}
+
+/* ---- what is kept -------------------------------------------------------------------------- */
+
+/* Levels of brackets in a JSON text. */
+static unsigned depth_of(struct slice text)
+{
+    unsigned depth = 0;
+    unsigned deepest = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (quoted) {
+            i += c == '\\';
+            quoted = c != '"';
+        } else {
+            quoted = c == '"';
+            depth += c == '{' || c == '[';
+            depth -= c == '}' || c == ']';
+            deepest = depth > deepest ? depth : deepest;
+        }
+    }
+    return deepest;
+}
+
+/* The body without what is redacted. Numbers that no double holds stand as they came: kept, they
+ * must not look like their neighbours. */
+static enum status put_body(struct reading *r, struct buf *out)
+{
+    struct marks marks;
+    struct mark_list redact = {r->from->redact, r->from->redact_count, MARK_REDACTED};
+    struct jcs_how how = {.marks = &marks, .keep_lossy = true};
+    enum status status = marks_make(r->tree, &redact, 1, &r->marks, &marks);
+    buf_str(out, "\"body\":");
+    return status == OK ? jcs_write_marked(r->tree, &how, out, NULL, NULL) : status;
+}
+
+static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
+{
+    const struct request_form_parts *from = r->from;
+    struct digest keyed;
+    char hex[DIGEST_HEX_BYTES];
+    struct jsonw json = {.out = out};
+    jsonw_open(&json, NULL, '{');
+    if (with_body) {
+        enum status status = put_body(r, out);
+        if (status != OK) {
+            return status;
+        }
+        json.comma = true;
+    }
+    from->keyed(from->context, &r->body, &keyed);
+    jsonw_str(&json, "body_digest", digest_put_hex(hex, &keyed));
+    jsonw_bytes(&json, "content_type", from->content_type);
+    jsonw_bytes(&json, "method", from->method);
+    jsonw_bytes(&json, "path", from->path);
+    if (from->has_query) {
+        jsonw_bytes(&json, "query", from->query);
+    } else {
+        jsonw_raw(&json, "query", SLICE_LIT("null"));
+    }
+    jsonw_close(&json, '}');
+    return buf_status(out);
+}
+
+/* With its body if that fits, else without. */
+static enum status keep(struct reading *r, struct arena *arena, struct slice *ret_kept)
+{
+    struct buf out;
+    buf_init(&out, r->trees.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    enum status status = E_LIMIT;
+    if (r->tree != NULL) {
+        status = put_kept(r, true, &out);
+        /* It is one level deeper than its body, and has to be read again one day. */
+        if (status == OK && depth_of(buf_view(&out)) > LIMIT_JSON_DEPTH_MAX) {
+            status = E_LIMIT;
+        }
+    }
+    if (status == E_LIMIT) {
+        buf_clear(&out);
+        status = put_kept(r, false, &out);
+    }
+    *ret_kept = SLICE_EMPTY;
+    if (status == OK) {
+        status = arena_copy(arena, buf_view(&out), ret_kept);
+    }
+    buf_release(&out);
+    return status == E_LIMIT ? OK : status;
+}
+
+enum status request_form_read(
+    const struct request_form_parts *from, struct arena *arena, struct request_form *ret_asked)
+{
+    ASSERT(from->keyed != NULL);
+    struct reading r = {.from = from};
+    struct request_form asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
+    size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
+    arena_init(&r.trees, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
+    arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);
+    digest_sha256(from->body.data, from->body.len, &r.body);
+    enum status status = read_tree(&r);
+    status = status == OK ? make_form(&r) : status;
+    status = status == OK ? make_fingerprint(&r, &asked.fingerprint) : status;
+    status = status == OK ? keep(&r, arena, &asked.kept) : status;
+    if (status == OK) {
+        asked.version = r.version;
+        *ret_asked = asked;
+    }
+    arena_release(&r.marks);
+    arena_release(&r.trees);
+    return status;
+}

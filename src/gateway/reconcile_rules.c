@@ -1,0 +1,218 @@
+#include "gateway/reconcile_rules.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/percent.h"
+#include "http/chars.h"
+
+enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
+
+enum reconcile_verdict reconcile_verdict_of(
+    const struct config_reconcile *reconcile, unsigned status)
+{
+    for (size_t i = 0; i < reconcile->executed_count; i++) {
+        if (reconcile->executed[i] == status) {
+            return RECONCILE_EXECUTED;
+        }
+    }
+    for (size_t i = 0; i < reconcile->not_executed_count; i++) {
+        if (reconcile->not_executed[i] == status) {
+            return RECONCILE_NOT_EXECUTED;
+        }
+    }
+    return RECONCILE_OPEN;
+}
+
+/* ---- the target ---------------------------------------------------------------------------- */
+
+static void put_encoded(struct slice key, struct buf *out)
+{
+    for (size_t i = 0; i < key.len; i++) {
+        char encoded[PERCENT_BYTES_MAX];
+        buf_append(out, encoded, (size_t)(percent_put(encoded, key.data[i]) - encoded));
+    }
+}
+
+/* What stands for a name of the operation at the beginning of a template's rest: its length, or
+ * 0. */
+static size_t mark_at(
+    struct slice rest, const struct reconcile_names *names, struct slice *ret_name)
+{
+    const struct {
+        struct slice mark;
+        struct slice name;
+    } marks[] = {
+        {SLICE_LIT("{key}"), names->key}, {SLICE_LIT("{operation_id}"), names->operation_id}};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        size_t len = marks[i].mark.len;
+        if (rest.len >= len && slice_equal(slice_of(rest.data, len), marks[i].mark)) {
+            *ret_name = marks[i].name;
+            return len;
+        }
+    }
+    return 0;
+}
+
+/* The template to its end; names as they are, or encoded. */
+static void put_filled(
+    struct slice template, const struct reconcile_names *names, bool is_encoded, struct buf *out)
+{
+    for (size_t i = 0; i < template.len;) {
+        struct slice name = SLICE_EMPTY;
+        size_t len = mark_at(slice_of(template.data + i, template.len - i), names, &name);
+        if (len == 0) {
+            buf_char(out, template.data[i]);
+        } else if (is_encoded) {
+            put_encoded(name, out);
+        } else {
+            buf_slice(out, name);
+        }
+        i += len == 0 ? 1 : len;
+    }
+}
+
+static struct slice without_query(struct slice target)
+{
+    const char *query = memchr(target.data, '?', target.len);
+    return query == NULL ? target : slice_of(target.data, (size_t)(query - target.data));
+}
+
+/* As it looks to a server that decodes first and splits then, at whatever some server splits at. */
+static bool has_dot_segment(struct slice path)
+{
+    size_t start = 0;
+    for (size_t i = 0; i <= path.len; i++) {
+        bool is_end = i == path.len || (path.data[i] != '\0' && strchr("/\\;?#", path.data[i]));
+        if (is_end) {
+            struct slice segment = slice_of(path.data + start, i - start);
+            if (slice_is(segment, ".") || slice_is(segment, "..")) {
+                return true;
+            }
+            start = i + 1;
+        }
+    }
+    return false;
+}
+
+enum status reconcile_target(
+    const char *template, const struct reconcile_names *names, struct buf *out, struct err *err)
+{
+    size_t start = out->len;
+    put_filled(without_query(slice_str(template)), names, false, out);
+    bool is_astray =
+        buf_status(out) == OK && has_dot_segment(slice_of(out->data + start, out->len - start));
+    out->len = start; /* that was only to look at */
+    if (is_astray) {
+        return err_set(err, E_INVALID, "the key has dot segments: its path would be another one");
+    }
+    put_filled(slice_str(template), names, true, out);
+    enum status status = buf_status(out);
+    return status == OK ? OK : err_set(err, status, "the path with the key in it is too long");
+}
+
+void reconcile_key(struct slice key, struct buf *out)
+{
+    bool is_bare = true;
+    for (size_t i = 0; i < key.len; i++) {
+        char c = key.data[i];
+        if (c < 0x20 || c > 0x7e) {
+            return;
+        }
+        is_bare = is_bare && c != ' ' && c != '"' && c != '\\' && c != ',';
+    }
+    if (is_bare) {
+        buf_slice(out, key);
+        return;
+    }
+    buf_char(out, '"');
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.data[i] == '"' || key.data[i] == '\\') {
+            buf_char(out, '\\');
+        }
+        buf_char(out, key.data[i]);
+    }
+    buf_char(out, '"');
+}
+
+/* ---- when ---------------------------------------------------------------------------------- */
+
+bool reconcile_is_due(
+    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms)
+{
+    int64_t pause_ms_max = reconcile->every_ms_max;
+    int64_t pause_ms = reconcile->every_ms;
+    ASSERT(pause_ms > 0 && pause_ms <= pause_ms_max);
+    int64_t at_ms = since_ms;
+    while (at_ms <= until_ms && at_ms <= after_ms) {
+        if (pause_ms == pause_ms_max) { /* months at once */
+            at_ms += (after_ms - at_ms) / pause_ms * pause_ms;
+        }
+        at_ms += pause_ms;
+        pause_ms = clock_doubled_ms(pause_ms, pause_ms_max);
+    }
+    return at_ms <= until_ms;
+}
+
+void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms)
+{
+    int64_t offset_ms = now_ms - boot_ms;
+    if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
+        *watch =
+            (struct reconcile_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
+    }
+}
+
+bool reconcile_is_quiet(const struct config_reconcile *reconcile,
+    const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms)
+{
+    ASSERT(watch->has_begun);
+    int64_t from_ms = unknown_ms > watch->since_ms ? unknown_ms : watch->since_ms;
+    return reconcile->quiet_ms == 0 || now_ms - from_ms >= reconcile->quiet_ms;
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+static unsigned method_of(struct slice text)
+{
+    static const struct {
+        const char *name;
+        enum config_method bit;
+    } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
+        {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (slice_is(text, methods[i].name)) {
+            return methods[i].bit;
+        }
+    }
+    return 0;
+}
+
+bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
+{
+    const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
+    if (space == NULL) {
+        return false;
+    }
+    size_t len = (size_t)(space - text.data);
+    unsigned method = method_of(slice_of(text.data, len));
+    struct slice path = slice_of(space + 1, text.len - len - 1);
+    if (method == 0 || path.len == 0 || path.data[0] != '/') {
+        return false;
+    }
+    *ret_scope = (struct reconcile_scope){
+        .method = method, .path = path, .is_cut = memchr(path.data, '#', path.len) != NULL};
+    return true;
+}
+
+void reconcile_reason(
+    struct slice target, unsigned status, char ret_text[LIMIT_REASON_BYTES_MAX + 1])
+{
+    enum { AROUND = sizeof "reconciled: GET ... answered 200" }; /* with its terminator */
+    struct slice path = without_query(target);
+    int room = LIMIT_REASON_BYTES_MAX + 1 - AROUND;
+    bool is_cut = path.len > (size_t)room;
+    (void)snprintf(ret_text, LIMIT_REASON_BYTES_MAX + 1, "reconciled: GET %.*s%s answered %u",
+        is_cut ? room : (int)path.len, path.data, is_cut ? "..." : "", status);
+}

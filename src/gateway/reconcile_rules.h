@@ -1,0 +1,75 @@
+/*
+ * reconcile_rules: what an upstream is asked about an operation that nobody knows the outcome of,
+ * when, and what its answer means (docs/unknown.md). Pure.
+ *
+ * Promises:  only a status that the configuration names means anything. What a client chose as its
+ *            key stays within the place that the template gives it: it is percent-encoded, and no
+ *            key leads to another path of the upstream, whose answer would pass for an outcome and
+ *            be shown to that client.
+ * Does not:  send, or settle (reconcile.h).
+ */
+#ifndef ONCE_GATEWAY_RECONCILE_RULES_H
+#define ONCE_GATEWAY_RECONCILE_RULES_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "config/gateway.h"
+
+enum reconcile_verdict {
+    RECONCILE_OPEN, /* still nobody knows */
+    RECONCILE_EXECUTED,
+    RECONCILE_NOT_EXECUTED,
+};
+enum reconcile_verdict reconcile_verdict_of(
+    const struct config_reconcile *reconcile, unsigned status);
+
+/* What a template may name. */
+struct reconcile_names {
+    struct slice key;          /* {key}: the client's, which two principals may share */
+    struct slice operation_id; /* {operation_id}: ours, which the upstream got with the request */
+};
+
+/* The template with the key in it. E_INVALID: dot segments of the key would lead elsewhere, however
+ * they are encoded (RFC 3986 section 6.2.2). E_NOMEM, E_LIMIT. */
+enum status reconcile_target(const char *template, const struct reconcile_names *names,
+    struct buf *out, struct err *err) MUST_CHECK;
+/* The value of Idempotency-Key: bare, or an RFC 9651 string where that is needed. Nothing is
+ * appended for a key that is no ASCII, which came through another door. */
+void reconcile_key(struct slice key, struct buf *out);
+
+/* Whether a try falls into (after_ms, until_ms]: at once, then with pauses that double from
+ * every_ms to every_ms_max, counted from since_ms, when it became unknown. */
+bool reconcile_is_due(
+    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms);
+
+/* How long the engine's time has run evenly. The engine believes small steps of the wall clock; a
+ * quiet time that such a step cut short would free a key whose first request still runs. */
+struct reconcile_watch {
+    bool has_begun;
+    int64_t since_ms;  /* engine time of the first reading, or of the one that a step came before */
+    int64_t offset_ms; /* engine time less the boot clock, since then */
+};
+/* Note a reading of both clocks; readings may come out of order. */
+void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms);
+/* Whether, at now_ms, an operation has been unknown for so long that nothing of its attempt can
+ * still come: for quiet_ms, measured from when it became unknown or from when the watch began,
+ * whichever is later. All three are engine time. */
+bool reconcile_is_quiet(const struct config_reconcile *reconcile,
+    const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms);
+
+/* The parts of a scope (request_form_scope). */
+struct reconcile_scope {
+    unsigned method;   /* a bit of enum config_method */
+    struct slice path; /* canonical */
+    bool is_cut;       /* the path is not all of it: the kept request has it */
+};
+/* False: no gateway made this. */
+bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope);
+
+/* "reconciled: GET /v1/payments/by-key/k answered 200": without the query, which may hold a
+ * secret, and cut where it is too long. */
+void reconcile_reason(
+    struct slice target, unsigned status, char ret_text[LIMIT_REASON_BYTES_MAX + 1]);
+
+#endif

@@ -1,0 +1,238 @@
+/* What was kept of a request, read again: how another one differs, and where it went. */
+#include "base/check.h"
+#include "base/limits.h"
+#include "canon/diff.h"
+#include "canon/jcs.h"
+#include "canon/jsonw.h"
+#include "gateway/request_form.h"
+
+enum {
+    TREES_BYTES_MAX = 16 << 20, /* two kept requests with all that is made of them */
+    OWN_MEMBERS = 5,            /* of a kept request without its body */
+};
+
+/* A member, or the same in base64 where its bytes are no UTF-8. */
+struct part {
+    const char *name;
+    const char *in_base64;
+};
+
+enum { PART_CONTENT_TYPE, PART_METHOD, PART_PATH, PART_QUERY, PARTS };
+static const struct part parts[PARTS] = {
+    [PART_CONTENT_TYPE] = {"content_type", "content_type_base64"},
+    [PART_METHOD] = {"method", "method_base64"},
+    [PART_PATH] = {"path", "path_base64"},
+    [PART_QUERY] = {"query", "query_base64"},
+};
+
+struct kept {
+    const struct json_value *parts[PARTS]; /* strings; of a query null too */
+    bool in_base64[PARTS];
+    const struct json_value *digest;
+    const struct json_value *body; /* NULL: not kept */
+};
+
+static bool find_part(const struct json_value *whole, int i, struct kept *ret_kept)
+{
+    const struct json_value *value = json_find(whole, slice_str(parts[i].name));
+    ret_kept->in_base64[i] = value == NULL;
+    if (value == NULL) {
+        value = json_find(whole, slice_str(parts[i].in_base64));
+    }
+    ret_kept->parts[i] = value;
+    return json_is(value, JSON_STRING) || (i == PART_QUERY && json_is(value, JSON_NULL));
+}
+
+/* E_INVALID: this was not kept by request_form_read. */
+static enum status read_kept(struct slice text, struct arena *arena, struct kept *ret_kept)
+{
+    const struct json_value *whole = NULL;
+    enum status status = text.len == 0 ? E_INVALID : json_read(text, arena, &whole, NULL);
+    if (status != OK) {
+        return status == E_NOMEM ? E_NOMEM : E_INVALID;
+    }
+    bool ours = json_is(whole, JSON_OBJECT);
+    for (int i = 0; i < PARTS; i++) {
+        ours = ours && find_part(whole, i, ret_kept);
+    }
+    ret_kept->digest = json_find(whole, SLICE_LIT("body_digest"));
+    ret_kept->body = json_find(whole, SLICE_LIT("body"));
+    ours = ours && json_is(ret_kept->digest, JSON_STRING) &&
+           json_text(ret_kept->digest).len == 2 * DIGEST_BYTES &&
+           whole->count == OWN_MEMBERS + (ret_kept->body != NULL ? 1u : 0u);
+    return ours ? OK : E_INVALID;
+}
+
+/* ---- how two differ ------------------------------------------------------------------------ */
+
+/* Two requests that are held against each other. */
+struct pair {
+    struct kept first;
+    struct kept now;
+    struct mark_list ignore;
+    struct mark_list redact;
+    struct arena arena; /* both trees, and what is made of them */
+    bool body;          /* they differ where it counts and can be shown */
+    bool redacted;      /* only where it does not, or cannot */
+    bool parts[PARTS];  /* and these differ */
+};
+
+/* What of a body counts and can be shown. */
+static enum status put_shown(struct pair *pair, const struct json_value *body, struct buf *out)
+{
+    struct marks marks;
+    struct mark_list lists[] = {pair->ignore, pair->redact};
+    struct jcs_how how = {.marks = &marks, .keep_lossy = true};
+    enum status status = marks_make(body, lists, 2, &pair->arena, &marks);
+    return status == OK ? jcs_write_marked(body, &how, out, NULL, NULL) : status;
+}
+
+static enum status same_shown(struct pair *pair, bool *ret_same)
+{
+    struct buf first, now;
+    buf_init(&first, pair->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    buf_init(&now, pair->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    enum status status = put_shown(pair, pair->first.body, &first);
+    status = status == OK ? put_shown(pair, pair->now.body, &now) : status;
+    *ret_same = status == OK && slice_equal(buf_view(&first), buf_view(&now));
+    buf_release(&first);
+    buf_release(&now);
+    return status;
+}
+
+static enum status leads_somewhere(
+    struct pair *pair, const struct json_value *body, bool *ret_leads)
+{
+    struct marks marks;
+    enum status status = marks_make(body, &pair->redact, 1, &pair->arena, &marks);
+    *ret_leads = *ret_leads || (status == OK && marks_any(&marks));
+    return status;
+}
+
+/* Both bodies were kept and did not come as the same bytes. What is redacted cannot be compared any
+ * more: if there is some, it may be what differs, and otherwise it is the spelling. */
+static enum status compare_bodies(struct pair *pair)
+{
+    bool same;
+    bool hidden = !json_equal(pair->first.body, pair->now.body);
+    enum status status = same_shown(pair, &same);
+    status = status == OK ? leads_somewhere(pair, pair->first.body, &hidden) : status;
+    status = status == OK ? leads_somewhere(pair, pair->now.body, &hidden) : status;
+    pair->body = !same;
+    pair->redacted = same && hidden;
+    return status;
+}
+
+static enum status compare(struct pair *pair)
+{
+    bool any = false;
+    for (int i = 0; i < PARTS; i++) {
+        pair->parts[i] = pair->first.in_base64[i] != pair->now.in_base64[i] ||
+                         !json_equal(pair->first.parts[i], pair->now.parts[i]);
+        any = any || pair->parts[i];
+    }
+    if (json_equal(pair->first.digest, pair->now.digest)) {
+        return OK;
+    }
+    bool both = pair->first.body != NULL && pair->now.body != NULL;
+    enum status status = both ? compare_bodies(pair) : OK;
+    /* Where nothing else is left it is the bytes that count: those of a body that is taken raw. */
+    pair->body = pair->body || !both || (!any && !pair->redacted);
+    return status;
+}
+
+/* ---- what is said about it ----------------------------------------------------------------- */
+
+static void put_differs(const struct pair *pair, struct jsonw *json)
+{
+    static const int order[] = {PART_METHOD, PART_PATH, PART_QUERY, PART_CONTENT_TYPE};
+    jsonw_open(json, "differs", '[');
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        if (pair->parts[order[i]]) {
+            jsonw_str(json, NULL, parts[order[i]].name);
+        }
+    }
+    if (pair->body || pair->redacted) {
+        jsonw_str(json, NULL, pair->body ? "body" : "redacted");
+    }
+    jsonw_close(json, ']');
+}
+
+static enum status put_diff(struct pair *pair, struct buf *out, size_t *ret_bytes)
+{
+    bool truncated = false;
+    enum status status = OK;
+    struct diff_options options = {.bytes_max = LIMIT_DIFF_BYTES_MAX};
+    struct slice *redact = arena_alloc(&pair->arena, (pair->redact.count + 1) * sizeof *redact);
+    if (redact == NULL) {
+        return E_NOMEM;
+    }
+    for (size_t i = 0; i < pair->redact.count; i++) {
+        redact[i] = slice_str(pair->redact.pointers[i]);
+    }
+    options.redact = redact;
+    options.redact_count = pair->redact.count;
+    buf_str(out, ",\"diff\":");
+    size_t start = out->len;
+    if (pair->body) {
+        status = diff_write(pair->first.body, pair->now.body, &options, out, &truncated, NULL);
+    } else {
+        buf_str(out, "[]"); /* what alone differs does not count, or may not be shown */
+    }
+    *ret_bytes = out->len - start;
+    buf_str(out, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");
+    return status;
+}
+
+static enum status put_explained(
+    struct pair *pair, bool with_diff, struct buf *out, size_t *ret_diff_bytes)
+{
+    enum status status = compare(pair);
+    if (status != OK) {
+        return status;
+    }
+    struct jsonw json = {.out = out};
+    put_differs(pair, &json);
+    if (with_diff && pair->first.body != NULL && pair->now.body != NULL) {
+        status = put_diff(pair, out, ret_diff_bytes);
+    } else {
+        buf_str(out, ",\"diff\":null");
+    }
+    return status;
+}
+
+enum status request_form_explain(struct slice first, const struct request_form *now, bool with_diff,
+    const char *const *redact, size_t redact_count, struct buf *out, size_t *ret_diff_bytes)
+{
+    size_t start = out->len;
+    size_t diff_bytes = 0;
+    struct pair pair = {.ignore = {now->ignore, now->ignore_count, MARK_OMITTED},
+        .redact = {redact, redact_count, MARK_OMITTED}};
+    arena_init(&pair.arena, out->mem, TREES_BYTES_MAX);
+    enum status status = read_kept(first, &pair.arena, &pair.first);
+    status = status == OK ? read_kept(now->kept, &pair.arena, &pair.now) : status;
+    if (status == OK) {
+        status = put_explained(&pair, with_diff, out, &diff_bytes);
+    } else if (status == E_INVALID) {
+        buf_str(out, "\"differs\":null,\"diff\":null");
+        status = OK;
+    }
+    arena_release(&pair.arena);
+    status = status == OK ? buf_status(out) : status;
+    if (status != OK) {
+        out->len = start;
+        return status;
+    }
+    *ret_diff_bytes = diff_bytes;
+    return OK;
+}
+
+bool request_form_kept_path(struct slice kept, struct arena *arena, struct slice *ret_path)
+{
+    struct kept read;
+    if (read_kept(kept, arena, &read) != OK || read.in_base64[PART_PATH]) {
+        return false;
+    }
+    *ret_path = json_text(read.parts[PART_PATH]);
+    return true;
+}

@@ -1,0 +1,216 @@
+/* Values of fields: Idempotency-Key, Content-Type, Prefer. */
+#include "base/limits.h"
+#include "gateway/request_form.h"
+#include "http/chars.h"
+
+/* ---- the key ------------------------------------------------------------------------------- */
+
+static enum status refuse_length(struct err *err)
+{
+    return err_set(err, E_INVALID, "the idempotency key is longer than key_bytes_max (%d)",
+        LIMIT_KEY_BYTES_MAX);
+}
+
+/* RFC 9651 section 4.2.5, without parameters: nobody gave them a meaning, so a key that has some
+ * could be read in two ways. */
+static enum status read_quoted(struct slice text, char *ret_key, size_t *ret_size, struct err *err)
+{
+    size_t size = 0;
+    size_t at = 1;
+    for (; at < text.len && text.data[at] != '"'; at++) {
+        char c = text.data[at];
+        if (c < 0x20 || c > 0x7e) {
+            return err_set(err, E_INVALID, "the idempotency key has a byte that is not ASCII text");
+        }
+        if (c == '\\') {
+            at++;
+            if (at == text.len || (text.data[at] != '"' && text.data[at] != '\\')) {
+                return err_set(err, E_INVALID, "the idempotency key has a broken escape");
+            }
+            c = text.data[at];
+        }
+        if (size == LIMIT_KEY_BYTES_MAX) {
+            return refuse_length(err);
+        }
+        ret_key[size++] = c;
+    }
+    if (at >= text.len) {
+        return err_set(err, E_INVALID, "the idempotency key has no closing quote");
+    }
+    if (at + 1 != text.len) {
+        return err_set(err, E_INVALID, "something follows the idempotency key's closing quote");
+    }
+    *ret_size = size;
+    return OK;
+}
+
+static enum status read_bare(struct slice text, char *ret_key, size_t *ret_size, struct err *err)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (c <= 0x20 || c > 0x7e || c == '"' || c == '\\' || c == ',') {
+            return err_set(err, E_INVALID,
+                "the idempotency key has a byte that only a quoted one may have, or none");
+        }
+    }
+    if (text.len > LIMIT_KEY_BYTES_MAX) {
+        return refuse_length(err);
+    }
+    if (text.len > 0) {
+        memcpy(ret_key, text.data, text.len);
+    }
+    *ret_size = text.len;
+    return OK;
+}
+
+enum status request_form_key(
+    struct slice field, struct arena *arena, struct slice *ret_key, struct err *err)
+{
+    char key[LIMIT_KEY_BYTES_MAX];
+    size_t size = 0;
+    struct slice text = slice_trim(field);
+    enum status status = text.len > 0 && text.data[0] == '"' ? read_quoted(text, key, &size, err)
+                                                             : read_bare(text, key, &size, err);
+    if (status == OK && size == 0) {
+        status = err_set(err, E_INVALID, "the idempotency key is empty");
+    }
+    if (status == OK && arena_copy(arena, slice_of(key, size), ret_key) != OK) {
+        status = err_set(err, E_NOMEM, "out of memory");
+    }
+    return status;
+}
+
+bool request_form_key_is_uuid(struct slice key)
+{
+    static const char form[] = "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh";
+    if (key.len != sizeof form - 1) {
+        return false;
+    }
+    for (size_t i = 0; i < key.len; i++) {
+        if (form[i] == '-' ? key.data[i] != '-' : !http_is(key.data[i], HTTP_HEXDIG)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- lists and parameters ------------------------------------------------------------------ */
+
+/* Take what stands before the next separator that is not in a quoted string; trimmed. */
+static bool next_part(struct slice *rest, char separator, struct slice *ret_part)
+{
+    if (rest->data == NULL) {
+        return false;
+    }
+    bool quoted = false;
+    size_t at = 0;
+    for (; at < rest->len && (quoted || rest->data[at] != separator); at++) {
+        char c = rest->data[at];
+        if (quoted && c == '\\' && at + 1 < rest->len) {
+            at++;
+        } else if (c == '"') {
+            quoted = !quoted;
+        }
+    }
+    *ret_part = slice_trim(slice_of(rest->data, at));
+    *rest = at == rest->len ? SLICE_EMPTY : slice_of(rest->data + at + 1, rest->len - at - 1);
+    return true;
+}
+
+/* Append the text with its first `names` bytes in lower case. */
+static char *put_lower(char *to, struct slice text, size_t names)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        *to++ = i < names ? http_lower(text.data[i]) : text.data[i];
+    }
+    return to;
+}
+
+static size_t name_len(struct slice parameter)
+{
+    const char *equals = parameter.len == 0 ? NULL : memchr(parameter.data, '=', parameter.len);
+    return equals == NULL ? parameter.len : (size_t)(equals - parameter.data);
+}
+
+enum status request_form_content_type(
+    struct slice field, struct arena *arena, struct slice *ret_type)
+{
+    struct slice rest = field;
+    struct slice part;
+    char *text = arena_alloc(arena, field.len + 1); /* never longer: a part brings its separator */
+    if (text == NULL) {
+        return E_NOMEM;
+    }
+    char *at = text;
+    if (next_part(&rest, ';', &part)) {
+        at = put_lower(at, part, part.len);
+    }
+    while (next_part(&rest, ';', &part)) {
+        if (part.len > 0) { /* RFC 9110 section 5.6.6: one may be empty, and says nothing */
+            *at++ = ';';
+            at = put_lower(at, part, name_len(part));
+        }
+    }
+    *ret_type = slice_of(text, (size_t)(at - text));
+    return OK;
+}
+
+bool request_form_is_json(struct slice content_type)
+{
+    static const char suffix[] = "+json";
+    struct slice type;
+    if (!next_part(&content_type, ';', &type)) {
+        return false;
+    }
+    return slice_is(type, "application/json") ||
+           (type.len >= sizeof suffix - 1 &&
+               memcmp(type.data + type.len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0);
+}
+
+/* ---- Prefer -------------------------------------------------------------------------------- */
+
+static bool is_wait(struct slice name)
+{
+    char lower[4];
+    if (name.len != sizeof lower) {
+        return false;
+    }
+    (void)put_lower(lower, name, name.len);
+    return memcmp(lower, "wait", sizeof lower) == 0;
+}
+
+/* Seconds in milliseconds; a number past all bounds is as long as there is. */
+static int64_t delay_ms(struct slice seconds)
+{
+    int64_t ms = 0;
+    if (!http_all(seconds, HTTP_DIGIT)) {
+        return 0;
+    }
+    for (size_t i = 0; i < seconds.len; i++) {
+        int64_t digit_ms = (seconds.data[i] - '0') * INT64_C(1000);
+        if (ms > (INT64_MAX - digit_ms) / 10) {
+            return INT64_MAX;
+        }
+        ms = ms * 10 + digit_ms;
+    }
+    return ms;
+}
+
+int64_t request_form_wait_ms(struct slice prefer)
+{
+    struct slice preference;
+    while (next_part(&prefer, ',', &preference)) {
+        struct slice value;
+        if (next_part(&preference, ';', &value)) {
+            size_t name = name_len(value);
+            /* RFC 7240 section 2: of several with one name the first counts. */
+            if (is_wait(slice_trim(slice_of(value.data, name)))) {
+                bool given = name < value.len;
+                return given ? delay_ms(slice_trim(
+                                   slice_of(value.data + name + 1, value.len - name - 1)))
+                             : 0;
+            }
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,91 @@
+/*
+ * Globs over paths, in two levels that work alike: segments of a path against segments of a glob,
+ * and within them characters. At either level only the last star is ever taken up again: whatever
+ * an earlier one could take, the last can too. So no pair of a path's and a glob's characters is
+ * compared twice for the same star.
+ */
+#include "gateway/request_form.h"
+
+/* Of a text that is taken apart at its slashes. */
+struct segments {
+    struct slice text; /* the first segment */
+    size_t left;       /* bytes behind it, from its slash on */
+    bool is_over;      /* there is none */
+};
+
+static struct segments segment_at(const char *data, size_t len)
+{
+    const char *slash = len == 0 ? NULL : memchr(data, '/', len);
+    size_t first = slash == NULL ? len : (size_t)(slash - data);
+    return (struct segments){.text = slice_of(data, first), .left = len - first};
+}
+
+static struct segments segments_next(struct segments at)
+{
+    if (at.left == 0) {
+        return (struct segments){.is_over = true};
+    }
+    return segment_at(at.text.data + at.text.len + 1, at.left - 1);
+}
+
+/* One segment: '*' is any run of characters, an empty one too. */
+static bool segment_matches(struct slice glob, struct slice text)
+{
+    size_t g = 0;
+    size_t t = 0;
+    size_t star = SIZE_MAX; /* behind the last star, once there was one */
+    size_t star_t = 0;      /* where what follows it was last tried */
+    while (t < text.len) {
+        if (g < glob.len && glob.data[g] == '*') {
+            star = ++g;
+            star_t = t;
+        } else if (g < glob.len && glob.data[g] == text.data[t]) {
+            g++;
+            t++;
+        } else if (star != SIZE_MAX) {
+            g = star;
+            t = ++star_t;
+        } else {
+            return false;
+        }
+    }
+    while (g < glob.len && glob.data[g] == '*') {
+        g++;
+    }
+    return g == glob.len;
+}
+
+static bool is_any_segments(struct segments glob)
+{
+    return !glob.is_over && slice_is(glob.text, "**");
+}
+
+bool route_glob(const char *glob, struct slice path)
+{
+    struct segments g = segment_at(glob, strlen(glob));
+    struct segments p = segment_at(path.data, path.len);
+    struct segments star = {.is_over = true}; /* behind the last "**", once there was one */
+    struct segments star_p = {.is_over = true};
+    bool has_star = false;
+    while (!p.is_over) {
+        if (is_any_segments(g)) {
+            g = segments_next(g);
+            star = g;
+            star_p = p;
+            has_star = true;
+        } else if (!g.is_over && segment_matches(g.text, p.text)) {
+            g = segments_next(g);
+            p = segments_next(p);
+        } else if (has_star) {
+            star_p = segments_next(star_p);
+            g = star;
+            p = star_p;
+        } else {
+            return false;
+        }
+    }
+    while (is_any_segments(g)) {
+        g = segments_next(g);
+    }
+    return g.is_over;
+}

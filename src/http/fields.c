@@ -1,0 +1,521 @@
+#include "http/fields.h"
+
+#include <stdio.h>
+
+#include "base/base64.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "base/text.h"
+#include "canon/json.h"
+#include "canon/jsonw.h"
+#include "http/chars.h"
+
+#define NAME(text)                                                                                 \
+    {                                                                                              \
+        "" text, sizeof(text) - 1                                                                  \
+    }
+
+enum { KEPT_TREE_BYTES_MAX = 4 << 20 }; /* of kept fields being read: 256 for each byte of text */
+
+/* ---- which fields are which ---------------------------------------------------------------- */
+
+/* RFC 9110 section 7.6.1, and what older software sends in their place. */
+static const struct slice hop_names[] = {NAME("connection"), NAME("keep-alive"), NAME("te"),
+    NAME("trailer"), NAME("transfer-encoding"), NAME("upgrade")};
+
+/* Of an answer: what the gateway says itself, so that no upstream says it in its place. */
+static const struct slice said_names[] = {
+    NAME("idempotency-key"), NAME("request-id"), NAME("idempotent-replayed")};
+
+/* Never kept, whatever a route says: a session belongs to the one who was given it; of a replay the
+ * gateway says Last-Modified itself; and the length is that of the body kept. */
+static const struct slice unkept_names[] = {
+    NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
+
+enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
+/* Kept without being asked for: what tells a client how to read the body and what to do next. */
+static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
+    NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
+    NAME("location"), NAME("etag"), NAME("link"), NAME("cache-control"), NAME("vary"),
+    NAME("allow"), NAME("retry-after"), NAME("www-authenticate"), NAME("deprecation"),
+    NAME("sunset"), NAME("warning")};
+
+static bool is_among(struct slice name, const struct slice *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (http_same_name(name, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool begins(struct slice name, struct slice prefix)
+{
+    return name.len >= prefix.len && http_same_name(slice_of(name.data, prefix.len), prefix);
+}
+
+static bool is_hop(struct slice name)
+{
+    return is_among(name, hop_names, COUNT(hop_names)) || begins(name, SLICE_LIT("proxy-"));
+}
+
+static bool is_ours(struct slice name)
+{
+    return is_among(name, said_names, COUNT(said_names)) || begins(name, SLICE_LIT("once-"));
+}
+
+/* Which fields of a message go further than this hop. */
+struct through {
+    bool is[HTTP_FIELDS_MAX];
+};
+
+/* Each name in a Connection field is compared with each field once, however many there are. */
+static void mark_named(const struct http_head *head, struct slice list, struct through *through)
+{
+    struct slice option;
+    while (http_list_next(&list, &option)) {
+        for (uint32_t i = 0; i < head->field_count; i++) {
+            if (http_same_name(http_text(head, head->fields[i].name), option)) {
+                through->is[i] = false;
+            }
+        }
+    }
+}
+
+static void mark_through(const struct http_head *head, struct through *ret_through)
+{
+    const struct slice connection = SLICE_LIT("connection");
+    ASSERT(head->field_count <= HTTP_FIELDS_MAX);
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        ret_through->is[i] = !is_hop(http_text(head, head->fields[i].name));
+    }
+    for (uint32_t i = http_find(head, connection, 0); i < head->field_count;
+         i = http_find(head, connection, i + 1)) {
+        mark_named(head, http_text(head, head->fields[i].value), ret_through);
+    }
+}
+
+/* As http_find, among those that go on. */
+static uint32_t find_through(
+    const struct http_head *head, const struct through *through, struct slice name, uint32_t from)
+{
+    uint32_t i = http_find(head, name, from);
+    while (i < head->field_count && !through->is[i]) {
+        i = http_find(head, name, i + 1);
+    }
+    return i;
+}
+
+/* ---- to the upstream ----------------------------------------------------------------------- */
+
+/* RFC 9112 section 3.2: an origin server is sent a path. The text is in the buffer or the head. */
+static struct slice target_of(const struct http_head *head, struct buf *scratch)
+{
+    if (head->form != HTTP_FORM_ABSOLUTE) {
+        return http_text(head, head->target);
+    }
+    if (head->method == HTTP_METHOD_OPTIONS && head->path.len == 0 && !head->has_query) {
+        return SLICE_LIT("*"); /* section 3.2.4 */
+    }
+    buf_slice(scratch, http_path(head));
+    if (head->has_query) {
+        buf_char(scratch, '?');
+        buf_slice(scratch, http_text(head, head->query));
+    }
+    return buf_view(scratch);
+}
+
+/* The address alone of "127.0.0.1:51234", "[::1]:51234" or "::1"; nothing of a peer without one. */
+static struct slice address_of(struct slice peer)
+{
+    size_t colons = 0, first = 0, bracket = 0;
+    for (size_t i = peer.len; i-- > 0;) {
+        colons += peer.data[i] == ':';
+        first = peer.data[i] == ':' ? i : first;
+        bracket = peer.data[i] == ']' ? i : bracket;
+    }
+    if (colons > 0 && peer.data[0] == '[') {
+        return bracket == 0 ? SLICE_EMPTY : slice_of(peer.data + 1, bracket - 1);
+    }
+    return colons == 0 ? SLICE_EMPTY : colons == 1 ? slice_of(peer.data, first) : peer;
+}
+
+/* A request on its way to the upstream. */
+struct passage {
+    struct http_put put;
+    const struct http_head *head;
+    const struct fields_added *added;
+    struct through through;
+    struct buf scratch; /* for one value at a time */
+};
+
+/* Our own element behind those that came, on one line: many programs read only the first line of a
+ * list, or only the last. */
+static void put_list(struct passage *passage, struct slice name, struct slice element)
+{
+    const struct http_head *head = passage->head;
+    struct buf *list = &passage->scratch;
+    list->len = 0;
+    for (uint32_t i = find_through(head, &passage->through, name, 0); i < head->field_count;
+         i = find_through(head, &passage->through, name, i + 1)) {
+        struct slice value = http_text(head, head->fields[i].value);
+        if (value.len > 0) {
+            buf_slice(list, value);
+            buf_str(list, ", ");
+        }
+    }
+    buf_slice(list, element);
+    http_put_field(&passage->put, name, buf_view(list));
+}
+
+/* A client's field that is not handed on as it came, because another stands for it. */
+static bool is_replaced(
+    const struct http_head *head, const struct fields_added *added, struct slice name)
+{
+    static const struct slice always[] = {
+        NAME("host"), NAME("content-length"), NAME("expect"), NAME("via")};
+    if (is_among(name, always, COUNT(always)) || begins(name, SLICE_LIT("once-"))) {
+        return true;
+    }
+    if (http_same_name(name, SLICE_LIT("idempotency-key"))) {
+        return added->idempotency_key.len > 0;
+    }
+    if (http_same_name(name, SLICE_LIT("request-id"))) {
+        return added->request_id.len > 0;
+    }
+    if (http_same_name(name, SLICE_LIT("x-forwarded-for"))) {
+        return address_of(added->peer).len > 0;
+    }
+    if (http_same_name(name, SLICE_LIT("traceparent"))) {
+        return added->traceparent.len > 0;
+    }
+    if (http_same_name(name, SLICE_LIT("tracestate")) && added->traceparent.len > 0) {
+        /* Trace Context section 3.3.1: it belongs to its traceparent and is dropped with it. */
+        struct slice given = SLICE_EMPTY;
+        return !http_find_single(head, SLICE_LIT("traceparent"), &given) ||
+               !slice_equal(given, added->traceparent);
+    }
+    return false;
+}
+
+static void put_some(struct http_put *put, struct slice name, struct slice value)
+{
+    if (value.len > 0) {
+        http_put_field(put, name, value);
+    }
+}
+
+static void put_if_absent(struct passage *passage, struct slice name, struct slice value)
+{
+    const struct http_head *head = passage->head;
+    if (find_through(head, &passage->through, name, 0) == head->field_count) {
+        put_some(&passage->put, name, value);
+    }
+}
+
+static void put_forwarded(struct passage *passage)
+{
+    const struct fields_added *added = passage->added;
+    struct slice address = address_of(added->peer);
+    if (address.len > 0) {
+        put_list(passage, SLICE_LIT("X-Forwarded-For"), address);
+    }
+    if (added->peer.len > 0) {
+        /* What a proxy in front of us said of the client's side is nearer to it than we are. */
+        put_if_absent(passage, SLICE_LIT("X-Forwarded-Proto"),
+            added->is_tls ? SLICE_LIT("https") : SLICE_LIT("http"));
+        put_if_absent(passage, SLICE_LIT("X-Forwarded-Host"),
+            http_text(passage->head, passage->head->authority));
+    }
+    put_list(passage, SLICE_LIT("Via"),
+        passage->head->minor == 0 ? SLICE_LIT("1.0 once") : SLICE_LIT("1.1 once"));
+}
+
+static void put_added(struct http_put *put, const struct fields_added *added)
+{
+    put_some(put, SLICE_LIT("Idempotency-Key"), added->idempotency_key);
+    put_some(put, SLICE_LIT("Request-Id"), added->request_id);
+    if (added->fence > 0) {
+        put_some(put, SLICE_LIT("Once-Operation-Id"), added->operation_id);
+        http_put_number(put, SLICE_LIT("Once-Fence"), added->fence);
+        http_put_number(put, SLICE_LIT("Once-Attempt"), added->attempt);
+    }
+    put_some(put, SLICE_LIT("traceparent"), added->traceparent);
+}
+
+static void put_framing(struct http_put *put, int64_t length)
+{
+    if (length >= 0) {
+        http_put_length(put, (uint64_t)length);
+    } else if (length == HTTP_LENGTH_CHUNKED) {
+        http_put_chunked(put);
+    }
+}
+
+static void put_through(struct passage *passage)
+{
+    const struct http_head *head = passage->head;
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        struct slice name = http_text(head, head->fields[i].name);
+        if (passage->through.is[i] && !is_replaced(head, passage->added, name)) {
+            http_put_field(&passage->put, name, http_text(head, head->fields[i].value));
+        }
+    }
+}
+
+enum status fields_request(
+    const struct http_head *head, const struct fields_added *added, struct buf *out)
+{
+    ASSERT(!head->is_response);
+    struct passage passage = {.head = head, .added = added};
+    struct http_put *put = &passage.put;
+    mark_through(head, &passage.through);
+    buf_init(&passage.scratch, out->mem, out->max);
+    http_put_request(
+        put, out, http_text(head, head->method_text), target_of(head, &passage.scratch));
+    http_put_field(put, SLICE_LIT("Host"),
+        added->authority.len > 0 ? added->authority : http_text(head, head->authority));
+    put_through(&passage);
+    put_forwarded(&passage);
+    put_added(put, added);
+    put_framing(put, added->length);
+    /* A target or a list that was cut short is not sent, nor called wrong. */
+    if (buf_status(&passage.scratch) != OK) {
+        put->status = passage.scratch.status;
+    }
+    enum status status = http_put_end(put);
+    buf_release(&passage.scratch);
+    return status;
+}
+
+/* ---- to the client ------------------------------------------------------------------------- */
+
+void fields_answer(const struct http_head *head, struct http_exchange *exchange)
+{
+    ASSERT(head->is_response);
+    struct through through;
+    mark_through(head, &through);
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        struct slice name = http_text(head, head->fields[i].name);
+        if (!through.is[i] || is_ours(name) || http_same_name(name, SLICE_LIT("content-length"))) {
+            continue;
+        }
+        http_answer_field(exchange, name, http_text(head, head->fields[i].value));
+        exchange->has_date = exchange->has_date || http_same_name(name, SLICE_LIT("date"));
+    }
+}
+
+/* ---- what is kept -------------------------------------------------------------------------- */
+
+/* What a kept field may be called at all. */
+static bool may_be_kept(struct slice name)
+{
+    return !is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names));
+}
+
+static bool is_asked_for(struct slice name, const struct fields_kept *kept)
+{
+    if (kept == NULL) {
+        return is_among(name, usual_names, LEAST_NAMES);
+    }
+    for (size_t i = 0; i < kept->count; i++) {
+        struct slice asked = slice_str(kept->names[i]);
+        if (http_same_name(name, asked) ||
+            (slice_is(asked, "*") && !http_same_name(name, SLICE_LIT("date")))) {
+            return true;
+        }
+    }
+    return is_among(name, usual_names, COUNT(usual_names));
+}
+
+static void keep_field(struct jsonw *json, struct slice name, struct slice value)
+{
+    jsonw_open(json, NULL, '[');
+    jsonw_bytes(json, NULL, name);
+    if (!text_utf8(value)) {
+        jsonw_raw(json, NULL, SLICE_LIT("null"));
+    }
+    jsonw_bytes(json, NULL, value); /* base64 if it is not UTF-8 */
+    jsonw_close(json, ']');
+}
+
+bool fields_is_ours(struct slice meta)
+{
+    static const char start[] = "{\"format\":\"once-http-1\"";
+    return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
+}
+
+enum status fields_keep(
+    const struct http_head *head, const struct fields_kept *kept, struct buf *out)
+{
+    size_t start = out->len;
+    struct jsonw json = {.out = out};
+    struct through through;
+    mark_through(head, &through);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "format", "once-http-1");
+    jsonw_open(&json, "headers", '[');
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        struct slice name = http_text(head, head->fields[i].name);
+        if (through.is[i] && may_be_kept(name) && is_asked_for(name, kept)) {
+            keep_field(&json, name, http_text(head, head->fields[i].value));
+        }
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+    enum status status = buf_status(out);
+    if (status == OK && out->len - start > LIMIT_OUTCOME_META_BYTES_MAX) {
+        status = E_LIMIT;
+    }
+    if (status != OK) {
+        out->len = start;
+    }
+    return status;
+}
+
+/* ---- said again ---------------------------------------------------------------------------- */
+
+static enum status unbase64(struct slice text, struct arena *arena, struct slice *ret_bytes)
+{
+    char *bytes = arena_alloc(arena, BASE64_BYTES_MAX(text.len));
+    size_t size = 0;
+    if (bytes == NULL) {
+        return E_NOMEM;
+    }
+    if (!base64_read(text, BASE64_PADDED, bytes, &size)) {
+        return E_INVALID;
+    }
+    *ret_bytes = slice_of(bytes, size);
+    return OK;
+}
+
+struct kept_field {
+    struct slice name;
+    struct slice value;
+};
+
+/* ["Name","value"] or ["Name",null,"base64"], and nothing that we would not have kept: an outcome
+ * may have come through another door, whose callers write the meta themselves. */
+static enum status field_of(
+    const struct json_value *item, struct arena *arena, struct kept_field *ret_field)
+{
+    if (!json_is(item, JSON_ARRAY) || item->count < 2 || !json_is(&item->items[0], JSON_STRING)) {
+        return E_INVALID;
+    }
+    struct kept_field field = {.name = json_text(&item->items[0])};
+    if (item->count == 2 && json_is(&item->items[1], JSON_STRING)) {
+        field.value = json_text(&item->items[1]);
+    } else if (item->count == 3 && json_is(&item->items[1], JSON_NULL) &&
+               json_is(&item->items[2], JSON_STRING)) {
+        enum status status = unbase64(json_text(&item->items[2]), arena, &field.value);
+        if (status != OK) {
+            return status;
+        }
+    } else {
+        return E_INVALID;
+    }
+    if (!http_all(field.name, HTTP_TOKEN) || !may_be_kept(field.name) ||
+        http_run(field.value, HTTP_VALUE) != field.value.len) {
+        return E_INVALID;
+    }
+    *ret_field = field;
+    return OK;
+}
+
+static enum status read_kept(
+    struct slice meta, struct arena *arena, struct kept_field **ret_fields, size_t *ret_count)
+{
+    const struct json_value *root;
+    if (meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
+        return E_INVALID;
+    }
+    enum status status = json_read(meta, arena, &root, NULL);
+    if (status != OK) {
+        return status == E_NOMEM ? E_NOMEM : E_INVALID;
+    }
+    const struct json_value *format = json_find(root, SLICE_LIT("format"));
+    const struct json_value *headers = json_find(root, SLICE_LIT("headers"));
+    if (!json_is(format, JSON_STRING) || !slice_is(json_text(format), "once-http-1") ||
+        !json_is(headers, JSON_ARRAY) || headers->count > HTTP_FIELDS_MAX || root->count != 2) {
+        return E_INVALID;
+    }
+    struct kept_field *fields = arena_alloc(arena, (headers->count + 1) * sizeof *fields);
+    status = fields == NULL ? E_NOMEM : OK;
+    for (uint32_t i = 0; status == OK && i < headers->count; i++) {
+        status = field_of(&headers->items[i], arena, &fields[i]);
+    }
+    if (status == OK) {
+        *ret_fields = fields;
+        *ret_count = headers->count;
+    }
+    return status;
+}
+
+/* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's
+ * arena is nearly full must not look like a meta that is not ours, whose answer has no fields. */
+enum status fields_replay(
+    struct slice meta, const struct mem *mem, struct http_exchange *exchange, struct err *err)
+{
+    struct arena trees;
+    struct kept_field *fields = NULL;
+    size_t count = 0;
+    arena_init(&trees, mem, KEPT_TREE_BYTES_MAX);
+    enum status status = read_kept(meta, &trees, &fields, &count);
+    for (size_t i = 0; i < count; i++) {
+        http_answer_field(exchange, fields[i].name, fields[i].value);
+        exchange->has_date =
+            exchange->has_date || http_same_name(fields[i].name, SLICE_LIT("date"));
+    }
+    arena_release(&trees);
+    return status == OK ? OK
+                        : err_set(err, status, "%s",
+                              status == E_NOMEM ? "out of memory"
+                                                : "what was kept beside the outcome is not ours");
+}
+
+/* ---- traces and dates ---------------------------------------------------------------------- */
+
+enum {
+    TRACE_ID_AT = 3,   /* behind "00-" */
+    PARENT_ID_AT = 36, /* behind the trace id and its dash */
+    FLAGS_AT = 53,     /* behind the parent id and its dash */
+};
+
+void fields_traceparent(const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1])
+{
+    unsigned char ids[24];
+    char trace_id[33], parent_id[17];
+    memcpy(ids, random, sizeof ids);
+    /* An id of zeros means none, and then the whole is not valid. */
+    static const unsigned char zeros[16];
+    ids[15] |= memcmp(ids, zeros, 16) == 0;
+    ids[23] |= memcmp(ids + 16, zeros, 8) == 0;
+    int len = snprintf(ret_text, FIELDS_TRACEPARENT_BYTES + 1, "00-%s-%s-00",
+        text_put_hex(trace_id, ids, 16), text_put_hex(parent_id, ids + 16, 8));
+    ASSERT(len == FIELDS_TRACEPARENT_BYTES);
+}
+
+/* Lower-case hex with another digit than 0 in it. */
+static bool is_id(const char *text, size_t len)
+{
+    bool has_other = false;
+    for (size_t i = 0; i < len; i++) {
+        bool is_hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
+        if (!is_hex) {
+            return false;
+        }
+        has_other = has_other || text[i] != '0';
+    }
+    return has_other;
+}
+
+bool fields_traceparent_is_good(struct slice text)
+{
+    unsigned char flags;
+    return text.len == FIELDS_TRACEPARENT_BYTES && memcmp(text.data, "00-", 3) == 0 &&
+           text.data[PARENT_ID_AT - 1] == '-' && text.data[FLAGS_AT - 1] == '-' &&
+           is_id(text.data + TRACE_ID_AT, 32) && is_id(text.data + PARENT_ID_AT, 16) &&
+           text_hex(slice_of(text.data + FLAGS_AT, 2), &flags, 1);
+}

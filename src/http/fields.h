@@ -1,0 +1,76 @@
+/*
+ * fields: fields of messages on their way through: what goes on to the upstream, what comes back to
+ * the client, and what is kept of an answer to be said again.
+ *
+ * Promises:  hop-by-hop fields (RFC 9110 section 7.6.1: Connection and whatever it names,
+ *            Keep-Alive, Proxy-*, TE, Trailer, Transfer-Encoding, Upgrade) go no further. What a
+ *            client sends under our own names (Once-*) never reaches the upstream. No byte of a
+ *            field can end a line (http/write.h). Set-Cookie is never kept.
+ * Does not:  send, or decide.
+ */
+#ifndef ONCE_HTTP_FIELDS_H
+#define ONCE_HTTP_FIELDS_H
+
+#include "base/err.h"
+#include "http/serve.h"
+#include "http/write.h"
+
+/*
+ * What is added to a request for the upstream. Each replaces the client's own field of that name;
+ * an empty one is left out, and the client's goes on as it came. The client's Once-* never does.
+ */
+struct fields_added {
+    struct slice authority;       /* Host; empty: the client's */
+    struct slice idempotency_key; /* as an RFC 9651 string if the client's was, else bare */
+    struct slice request_id;
+    struct slice operation_id;
+    uint64_t fence; /* 0: none of the three */
+    uint32_t attempt;
+    struct slice traceparent; /* the client's, or a fresh one */
+    struct slice peer;        /* as of an exchange: its address is appended to X-Forwarded-For, and
+                                 X-Forwarded-Proto and -Host are added where there is none */
+    bool is_tls;              /* the client's side */
+    int64_t length;           /* of the body, or HTTP_LENGTH_CHUNKED, or HTTP_LENGTH_ABSENT */
+};
+/* The whole request head for the upstream, out of the client's: method and target as sent (an
+ * absolute target becomes its path), fields in their order, then what is added, with "Via: 1.1
+ * once". E_NOMEM, E_LIMIT; E_INVALID: what is added cannot be sent. */
+enum status fields_request(
+    const struct http_head *head, const struct fields_added *added, struct buf *out) MUST_CHECK;
+
+/* All end-to-end fields of an upstream's answer into the client's, but for the length and for those
+ * the gateway says itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed). Sets
+ * exchange->has_date. */
+void fields_answer(const struct http_head *head, struct http_exchange *exchange);
+
+/* What is kept of an answer's fields: one JSON object in canonical form, {"format":"once-http-1",
+ * "headers":[["Content-Type","application/json"],…]}, of the usual ones (Content-Type,
+ * Content-Encoding, Content-Language, Content-Disposition, Content-Location, Location, ETag, Link,
+ * Cache-Control, Vary, Allow, Retry-After, WWW-Authenticate, Deprecation, Sunset, Warning and all
+ * those of `kept`; "*" there is every end-to-end field but Date), at most
+ * LIMIT_OUTCOME_META_BYTES_MAX: past it E_LIMIT. E_NOMEM. On failure nothing is appended. Values
+ * that are not UTF-8 are kept as ["Name",null,"base64"]. Never kept, whatever it says:
+ * Set-Cookie, hop-by-hop fields, and what the gateway says itself, as Last-Modified on a replay.
+ * kept NULL: only what is needed to read the body. */
+struct fields_kept {
+    const char *const *names; /* beside the usual ones */
+    size_t count;
+};
+enum status fields_keep(
+    const struct http_head *head, const struct fields_kept *kept, struct buf *out) MUST_CHECK;
+/* Whether it looks like one of ours, and not like what another door kept. */
+bool fields_is_ours(struct slice meta);
+/* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is
+ * no meta of ours, as when the outcome came through another door. E_NOMEM: it cannot be told, and
+ * the answer must wait, since it would lack its fields. On failure nothing was put. */
+enum status fields_replay(struct slice meta, const struct mem *mem, struct http_exchange *exchange,
+    struct err *err) MUST_CHECK;
+
+/* A fresh traceparent (W3C trace context, version 00, not sampled) from 24 random bytes. */
+enum { FIELDS_TRACEPARENT_BYTES = 55 };
+void fields_traceparent(
+    const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1]);
+/* Whether a client's is well formed (version 00, no zero ids). */
+bool fields_traceparent_is_good(struct slice text);
+
+#endif

@@ -1,0 +1,276 @@
+/* What an upstream is asked about an unknown operation, when, and what its answer means. */
+#include "check_c.h"
+#include "gateway/reconcile_rules.h"
+#include "gateway/request_form.h"
+
+static const struct config_reconcile usual = {.executed = {200, 201},
+    .executed_count = 2,
+    .not_executed = {404},
+    .not_executed_count = 1,
+    .every_ms = 1000,
+    .every_ms_max = 8000};
+
+static void only_a_named_status_means_anything(void **state)
+{
+    (void)state;
+    for (unsigned status = 100; status < 600; status++) {
+        enum reconcile_verdict wanted = status == 200 || status == 201 ? RECONCILE_EXECUTED
+                                        : status == 404                ? RECONCILE_NOT_EXECUTED
+                                                                       : RECONCILE_OPEN;
+        assert_int_equal(reconcile_verdict_of(&usual, status), wanted);
+    }
+}
+
+static void check_target(const char *template, const char *key, const char *expected)
+{
+    struct buf out;
+    struct err err;
+    buf_init(&out, &mem_libc, 4096);
+    enum status status = reconcile_target(
+        template, &(struct reconcile_names){slice_str(key), SLICE_LIT("op_7")}, &out, &err);
+    assert_int_equal(status, expected == NULL ? E_INVALID : OK);
+    if (expected != NULL && !slice_is(buf_view(&out), expected)) {
+        fail_msg("'%.*s' should be '%s'", SLICE_ARGS(buf_view(&out)), expected);
+    }
+    assert_true(expected != NULL || out.len == 0);
+    buf_release(&out);
+}
+
+static void the_key_takes_each_of_its_places_and_no_more(void **state)
+{
+    (void)state;
+    check_target("/by-key/{key}", "order-7", "/by-key/order-7");
+    check_target("/{key}/x?k={key}", "a/b", "/a%2Fb/x?k=a%2Fb");
+    check_target(
+        "/by-key/{key}", "?#&=+ \"\\%{key}", "/by-key/%3F%23%26%3D%2B%20%22%5C%25%7Bkey%7D");
+    check_target("/by-key/{key}", "\xc3\xa9", "/by-key/%C3%A9");
+    check_target("/by-key/{key}", "...", "/by-key/...");
+    check_target("/by-key/{key}", "a..b", "/by-key/a..b");
+    check_target("/op/{operation_id}", "..", "/op/op_7");
+    check_target("/op/{operation_id}/{key}", "k", "/op/op_7/k");
+}
+
+static void a_key_with_dot_segments_leads_nowhere(void **state)
+{
+    static const char *const keys[] = {
+        ".", "..", "../x", "x/..", "a/./b", "a\\..\\b", "..;x", "..?x", "..#x", "/..", "/../"};
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        check_target("/by-key/{key}", keys[i], NULL);
+        check_target("/by-key/{key}?x=1", keys[i], NULL);
+    }
+    check_target("/by-key/.{key}", ".", NULL);
+    check_target("/{key}.", ".", NULL);
+    check_target("/by-key?key={key}", "../x", "/by-key?key=..%2Fx"); /* a value, no path */
+}
+
+static void a_target_too_long_is_refused_and_leaves_nothing(void **state)
+{
+    struct buf out;
+    struct err err;
+    (void)state;
+    buf_init(&out, &mem_libc, 16);
+    assert_int_equal(
+        reconcile_target("/by-key/{key}",
+            &(struct reconcile_names){SLICE_LIT("123456789"), SLICE_EMPTY}, &out, &err),
+        E_LIMIT);
+    buf_release(&out);
+}
+
+static void check_key(const char *key, const char *expected)
+{
+    struct buf out;
+    buf_init(&out, &mem_libc, 4096);
+    reconcile_key(slice_str(key), &out);
+    assert_true(slice_is(buf_view(&out), expected));
+    if (out.len > 0) { /* it names the same key */
+        struct arena arena;
+        struct slice back;
+        struct err err;
+        arena_init(&arena, &mem_libc, 1 << 16);
+        assert_int_equal(request_form_key(buf_view(&out), &arena, &back, &err), OK);
+        assert_true(slice_is(back, key));
+        arena_release(&arena);
+    }
+    buf_release(&out);
+}
+
+static void a_key_is_sent_in_a_form_that_names_it(void **state)
+{
+    (void)state;
+    check_key("order-7", "order-7");
+    check_key("a b", "\"a b\"");
+    check_key("a,b", "\"a,b\"");
+    check_key("a\"\\", "\"a\\\"\\\\\"");
+    check_key("\xc3\xa9", "");
+    check_key("a\nb", "");
+}
+
+static void pauses_double_up_to_the_longest(void **state)
+{
+    static const int64_t tries[] = {0, 1000, 3000, 7000, 15000, 23000, 31000, 39000};
+    const int64_t since = 1700000000000;
+    size_t next = 0;
+    (void)state;
+    for (int64_t at = -100; at < 40000; at += 100) {
+        bool is_due = reconcile_is_due(&usual, since, since + at - 100, since + at);
+        bool is_wanted = next < sizeof tries / sizeof *tries && tries[next] == at;
+        next += is_wanted;
+        assert_int_equal(is_due, is_wanted);
+    }
+    assert_int_equal(next, sizeof tries / sizeof *tries);
+}
+
+/* However long the rounds are: what lies in several is due once in each that has one. */
+static void each_try_falls_into_one_round(void **state)
+{
+    const int64_t since = 5000;
+    unsigned seed = 1;
+    (void)state;
+    for (int run = 0; run < 200; run++) {
+        int64_t after = 0;
+        unsigned due = 0;
+        unsigned schedule_with_one = 0;
+        while (after < 100000) {
+            seed = seed * 1103515245u + 12345u;
+            int64_t until = after + 1 + (int64_t)(seed >> 16) % 9000;
+            due += reconcile_is_due(&usual, since, after, until);
+            unsigned inside = 0;
+            for (int64_t at = since, pause = 1000; at <= until; at += pause, pause *= 2) {
+                inside += at > after;
+                pause = pause > 8000 ? 8000 : pause;
+            }
+            schedule_with_one += inside > 0;
+            after = until;
+        }
+        assert_int_equal(due, schedule_with_one);
+    }
+}
+
+static void everything_is_due_after_a_start_and_years_cost_nothing(void **state)
+{
+    const int64_t year = INT64_C(365) * 86400 * 1000;
+    const struct config_reconcile often = {.every_ms = 10, .every_ms_max = 10};
+    (void)state;
+    assert_true(reconcile_is_due(&usual, 1, 0, 1700000000000));
+    assert_true(reconcile_is_due(&usual, 1700000000000, 0, 1700000000000));
+    assert_false(reconcile_is_due(&usual, 1700000000001, 0, 1700000000000)); /* not yet unknown */
+    assert_false(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 14));
+    assert_true(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 15));
+}
+
+static const struct config_reconcile quiet = {
+    .every_ms = 1000, .every_ms_max = 8000, .quiet_ms = 60000};
+
+static void quiet_counts_from_when_it_became_unknown(void **state)
+{
+    struct reconcile_watch watch = {0};
+    (void)state;
+    reconcile_watch(&watch, 1000000, 5000);
+    reconcile_watch(&watch, 1200000, 205000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1100000));
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1159999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1100000, 1160000));
+    assert_true(reconcile_is_quiet(&usual, &watch, 1100000, 1100000)); /* quiet_ms is 0 */
+}
+
+/* What came before the watch may have been a step. */
+static void quiet_counts_from_the_first_reading_at_the_earliest(void **state)
+{
+    struct reconcile_watch watch = {0};
+    (void)state;
+    reconcile_watch(&watch, 1000000, 5000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1000000));
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1059999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1, 1060000));
+    assert_true(reconcile_is_quiet(&usual, &watch, 1, 1000000));
+}
+
+static void a_step_that_the_engine_believes_begins_the_quiet_time_anew(void **state)
+{
+    struct reconcile_watch watch = {0};
+    (void)state;
+    reconcile_watch(&watch, 1000000, 5000);
+    reconcile_watch(&watch, 1020000, 25001);                            /* rounding is no step */
+    reconcile_watch(&watch, 1080000, 35000);                            /* 50 s ahead */
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1080000)); /* 20 s have passed */
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
+    reconcile_watch(&watch, 1030000, 35000); /* read before the step, noted after it */
+    reconcile_watch(&watch, 1090000, 45000);
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
+    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
+    for (int64_t i = 1; i <= 600; i++) { /* many small steps are one large one */
+        reconcile_watch(&watch, 1140000 + i * 105, 95000 + i * 5);
+    }
+    assert_false(reconcile_is_quiet(&quiet, &watch, 1140000, 1203000));
+}
+
+static void a_scope_of_the_gateway_is_read_and_no_other(void **state)
+{
+    static const char *const others[] = {
+        "", "run", "POST", "POST ", "POST x", "GET /v1", "post /v1", " /v1"};
+    struct reconcile_scope scope;
+    (void)state;
+    assert_true(reconcile_scope(SLICE_LIT("POST /v1/payments"), &scope));
+    assert_int_equal(scope.method, CONFIG_METHOD_POST);
+    assert_true(slice_is(scope.path, "/v1/payments"));
+    assert_false(scope.is_cut);
+    assert_true(reconcile_scope(SLICE_LIT("DELETE /"), &scope));
+    assert_int_equal(scope.method, CONFIG_METHOD_DELETE);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_false(reconcile_scope(slice_str(others[i]), &scope));
+    }
+}
+
+static void a_scope_that_was_cut_shows(void **state)
+{
+    char path[1000] = "/";
+    struct reconcile_scope scope;
+    struct arena arena;
+    struct slice text;
+    (void)state;
+    memset(path + 1, 'x', sizeof path - 2);
+    arena_init(&arena, &mem_libc, 1 << 16);
+    assert_int_equal(request_form_scope(SLICE_LIT("PUT"), slice_str(path), &arena, &text), OK);
+    assert_true(reconcile_scope(text, &scope));
+    assert_true(scope.is_cut);
+    assert_int_equal(scope.method, CONFIG_METHOD_PUT);
+    arena_release(&arena);
+}
+
+static void a_reason_has_no_query_and_fits(void **state)
+{
+    char text[LIMIT_REASON_BYTES_MAX + 1];
+    char path[1000] = "/";
+    (void)state;
+    reconcile_reason(SLICE_LIT("/by-key/a?secret=1"), 200, text);
+    assert_string_equal(text, "reconciled: GET /by-key/a answered 200");
+    memset(path + 1, 'x', sizeof path - 2);
+    for (size_t len = 200; len < 300; len++) {
+        reconcile_reason(slice_of(path, len), 404, text);
+        assert_non_null(strstr(text, " answered 404"));
+        assert_int_equal(strstr(text, "...") != NULL, len > 223);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(only_a_named_status_means_anything),
+        TEST(the_key_takes_each_of_its_places_and_no_more),
+        TEST(a_key_with_dot_segments_leads_nowhere),
+        TEST(a_target_too_long_is_refused_and_leaves_nothing),
+        TEST(a_key_is_sent_in_a_form_that_names_it),
+        TEST(pauses_double_up_to_the_longest),
+        TEST(each_try_falls_into_one_round),
+        TEST(everything_is_due_after_a_start_and_years_cost_nothing),
+        TEST(quiet_counts_from_when_it_became_unknown),
+        TEST(quiet_counts_from_the_first_reading_at_the_earliest),
+        TEST(a_step_that_the_engine_believes_begins_the_quiet_time_anew),
+        TEST(a_scope_of_the_gateway_is_read_and_no_other),
+        TEST(a_scope_that_was_cut_shows),
+        TEST(a_reason_has_no_query_and_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
