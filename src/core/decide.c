@@ -84,6 +84,7 @@ static void become(struct record *record, enum record_status status)
 /* When the request wants somebody to act. */
 static int64_t due_of(const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->delay_ms >= 0);
     int64_t due_ms = moment.now_ms + request->delay_ms;
     return due_ms < request->not_before_ms ? request->not_before_ms : due_ms;
 }
@@ -234,6 +235,7 @@ static void grant_new(struct decision *decision, const struct record *expired,
 static void hold_unknown(struct decision *decision, const char *rule, const struct record *found,
     struct decide_moment moment)
 {
+    ASSERT(!record_sealed(found)); /* P3: that would be replayed */
     if (found->status == RECORD_UNKNOWN) {
         touch(decision, DECISION_HELD_UNKNOWN, rule, found);
         return;
@@ -311,6 +313,7 @@ static void queue(struct decision *decision, const char *rule, const struct requ
     struct decide_moment moment)
 {
     struct record *record = &decision->next;
+    ASSERT(record->holder == 0); /* P6: an enqueue grants nothing */
     forget_outcome(record);
     if (request->status == RECORD_WAITING) {
         become_waiting(record, request, moment);
@@ -394,6 +397,8 @@ static bool same_outcome(const struct record *found, const struct request *reque
 static void settle(struct record *record, enum record_status status, const struct request *request,
     struct decide_moment moment)
 {
+    ASSERT(record_status_sealed(status));
+    ASSERT(!record_sealed(record)); /* P3: seals are final */
     become(record, status);
     record->sealed_ms = moment.now_ms;
     if (request->policy.window_ms > 0) {
@@ -589,6 +594,7 @@ static void resolve_compensation(struct decision *decision, const struct record 
         leave(decision, DECISION_ALREADY_SEALED, "N8", found);
         return;
     }
+    ASSERT(record_sealed(found));
     struct record *next = keep(decision, found);
     become(next, request->status);
     next->window_expires_ms = moment.now_ms + next->window_ms;
@@ -744,6 +750,7 @@ static void compensate(struct decision *decision, const struct record *found,
     } else {
         struct record *next = keep(decision, found);
         become(next, RECORD_COMPENSATING);
+        ASSERT(record_sealed(next)); /* P3: the outcome stays */
         next->reason = request->reason;
         put(decision, DECISION_DONE, "K2", moment);
     }

@@ -172,11 +172,13 @@ bool kind_uncertain(enum record_kind kind, enum record_status status)
 
 bool kind_takes(enum record_kind kind, enum request_kind request)
 {
+    ASSERT((unsigned)request < REQUEST_KIND_END);
     return kind_known(kind) && (kinds[kind].requests & 1u << request) != 0;
 }
 
 bool kind_may_become(enum record_kind kind, enum record_status from, enum record_status to)
 {
+    ASSERT((unsigned)from < RECORD_STATUS_END);
     return ((int)from == 0 || kind_has_status(kind, from)) && kind_has_status(kind, to) &&
            (arrows[from] & 1u << to) != 0;
 }
