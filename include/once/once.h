@@ -14,10 +14,10 @@
  *     once_answer_free(once, answer);
  *     once_close(once, &error);
  *
- * Every options struct may be zeroed: zero means the default said beside the member. Strings are
- * terminated and copied during the call; NULL is "not given". Times are milliseconds since 1970.
+ * Every options struct may be zeroed: zero means the default named beside the member. Strings are
+ * null-terminated and copied during the call; NULL means absent. Times are milliseconds since 1970.
  *
- * Threads: a handle may be used by any number of threads at once, but for once_close.
+ * Threads: any number of threads may use a handle at once, except for once_close.
  * The library keeps no global state, writes no logs and installs no signal handlers. A process that
  * forks must not use the parent's handle in the child.
  */
@@ -44,59 +44,59 @@ extern "C" {
 /* What a call returns, grouped by what to do next. Numbers never change. */
 enum once_result {
     ONCE_OK = 0,
-    ONCE_E_UNKNOWN = -1,     /* may have happened: look (once_get) before retrying */
+    ONCE_E_UNKNOWN = -1,     /* may have happened: check (once_get) before retrying */
     ONCE_E_UNAVAILABLE = -2, /* certainly did not happen: retrying is safe */
-    ONCE_E_STALE = -3,       /* not the wished decision, where no answer was asked for */
-    ONCE_E_INVALID = -4,     /* an argument is wrong; the text says which */
+    ONCE_E_STALE = -3,       /* not the expected decision, and ret_answer was NULL */
+    ONCE_E_INVALID = -4,     /* an argument is invalid; the text names it */
     ONCE_E_LIMIT = -5,       /* a named limit was reached; nothing happened */
-    ONCE_E_CORRUPT = -6,     /* stored bytes do not check out: stop and run once verify */
+    ONCE_E_CORRUPT = -6,     /* stored bytes are damaged: stop and run once verify */
     ONCE_E_NOMEM = -7,       /* out of memory; nothing happened */
-    ONCE_E_MISUSE = -8       /* the interface was used against its contract */
+    ONCE_E_MISUSE = -8       /* the call violates the interface's contract */
 };
 
-/* What Once said. A duplicate, a conflict or a stale fence is an answer, not an error. */
+/* The decision. A duplicate, a conflict or a stale fence is an answer, not an error. */
 enum once_decision {
-    /* To once_begin. */
-    ONCE_FIRST_SEEN = 0,         /* you hold the grant: do it, then seal, release or unknown */
-    ONCE_DUPLICATE_REPLAYED = 1, /* it was done: here is the first outcome */
+    /* From once_begin. */
+    ONCE_FIRST_SEEN = 0, /* you hold the grant: do the work, then seal, release or unknown */
+    ONCE_DUPLICATE_REPLAYED = 1, /* it was done before: operation has the first outcome */
     ONCE_IN_PROGRESS = 2,        /* somebody else holds the grant now */
-    ONCE_CONFLICT_REJECTED = 3,  /* the key was used with another payload */
-    ONCE_HELD_UNKNOWN = 4,       /* nobody knows whether it happened; it needs once_resolve */
-    /* To the others. */
+    ONCE_CONFLICT_REJECTED = 3,  /* the key was used with a different payload */
+    ONCE_HELD_UNKNOWN = 4,       /* nobody knows whether it happened; needs once_resolve */
+    /* From the other calls. */
     ONCE_SEALED = 5,
     ONCE_RELEASED_NOW = 6,
     ONCE_MARKED_UNKNOWN = 7,
     ONCE_RENEWED = 8,
     ONCE_RESOLVED = 9,
-    ONCE_NOT_FOUND = 10,      /* no such operation, or its window is over */
+    ONCE_NOT_FOUND = 10,      /* no such operation, or its window has ended */
     ONCE_STALE_FENCE = 11,    /* somebody else holds a newer grant; nothing changed */
-    ONCE_ALREADY_SEALED = 12, /* it was sealed differently; nothing changed */
-    ONCE_STILL_RUNNING = 13,  /* once_resolve: the holder's lease is alive; nothing changed */
-    ONCE_STALE_VERSION = 14   /* once_begin: a newer version of its source was sealed already */
+    ONCE_ALREADY_SEALED = 12, /* already sealed with a different outcome; nothing changed */
+    ONCE_STILL_RUNNING = 13,  /* once_resolve: the holder's lease has not ended; nothing changed */
+    ONCE_STALE_VERSION = 14   /* once_begin: a newer version of its source is already sealed */
 };
 
-/* Where an operation stands. */
+/* The status of an operation. */
 enum once_status {
     ONCE_STATUS_IN_PROGRESS = 1,
     ONCE_STATUS_UNKNOWN = 2,
-    ONCE_STATUS_RELEASED = 3, /* to once_resolve: it was not executed */
+    ONCE_STATUS_RELEASED = 3, /* in once_resolve: not executed */
     ONCE_EXECUTED = 4,
     ONCE_FAILED = 5,
     ONCE_REJECTED = 6,
     ONCE_COMPENSATED = 7
 };
 
-/* What a begin does with an operation nobody knows the outcome of. */
+/* What a begin does if the operation is unknown. */
 enum once_on_unknown {
-    ONCE_HOLD = 0,    /* never run it again by itself */
-    ONCE_TAKEOVER = 1 /* run it again: only for effects that are themselves idempotent */
+    ONCE_HOLD = 0,    /* refuse it until it is resolved */
+    ONCE_TAKEOVER = 1 /* grant it again: only for effects that are themselves idempotent */
 };
 
 struct once; /* an open store and its engine */
 
 struct once_error {
     int result;     /* enum once_result */
-    char text[512]; /* lower case, the fault first */
+    char text[512]; /* what happened; lower case */
     char hint[512]; /* what to do about it; may be empty */
 };
 
@@ -108,8 +108,8 @@ struct once_bytes {
 struct once_options {
     const char *store;    /* "journal:./once-data" (default), "mem:" */
     const char *tenant;   /* "default" */
-    int64_t lock_wait_ms; /* wait this long for another process to let go of the store; 0 */
-    int read_only;        /* look only; works beside a running writer. All else is E_MISUSE */
+    int64_t lock_wait_ms; /* how long to wait for a different process to close the store; 0 */
+    int read_only;        /* reads only, beside a running writer; other calls are E_MISUSE */
     int must_exist;       /* do not create the store */
     /* Like realloc, thread-safe; size 0 frees. NULL: the C library's. */
     void *(*resize)(void *context, void *pointer, size_t size);
@@ -123,28 +123,28 @@ struct once_source {
 };
 
 struct once_begin {
-    const char *scope;                /* the namespace of the key; "" */
-    const char *key;                  /* required: what names the operation, at most 255 bytes */
-    const char *principal;            /* who it belongs to inside the tenant; "" */
-    struct once_bytes payload;        /* what is asked; its fingerprint tells a duplicate from a
-                                      conflict. JSON is compared by value, all else by its bytes */
-    const unsigned char *fingerprint; /* 32 bytes of your own instead of a payload */
-    int64_t ttl_ms;                   /* after the seal, how long duplicates are recognised; 24 h */
+    const char *scope;         /* the namespace of the key; "" */
+    const char *key;           /* required: names the operation, at most 255 bytes */
+    const char *principal;     /* who it belongs to inside the tenant; "" */
+    struct once_bytes payload; /* what is asked; its fingerprint distinguishes a duplicate from
+                                      a conflict. JSON is compared by value, all else by bytes */
+    const unsigned char *fingerprint; /* your own 32 bytes, instead of a payload */
+    int64_t ttl_ms;                   /* how long duplicates are recognised after the seal; 24 h */
     int64_t lease_ms;                 /* how long the grant is presumed alive; 30 s */
-    int64_t wait_ms;                  /* when in progress, wait this long for the replay; 0, at
+    int64_t wait_ms;                  /* if in progress, how long to wait for the replay; 0, at
                                       most 60 s */
     enum once_on_unknown on_unknown;
-    int retry_failed;          /* a failed operation may be tried again */
-    int retry_rejected;        /* a rejected one may be tried again */
+    int retry_failed;          /* a failed operation may run again */
+    int retry_rejected;        /* a rejected operation may run again */
     struct once_source source; /* where the request came from */
     const char *request_id;    /* for evidence */
     const char *actor;         /* for evidence */
-    const char *trace;         /* JSON object of further trace ids, for evidence; 2 KiB at most */
+    const char *trace;         /* JSON object with more trace ids, for evidence; at most 2 KiB */
 };
 
 struct once_outcome {
     int32_t code;           /* your own: an HTTP status, an exit code */
-    struct once_bytes meta; /* small and yours: headers, …; at most 16 KiB */
+    struct once_bytes meta; /* your own small data: headers, …; at most 16 KiB */
     struct once_bytes body; /* at most 16 MiB */
 };
 
@@ -152,9 +152,9 @@ struct once_seal {
     const char *operation_id;
     uint64_t fence;
     enum once_status status; /* ONCE_EXECUTED, ONCE_FAILED or ONCE_REJECTED */
-    const char *effect_id;   /* the effect's own name, such as the provider's charge id */
+    const char *effect_id;   /* the effect's id, such as the provider's charge id */
     struct once_outcome outcome;
-    int64_t ttl_ms; /* 0: as the begin said */
+    int64_t ttl_ms; /* 0: as given to begin */
     const char *request_id;
 };
 
@@ -172,14 +172,14 @@ struct once_resolve {
     enum once_status status; /* ONCE_EXECUTED, ONCE_FAILED, or ONCE_STATUS_RELEASED: not executed */
     const char *effect_id;
     struct once_outcome outcome;
-    const char *reason; /* required: who looked where */
+    const char *reason; /* required: how you found out */
     const char *actor;
     const char *request_id;
-    uint64_t fence; /* of the attempt that was looked into: by now there may be another, and then
-                    nothing changes (ONCE_STALE_FENCE); 0: whichever there is */
+    uint64_t fence; /* of the attempt you checked: if there is a newer one, nothing changes
+                    (ONCE_STALE_FENCE); 0: any attempt */
 };
 
-/* What is remembered of an operation. */
+/* The record of an operation. */
 struct once_operation {
     char operation_id[40];
     const char *tenant;
@@ -196,81 +196,90 @@ struct once_operation {
     int64_t lease_expires_ms;  /* 0: no lease */
     int64_t window_expires_ms; /* 0: cannot expire */
     int64_t window_ms;
-    const char *effect_id;         /* "" when there is none */
-    const char *reason;            /* "" when there is none */
+    const char *effect_id;         /* "" if absent */
+    const char *reason;            /* "" if absent */
     const char *trace;             /* JSON object, or "" */
-    struct once_source source;     /* members are "" when not given */
+    struct once_source source;     /* members are "" if absent */
     unsigned char fingerprint[32]; /* keyed with the store's own key */
     struct once_outcome outcome;
     int outcome_retained;      /* the body is kept; 0 with outcome.body.size > 0: it was too large
-                                   or has been erased. outcome.body.data is NULL when it is not
-                                   kept, and where no bodies are loaded: only a replay and
-                                   once_get, once_lookup and once_wait have it */
-    struct once_bytes request; /* from the last three: the first payload, canonical when it was
-                                   JSON; empty when it was larger than 64 KiB */
+                                   or has been erased. outcome.body.data is NULL if the body is
+                                   not kept or not loaded: only a replay, once_get, once_lookup
+                                   and once_wait load it */
+    struct once_bytes request; /* from once_get, once_lookup and once_wait: the first payload,
+                                   canonical if it was JSON; empty if larger than 64 KiB */
+    int request_is_json;       /* the request was JSON */
 };
 
 struct once_answer {
     enum once_decision decision;
     const char *rule; /* the row of the decision table, such as "B1" */
-    int repeated;     /* the same seal, release, … again: the same answer, nothing changed */
+    int repeated;     /* a repeated seal, release, …: the same answer, nothing changed */
     char operation_id[40];
-    uint64_t fence; /* to ONCE_FIRST_SEEN: show it with every further call; 0 to who holds none */
+    uint64_t
+        fence; /* with ONCE_FIRST_SEEN: pass it with every further call; 0 if you hold no grant */
     uint32_t attempt;
     int64_t lease_expires_ms;
-    int64_t retry_after_ms;                 /* to ONCE_IN_PROGRESS: when asking again makes sense */
-    const struct once_operation *operation; /* the record now; NULL to a conflict or not found */
-    const char *diff;   /* to a conflict of JSON payloads: RFC 6902, from the first to this one */
-    int diff_truncated; /* it was longer than 16 KiB: operations are left out */
+    int64_t retry_after_ms;                 /* with ONCE_IN_PROGRESS: when to ask again */
+    const struct once_operation *operation; /* the record now; NULL if conflict or not found */
+    const char *diff;   /* with a conflict of JSON payloads: RFC 6902, from the first to this one */
+    int diff_truncated; /* diff would exceed 16 KiB: operations are left out */
 };
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-/* Open or create. options may be NULL. */
+/* Opens or creates a store. options may be NULL. */
 ONCE_API int once_open(
     const struct once_options *options, struct once **ret_once, struct once_error *error);
-/* Finish what was submitted, flush, let go. NULL is fine. The handle is gone whatever is said, so
- * free every answer before. */
+/* Finishes submitted calls, flushes and closes. once may be NULL. The handle is gone whatever the
+ * result, so free every answer before. */
 ONCE_API int once_close(struct once *once, struct once_error *error);
 
 /* ---- one operation ------------------------------------------------------------------------- */
-/* Each blocks until the decision is on stable storage. ret_answer may be NULL where the result is
- * all you need, but for once_begin: a decision that is not the wished one is then ONCE_E_STALE with
- * its name. Free what you get with once_answer_free; on failure it is NULL. error may be NULL.
- * After ONCE_E_UNKNOWN the handle answers nothing any more: close it and open again to read the
- * truth. */
+/* Each call blocks until the decision is on stable storage. Except for once_begin, ret_answer may
+ * be NULL if the result is all you need: a decision other than the expected one is then
+ * ONCE_E_STALE, with its name in the error. Free the answer with once_answer_free; on failure it is
+ * NULL. error may be NULL. After ONCE_E_UNKNOWN the handle refuses every call: close it and open
+ * the store again to read its true state. */
 
 ONCE_API int once_begin(struct once *once, const struct once_begin *begin,
     struct once_answer **ret_answer, struct once_error *error);
 ONCE_API int once_seal(struct once *once, const struct once_seal *seal,
     struct once_answer **ret_answer, struct once_error *error);
-/* The effect certainly did not start: the key is free to be tried again. */
+/* The effect certainly did not start: frees the key for the next attempt. */
 ONCE_API int once_release(struct once *once, const struct once_hold *hold,
     struct once_answer **ret_answer, struct once_error *error);
 /* You do not know whether the effect happened. */
 ONCE_API int once_unknown(struct once *once, const struct once_hold *hold,
     struct once_answer **ret_answer, struct once_error *error);
-/* Still at it: extend the lease. */
+/* The work is still running: extends the lease. */
 ONCE_API int once_renew(struct once *once, const struct once_hold *hold,
     struct once_answer **ret_answer, struct once_error *error);
-/* Settle an unknown one after having looked. */
+/* Settles an unknown operation after you have found out what happened. */
 ONCE_API int once_resolve(struct once *once, const struct once_resolve *resolve,
     struct once_answer **ret_answer, struct once_error *error);
 ONCE_API void once_answer_free(struct once *once, struct once_answer *answer);
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
-/* *ret_operation is NULL when there is none. One whose window is over may still be shown until it
- * is swept; its window_expires_ms tells. Free with once_operation_free. */
+/* *ret_operation is NULL if there is no such operation. An operation whose window has ended may
+ * still be returned until it is swept; check window_expires_ms. Free with once_operation_free. */
 ONCE_API int once_get(struct once *once, const char *operation_id,
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API int once_lookup(struct once *once, const char *scope, const char *principal,
     const char *key, struct once_operation **ret_operation, struct once_error *error);
-/* Until the operation is no longer in progress, or timeout_ms (at most 60 s) are over. As once_get.
- * Not for a read-only handle. */
+/* Waits until the operation is no longer in progress, or for timeout_ms (at most 60 s); then as
+ * once_get. Not for a read-only handle. */
 ONCE_API int once_wait(struct once *once, const char *operation_id, int64_t timeout_ms,
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API void once_operation_free(struct once *once, struct once_operation *operation);
+
+/* The operation document: what GET /v1/operations/{operation_id} answers of it, byte for byte.
+ * has_bodies: with outcome and request, for what came from the three functions above; 0: without,
+ * as a list shows it. Free with once_document_free. */
+ONCE_API int once_document(struct once *once, const struct once_operation *operation,
+    int has_bodies, struct once_bytes *ret_json, struct once_error *error);
+ONCE_API void once_document_free(struct once *once, struct once_bytes json);
 
 struct once_filter {
     const char *scope;       /* NULL: any */
@@ -281,8 +290,8 @@ struct once_filter {
     size_t limit; /* 0: all */
 };
 
-/* Called for each operation, without outcome and request bodies. Return 0 to go on. The operation
- * is valid during the call, which may use the handle. */
+/* Called for each operation, without outcome and request bodies. Return 0 to continue. The
+ * operation is valid during the call, which may use the handle. */
 typedef int (*once_operation_visit)(void *context, const struct once_operation *operation);
 ONCE_API int once_iterate(struct once *once, const struct once_filter *filter,
     once_operation_visit visit, void *context, struct once_error *error);
@@ -292,11 +301,11 @@ struct once_entry {
     int64_t time_ms;
     struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
     unsigned char hash[32];
-    const char *cursor; /* opaque: once_evidence goes on after this entry; valid during the call */
+    const char *cursor; /* opaque: to continue after this entry; valid during the call */
 };
 
-/* Called for each evidence entry of the handle's tenant, in order. Return 0 to go on. The entry is
- * valid during the call, which may use the handle. */
+/* Called for each evidence entry of the handle's tenant, in order. Return 0 to continue. The entry
+ * is valid during the call, which may use the handle. */
 typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
 /* operation_id NULL: all. after: the cursor of an entry of this store; NULL: from the first one.
  * ONCE_E_INVALID: it is not a cursor, or it belongs to a different store. */
@@ -305,9 +314,9 @@ ONCE_API int once_evidence(struct once *once, const char *operation_id, const ch
 
 /* ---- without blocking ---------------------------------------------------------------------- */
 
-/* Called exactly once for each accepted call, on one of the library's threads; must not block, so
- * it may submit but use none of the blocking calls. The answer is the callback's to free or keep;
- * it is NULL when result is not ONCE_OK. */
+/* Called exactly once for each accepted call, on one of the library's threads. It must not block:
+ * it may submit, but not use the blocking calls. It owns the answer, which is NULL if result is not
+ * ONCE_OK. */
 typedef void (*once_done)(
     void *context, int result, struct once_answer *answer, const struct once_error *error);
 
@@ -321,7 +330,7 @@ struct once_call {
     const struct once_resolve *resolve;
 };
 
-/* ONCE_OK: done will be called. Anything else: it will not, and nothing happened. */
+/* ONCE_OK: done will be called. Any other result: it will not be called, and nothing happened. */
 ONCE_API int once_submit(struct once *once, const struct once_call *call, once_done done,
     void *context, struct once_error *error);
 

@@ -163,7 +163,6 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
     api->store = options->store;
     api->own_listener = options->own_listener;
     api->started_nanos = clock_nanos();
-    clock_system(&api->clock);
     (void)pthread_mutex_init(&api->lock, NULL);
     api->held = held_new(mem, &options->policy);
     if (api->held == NULL) {

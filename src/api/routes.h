@@ -26,7 +26,6 @@ struct api {
     struct http_server *server; /* NULL until api_attach */
     const char *store;          /* for /readyz?verbose */
     unsigned own_listener;
-    struct clock clock;              /* the machine's */
     uint64_t started_nanos;          /* clock_nanos when it was made */
     _Atomic(const char *) not_ready; /* why; NULL: ready */
     pthread_mutex_t lock;            /* guards held and its count */

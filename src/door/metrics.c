@@ -425,9 +425,7 @@ static void put_powers(struct buf *out, const char *name, const uint64_t buckets
 
 static double unknown_seconds(const struct engine_stats *engine)
 {
-    struct clock clock;
-    clock_system(&clock);
-    int64_t now_ms = clock_read(&clock).wall_ms;
+    int64_t now_ms = engine->now_ms;
     bool is_past = engine->unknown_since_ms > 0 && engine->unknown_since_ms < now_ms;
     return is_past ? (double)(now_ms - engine->unknown_since_ms) / 1000 : 0;
 }

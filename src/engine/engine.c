@@ -421,6 +421,7 @@ static void turn(struct engine *engine, struct batch *batch)
     if (batch->count > 0) {
         histogram_add(engine->stats.batch_sizes, batch->count, 1);
     }
+    engine->stats.now_ms = now.time_ms;
     engine->stats.unknown_since_ms = engine->janitor.unknown_since_ms;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->moment.held;

@@ -83,6 +83,7 @@ struct engine_stats {
     uint64_t batch_sizes[ENGINE_BUCKETS]; /* batches of at most 1, 2, 4, … calls; the last: more */
     uint64_t
         flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
+    int64_t now_ms;                   /* engine time at the latest turn */
     int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
     struct store_head head;
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */

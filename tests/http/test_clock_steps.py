@@ -1,17 +1,22 @@
 """A wall clock that somebody sets decides nothing: no effect is made twice, and every wait ends in
 its time (P1, P8). tests/unit/test_moment.c has the engine's own time; here are real programs."""
+import concurrent.futures
+import contextlib
 import json
 import os
+import random
 import subprocess
+import threading
 import time
 
 import pytest
-
 from fences import begin_body
-from once_server import BINARY
+from once_gateway import DUPLICATES_FREE
+from once_server import BINARY, LONG
 from stepping_clock import SteppingClock
 
 MINUTES_S = 600  # a step that no clock discipline makes
+SEEDS = range(8 if LONG else 1)
 
 
 class Shell:
@@ -101,3 +106,137 @@ def test_three_restarts_do_not_end_a_lease_of_two_minutes(make_server, tmp_path)
     sealed = server.request("POST", f"/v1/fences/{held['operation_id']}/seal",
         {"fence": held["fence"], "status": "executed"})
     assert sealed[0] == 200
+
+
+def test_a_wall_clock_ahead_changes_neither_retry_after_nor_the_age_of_the_unknown(make_server,
+        tmp_path):
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env)
+    held = server.request("POST", "/v1/fences", begin_body("a", {}, lease="40s"))[2]
+    lost = server.request("POST", "/v1/fences", begin_body("b", {}, lease="40s"))[2]
+    assert server.request("POST", f"/v1/fences/{lost['operation_id']}/unknown",
+        {"fence": lost["fence"], "reason": "nobody knows"})[0] == 200
+    clock.step(MINUTES_S)
+    status, fields, again = server.request("POST", "/v1/fences", begin_body("a", {}))
+    assert (status, again["retry_after_ms"], fields["Retry-After"]) == (202, 1000, "1")
+    resolve = f"/v1/operations/{held['operation_id']}/resolve"
+    status, _, refused = server.request("POST", resolve,
+        {"status": "failed", "reason": "impatient"})
+    assert status == 409 and 30000 < refused["retry_after_ms"] <= 40000
+    time.sleep(1.2)  # the figure is a little late
+    age_s = [float(line.split()[1]) for line in server.request("GET", "/metrics")[2].splitlines()
+        if line.startswith("once_unknown_oldest_seconds ")]
+    assert len(age_s) == 1 and age_s[0] < 60
+
+
+# --- Steps at random, all the time ---
+
+
+@contextlib.contextmanager
+def restless(clock, seed):
+    """Every few milliseconds a different time, up to ten minutes off. Never ahead by less than two
+    minutes: the engine follows steps of a minute, which would end a short lease early."""
+    rng, over = random.Random(seed), threading.Event()
+
+    def steps():
+        while not over.wait(rng.uniform(0.01, 0.1)):
+            clock.set(rng.choice([rng.uniform(-MINUTES_S, -5), rng.uniform(120, MINUTES_S)]))
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def timed(call):
+    """(what it gave, seconds)"""
+    began = time.monotonic()
+    return call(), time.monotonic() - began
+
+
+RECONCILE = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "quiet": "2500ms",
+    "every": "200ms", "every_max": "400ms"}
+# What the upstream does with the first request of a key. A slow one is given up by the gateway
+# after half a second, and takes effect long after; until then the upstream knows nothing of it.
+FIRST = {"plain": "", "slow": "before_ms=1700", "lost": "fault=reset_after",
+    "held": "after_ms=250", "refused": "fault=reset_before"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_gateway_makes_one_effect_for_each_key_and_ends_waits_in_time(origin, make_gateway,
+        tmp_path, seed):
+    clock = SteppingClock(tmp_path)
+    gateway = make_gateway(env=clock.env, limits=DUPLICATES_FREE, routes=[{"match": "POST /pay",
+        "on_unknown": "reconcile", "reconcile": RECONCILE, "wait": "300ms",
+        "timeout": {"connect": "2s", "first_byte": "500ms", "total": "700ms"}}])
+    keys = {f"{name}{number}": do for name, do in FIRST.items() for number in range(2)}
+    origin.does.update({key: lambda one, do=do: do if one is origin.by_key[one.key][0] else ""
+        for key, do in keys.items()})
+    late = []
+
+    def client(key):
+        """Asks again until there is an answer; the statuses it was given."""
+        statuses, until = [], time.monotonic() + 30
+        while not statuses or statuses[-1] != 200:
+            assert time.monotonic() < until, f"{key} never ended: {statuses}"
+            answer, took_s = timed(lambda: gateway.post(key, headers={"Prefer": "wait=1"}))
+            statuses.append(answer.status)
+            late.extend([(key, answer, took_s)] if took_s > 5 else [])
+            time.sleep(0.1)
+        return statuses
+
+    with restless(clock, seed), concurrent.futures.ThreadPoolExecutor(2 * len(keys)) as pool:
+        ends = list(pool.map(client, [*keys, *keys]))
+        time.sleep(2)  # a late effect would be counted
+    assert len(ends) == 2 * len(keys) and not late
+    assert {key: origin.effects[key] for key in keys} == dict.fromkeys(keys, 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_server_ends_leases_and_waits_in_time(make_server, tmp_path, seed):
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env, config="limits: {duplicate_rate: 0}\n")
+
+    def ask(key, **more):
+        return server.request("POST", "/v1/fences", begin_body(key, {}, **more))[2]
+
+    def status(held):
+        return server.request("GET", f"/v1/operations/{held['operation_id']}")[2]["status"]
+
+    with restless(clock, seed):
+        began = time.monotonic()
+        short, long, kept = (ask(key, lease=lease) for key, lease in
+            [("short", "1200ms"), ("long", "100s"), ("kept", "1s")])
+        for wait in (400, 900):
+            again, took_s = timed(lambda: ask("long", wait=f"{wait}ms"))
+            assert again["decision"] == "in_progress" and wait / 1000 <= took_s < wait / 1000 + 1
+            server.request("POST", f"/v1/fences/{kept['operation_id']}/renew",
+                {"fence": kept["fence"], "lease": "20s"})
+            if time.monotonic() - began < 1.1:
+                assert status(short) == "in_progress"
+        until = began + 8
+        while status(short) != "unknown":
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert time.monotonic() - began >= 1.2
+        assert (status(long), status(kept)) == ("in_progress", "in_progress")
+        for held in (long, kept):
+            assert server.request("POST", f"/v1/fences/{held['operation_id']}/seal",
+                {"fence": held["fence"], "status": "executed", "ttl": "2s"})[0] == 200
+        assert ask("long")["decision"] == "duplicate_replayed"
+        time.sleep(2.2)
+        assert ask("long")["decision"] == "first_seen"  # its window of two seconds is over
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_once_run_runs_each_command_once(tmp_path, seed):
+    shell = Shell(tmp_path)
+    with restless(shell.clock, seed):
+        calls = [shell.start("run", "-k", key, "--wait", "20s", "--", "sh", "-c",
+            f"echo ran >> {key}; sleep 0.4; echo {key}") for key in "abc" for _ in range(3)]
+        ends = [(call.communicate(timeout=60)[0], call.returncode) for call in calls]
+    assert ends == [(f"{key}\n", 0) for key in "abc" for _ in range(3)]
+    assert [(tmp_path / key).read_text() for key in "abc"] == ["ran\n"] * 3

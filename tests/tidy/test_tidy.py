@@ -114,6 +114,8 @@ UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]
 BROKEN_PUBLIC = PUBLIC.replace("once_version(void)", "once_class(int class)")
 NOT_C99 = PUBLIC.replace("int once_version(void);", "enum once_big { ONCE_BIG = 1ll << 40 };")
 
+TWO_PAIRS = '#include "base/thing.h"\n' + 2 * "\nstruct pair {\n    int a;\n};\n"
+
 # name of the case: (file, its new text, what has to be reported)
 CASES = {
     "a lower layer includes a higher": (
@@ -162,6 +164,9 @@ CASES = {
     "a large file": ("docs/x.bin", "x" * (1 << 20) + "x", "docs/x.bin:1: larger than 1 MiB"),
     "a machine's path": (
         "docs/x.md", "see\n/wo" + "rk/x\n", "docs/x.md:2: a machine's path"),
+    "a tag that means two things": (
+        THING, TWO_PAIRS,
+        f"{THING}:7: 'struct pair' is also defined at {THING}:3"),
     "a folder without code": ("src/net/meson.build", "\n", "src/net:1: a folder without code"),
     "a requirement not listed": (
         "docs/requirements.txt", "ABC-1\nABC-2\nABC-3\n", "docs/conformance.md:1: ABC-3 is not"),
@@ -188,6 +193,24 @@ CASES = {
     "a promise whose test is gone": (
         "docs/promises.md", promises(14).replace("things_add_up", "things_go"),
         "docs/promises.md:2: P2 names 'things_go', which is not in"),
+    "a comment about a page that is not there": (
+        THING, in_body("/* As docs/gone.md says. */"),
+        f"{THING}:5: a comment names 'docs/gone.md', which does not exist"),
+    "a comment about a page that is not there, in its second line": (
+        THING, in_body("/* For the reason,\n     * see GONE.md. */"),
+        f"{THING}:6: a comment names 'GONE.md', which does not exist"),
+    "fewer assertions than there were": (
+        "tools/tidy-assertions", "core 1\n",
+        "tools/tidy-assertions:1: src/core has 0 assertions for each 100 functions, and had 1"),
+    "a function that reads the wall clock": (
+        THING, in_body("value += clock.wall_ms;"),
+        f"{THING}:5: wall_ms: thing may not read the wall clock"),
+    "a function that asks the system for the wall clock": (
+        THING, in_body("clock_gettime(CLOCK_REALTIME, &now);"),
+        f"{THING}:5: CLOCK_REALTIME: thing may not read the wall clock"),
+    "a reader of the wall clock that is gone": (
+        "src/base/clock.c", '#include "base/thing.h"\n',
+        "src/base/clock.c:1: system_read no longer reads the wall clock"),
 }
 CASES.update({f"unfinished work: {word}": (
     "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})
@@ -224,6 +247,33 @@ int thing(int value)
 }
 """
     assert faults_of(tmp_path, {THING: near}) == []
+
+
+ASSERTING = """#include "base/thing.h"
+
+int decide(int value);
+
+int decide(int value)
+{
+    ASSERT(value > 0);
+    thing_check(value);
+    return thing(value);
+}
+"""
+
+
+def test_assertions_and_calls_of_checkers_count_and_have_to_be_written_down(tmp_path):
+    files = {CORE: ASSERTING, "tools/tidy-assertions": "# a comment\ncore 200\n"}
+    assert faults_of(tmp_path, files) == []
+    files["tools/tidy-assertions"] = "core 190\n"
+    assert faults_of(tmp_path, files) == ["tools/tidy-assertions:1: src/core has 200 assertions "
+        "for each 100 functions now: write 200 here, so that it stays"]
+
+
+def test_every_reader_of_the_wall_clock_is_in_the_tree():
+    for reader in tidy.WALL_CLOCK_READERS:
+        path, _, function = reader.partition(":")
+        assert f"{function}(" in (ROOT / path).read_text(), reader
 
 
 def test_an_excused_function_and_a_reasoned_file_are_accepted(tmp_path):

@@ -1,6 +1,7 @@
 """The test runner's judgement, and the planted bugs that have to keep applying."""
 import importlib.machinery
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,16 @@ def test_a_program_that_hangs_is_ended(tmp_path):
 def test_a_program_that_is_missing_fails(tmp_path):
     result = runner.run(runner.Job(name="unit/none", command=["./none"]), Options, tmp_path)
     assert result.failed == 1 and "cannot start" in result.why
+
+
+def test_listing_the_tests_compiles_nothing(tmp_path):
+    stub(tmp_path, "ninja", f'echo "$@" >>{tmp_path}/asked')
+    done = subprocess.run([ROOT / "tools/test", "--list"], capture_output=True, text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.returncode == 0, done
+    names = done.stdout.splitlines()
+    assert {"unit/base", "tsan-threads/http/test_fences", "http/test_fences"} <= set(names)
+    assert (tmp_path / "asked").read_text() == "-C build-asan build.ninja\n"
 
 
 def test_every_planted_bug_still_applies():
