@@ -20,7 +20,7 @@ static enum judge_rule rule_of(const struct judge_rules *rules, unsigned status)
     return rules->classes[class < JUDGE_CLASSES ? class : JUDGE_CLASSES - 1];
 }
 
-static enum verdict verdict_of(enum judge_rule rule, unsigned status)
+static enum outcall_verdict verdict_of(enum judge_rule rule, unsigned status)
 {
     switch (rule) {
     case JUDGE_UNKNOWN: return VERDICT_UNKNOWN;
@@ -32,7 +32,8 @@ static enum verdict verdict_of(enum judge_rule rule, unsigned status)
     return VERDICT_UNKNOWN;
 }
 
-enum verdict judge(const struct judge_rules *rules, enum outcall_point point, unsigned status)
+enum outcall_verdict judge(
+    const struct judge_rules *rules, enum outcall_point point, unsigned status)
 {
     rules_check(rules);
     switch (point) {
@@ -44,7 +45,7 @@ enum verdict judge(const struct judge_rules *rules, enum outcall_point point, un
     return VERDICT_UNKNOWN;
 }
 
-bool judge_is_outcome(enum verdict verdict)
+bool judge_is_outcome(enum outcall_verdict verdict)
 {
     return verdict == VERDICT_EXECUTED || verdict == VERDICT_FAILED;
 }

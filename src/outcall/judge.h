@@ -45,11 +45,18 @@ struct judge_rules {
     enum judge_rule no_answer; /* sent, and not answered whole: unknown, or later */
 };
 
-enum verdict { VERDICT_UNKNOWN, VERDICT_EXECUTED, VERDICT_FAILED, VERDICT_RELEASED, VERDICT_LATER };
+enum outcall_verdict {
+    VERDICT_UNKNOWN,
+    VERDICT_EXECUTED,
+    VERDICT_FAILED,
+    VERDICT_RELEASED,
+    VERDICT_LATER
+};
 
 /* status: of an answer; not read otherwise. */
-enum verdict judge(const struct judge_rules *rules, enum outcall_point point, unsigned status);
+enum outcall_verdict judge(
+    const struct judge_rules *rules, enum outcall_point point, unsigned status);
 /* Whether the answer is an outcome, to be kept. */
-bool judge_is_outcome(enum verdict verdict);
+bool judge_is_outcome(enum outcall_verdict verdict);
 
 #endif

@@ -108,7 +108,7 @@ static void give_up(struct outcall *call)
 
 static bool wants_body(const struct outcall *call)
 {
-    enum verdict verdict = judge(&call->rules, OUTCALL_ANSWERED, call->status);
+    enum outcall_verdict verdict = judge(&call->rules, OUTCALL_ANSWERED, call->status);
     return !call->wants_outcome_only || judge_is_outcome(verdict);
 }
 

@@ -87,7 +87,7 @@ struct outcall {
 
     /* What became of it. */
     enum outcall_state state;
-    enum verdict verdict;
+    enum outcall_verdict verdict;
     enum outcall_point point;
     enum upstream_cause cause;      /* not ANSWERED: why */
     struct err err;                 /* likewise; may name addresses */

@@ -37,13 +37,13 @@ struct row {
     const struct judge_rules *rules;
     enum outcall_point point;
     unsigned status;
-    enum verdict verdict;
+    enum outcall_verdict verdict;
 };
 
 static void check_rows(const struct row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        enum verdict verdict = judge(rows[i].rules, rows[i].point, rows[i].status);
+        enum outcall_verdict verdict = judge(rows[i].rules, rows[i].point, rows[i].status);
         if (verdict != rows[i].verdict) {
             fail_msg("row %zu: status %u at point %d is %d, not %d", i, rows[i].status,
                 (int)rows[i].point, (int)verdict, (int)rows[i].verdict);
@@ -106,9 +106,9 @@ static void only_what_a_lookup_names_means_anything(void **state)
 {
     (void)state;
     for (unsigned status = 100; status < 1000; status++) {
-        enum verdict wanted = status == 200 || status == 409 ? VERDICT_EXECUTED
-                              : status == 404                ? VERDICT_RELEASED
-                                                             : VERDICT_UNKNOWN;
+        enum outcall_verdict wanted = status == 200 || status == 409 ? VERDICT_EXECUTED
+                                      : status == 404                ? VERDICT_RELEASED
+                                                                     : VERDICT_UNKNOWN;
         assert_int_equal(judge(&lookup, OUTCALL_ANSWERED, status), wanted);
     }
     assert_int_equal(judge(&lookup, OUTCALL_NOT_SENT, 0), VERDICT_UNKNOWN);
@@ -120,7 +120,7 @@ static void what_was_sent_and_not_answered_is_never_released(void **state)
     static const struct judge_rules *const all[] = {&usual, &by_status, &lookup, &effect};
     (void)state;
     for (size_t i = 0; i < COUNT(all); i++) {
-        enum verdict wanted = all[i] == &effect ? VERDICT_LATER : VERDICT_UNKNOWN;
+        enum outcall_verdict wanted = all[i] == &effect ? VERDICT_LATER : VERDICT_UNKNOWN;
         assert_int_equal(judge(all[i], OUTCALL_SENT, 0), wanted);
         for (unsigned status = 100; status < 1000; status++) {
             assert_int_equal(judge(all[i], OUTCALL_HEAD, status), wanted);

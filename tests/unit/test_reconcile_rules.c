@@ -17,9 +17,9 @@ static void only_a_named_status_means_anything(void **state)
     for (unsigned quiet = 0; quiet < 2; quiet++) {
         struct judge_rules rules = reconcile_rules(&usual, quiet > 0, &statuses);
         for (unsigned status = 100; status < 600; status++) {
-            enum verdict wanted = status == 200 || status == 201 ? VERDICT_EXECUTED
-                                  : status == 404 && quiet > 0   ? VERDICT_RELEASED
-                                                                 : VERDICT_UNKNOWN;
+            enum outcall_verdict wanted = status == 200 || status == 201 ? VERDICT_EXECUTED
+                                          : status == 404 && quiet > 0   ? VERDICT_RELEASED
+                                                                         : VERDICT_UNKNOWN;
             assert_int_equal(judge(&rules, OUTCALL_ANSWERED, status), wanted);
             assert_int_equal(judge(&rules, OUTCALL_HEAD, status), VERDICT_UNKNOWN);
             assert_int_equal(reconcile_is_not_executed(&usual, status), status == 404);
