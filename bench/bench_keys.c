@@ -166,7 +166,7 @@ static struct start start_once(const char *path, uint64_t number, bool crash)
     start.cpu_s = bench_cpu_s() - cpu;
     start.bytes = (double)(bench_resident_bytes() - resident);
     engine_stats(engine, &stats);
-    start.keys = stats.head.records;
+    start.keys = stats.counts.records;
     if (!crash) {
         bench_must(engine_free(engine, &err), &err, "close");
     }

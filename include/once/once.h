@@ -208,6 +208,7 @@ struct once_operation {
                                    and once_wait load it */
     struct once_bytes request; /* from once_get, once_lookup and once_wait: the first payload,
                                    canonical if it was JSON; empty if larger than 64 KiB */
+    int request_is_json;       /* the request was JSON */
 };
 
 struct once_answer {
@@ -273,6 +274,13 @@ ONCE_API int once_wait(struct once *once, const char *operation_id, int64_t time
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API void once_operation_free(struct once *once, struct once_operation *operation);
 
+/* The operation document: what GET /v1/operations/{operation_id} answers of it, byte for byte.
+ * has_bodies: with outcome and request, for what came from the three functions above; 0: without,
+ * as a list shows it. Free with once_document_free. */
+ONCE_API int once_document(struct once *once, const struct once_operation *operation,
+    int has_bodies, struct once_bytes *ret_json, struct once_error *error);
+ONCE_API void once_document_free(struct once *once, struct once_bytes json);
+
 struct once_filter {
     const char *scope;       /* NULL: any */
     const char *key;         /* NULL: any */
@@ -293,7 +301,7 @@ struct once_entry {
     int64_t time_ms;
     struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
     unsigned char hash[32];
-    const char *cursor; /* opaque: once_evidence goes on after this entry; valid during the call */
+    const char *cursor; /* opaque: to continue after this entry; valid during the call */
 };
 
 /* Called for each evidence entry of the handle's tenant, in order. Return 0 to continue. The entry

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "canon/key.h"
 #include "canon/payload.h"
+#include "engine/operation_document.h"
 
 enum {
     KEY_FROM_BYTES_MAX = 65536, /* of what a key is derived from: far more than five names */
@@ -249,7 +250,7 @@ static void take_outcome(struct api_call *call, const struct json_value *value)
     const struct api_policy *policy = call->ask->policy;
     struct outcome *outcome = &call->door.engine.request.outcome;
     struct slice raw = json_raw(call->ask->exchange->body, value);
-    outcome->meta = ASK_OUTCOME_META;
+    outcome->meta = OUTCOME_META_JSON;
     digest_sha256(raw.data, raw.len, &outcome->body.digest);
     outcome->body.bytes = raw.len;
     outcome->body.retained =
@@ -284,6 +285,7 @@ enum {
     BEGIN_LEASE,
     BEGIN_WAIT,
     BEGIN_ON_UNKNOWN,
+    BEGIN_RETRY_FAILED,
     BEGIN_SOURCE,
     BEGIN_TRACE,
     BEGIN_COUNT,
@@ -299,6 +301,7 @@ static const struct slice begin_names[BEGIN_COUNT] = {
     [BEGIN_LEASE] = NAME("lease"),
     [BEGIN_WAIT] = NAME("wait"),
     [BEGIN_ON_UNKNOWN] = NAME("on_unknown"),
+    [BEGIN_RETRY_FAILED] = NAME("retry_failed"),
     [BEGIN_SOURCE] = NAME("source"),
     [BEGIN_TRACE] = NAME("trace"),
 };
@@ -462,6 +465,15 @@ static enum status take_on_unknown(
                : WRONG(fault, "member 'on_unknown' must be \"hold\" or \"takeover\"");
 }
 
+static enum status take_retry_failed(
+    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+{
+    call->door.engine.request.policy.retry_failed = json_is(value, JSON_TRUE);
+    return value == NULL || json_is(value, JSON_TRUE) || json_is(value, JSON_FALSE)
+               ? OK
+               : WRONG(fault, "member 'retry_failed' must be true or false");
+}
+
 static enum status take_version(
     const struct json_value *value, struct slice *ret_text, struct ask_fault *fault)
 {
@@ -522,6 +534,7 @@ enum status ask_begin(
                  ? take_ms(&rule_wait, values[BEGIN_WAIT], &call->door.engine.wait_ms, fault)
                  : status;
     status = status == OK ? take_on_unknown(call, values[BEGIN_ON_UNKNOWN], fault) : status;
+    status = status == OK ? take_retry_failed(call, values[BEGIN_RETRY_FAILED], fault) : status;
     status = status == OK ? take_source(call, values[BEGIN_SOURCE], fault) : status;
     status = status == OK ? take_trace(call, values[BEGIN_TRACE], fault) : status;
     return status == OK ? take_asked(call, values, fault) : status;

@@ -61,7 +61,4 @@ enum status ask_trace(struct api_ask *ask, const struct json_value *trace, struc
 /* The trace-id part of a well-formed traceparent, or empty. */
 struct slice ask_trace_id(const struct http_head *head);
 
-/* What an outcome that came as JSON is marked with. */
-#define ASK_OUTCOME_META SLICE_LIT("application/json")
-
 #endif

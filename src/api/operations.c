@@ -1,6 +1,7 @@
 #include "api/life.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "engine/operation_document.h"
 #include "engine/query.h"
 
 /*
@@ -84,15 +85,15 @@ static void operation_found(void *context, struct http_exchange *exchange)
         answer_missing(ask);
         return;
     }
-    struct show_operation operation = {.record = look->record,
+    struct operation_document document = {.record = look->record,
         .outcome_body = look->outcome_body,
         .request_body = look->request_body,
-        .with_bodies = true};
+        .has_bodies = true};
     struct buf out;
     struct jsonw json = {.out = &out};
     buf_init(&out, &ask->mem, ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    show_operation(&json, &operation);
+    operation_document_put(&json, &document);
     jsonw_close(&json, '}');
     answer_document(ask, &out);
 }
@@ -131,9 +132,8 @@ static void operations_found(void *context, struct http_exchange *exchange)
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "operations", '[');
     for (size_t i = 0; i < look->count; i++) {
-        struct show_operation operation = {.record = look->records[i]};
         jsonw_open(&json, NULL, '{');
-        show_operation(&json, &operation);
+        operation_document_put(&json, &(struct operation_document){.record = look->records[i]});
         jsonw_close(&json, '}');
     }
     jsonw_close(&json, ']');

@@ -1,15 +1,14 @@
 /*
- * show: documents out of decisions and records (DESIGN section 8).
+ * show: documents out of decisions (DESIGN section 8); that of an operation is in
+ * engine/operation_document.h.
  *
- * Promises:  an outcome that came as JSON is given back byte for byte (P3). A conflict shows how
- *            the payloads differ and nothing of what is stored (P7). The answer to a change fits
+ * Promises:  a replay gives the outcome as that document does (P3). The answer to a change fits
  *            what show_bytes_max says, so that room for it can be had before the change is made.
  */
 #ifndef ONCE_API_SHOW_H
 #define ONCE_API_SHOW_H
 
 #include "api/ask.h"
-#include "canon/jsonw.h"
 
 /* What a call is answered with: a document in a buffer, or a problem. */
 struct shown {
@@ -26,17 +25,5 @@ size_t show_bytes_max(const struct api_call *call);
 /* Append the document to out, or say which problem it is. E_NOMEM: there is no room, and then out
  * is as it was. */
 enum status show_call(struct api_call *call, struct buf *out, struct shown *ret_shown) MUST_CHECK;
-
-/* An operation and what was found with it. */
-struct show_operation {
-    const struct record *record;
-    struct slice outcome_body;
-    struct slice request_body;
-    bool with_bodies;
-};
-/* The members of an object that is open. Names are those of `once show --json`. */
-void show_operation(struct jsonw *json, const struct show_operation *operation);
-/* Bytes that these members can need. */
-size_t show_operation_bytes_max(const struct show_operation *operation);
 
 #endif

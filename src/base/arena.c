@@ -65,8 +65,8 @@ static void *arena_grow(struct arena *arena, size_t size)
     if (size > room) {
         return NULL;
     }
-    /* As much as there is already: the newest chunk is the one that arena_clear keeps, so an arena
-     * that is used again and again soon lives in one piece and asks for no memory. */
+    /* As much as all chunks so far: arena_clear keeps the newest chunk, so an arena that is reused
+     * soon fits in one chunk and allocates no more. */
     size_t want = arena->held > ARENA_CHUNK_BYTES ? arena->held : ARENA_CHUNK_BYTES;
     want = want > ARENA_CHUNK_BYTES_MAX ? ARENA_CHUNK_BYTES_MAX : want;
     want = size > want ? size : want;
@@ -124,7 +124,7 @@ enum status arena_copy(struct arena *arena, struct slice from, struct slice *ret
     return OK;
 }
 
-/* In front of each block of an arena's allocator: arenas do not know how long their blocks are. */
+/* Precedes each block of an arena's allocator, because an arena does not record block sizes. */
 struct arena_block {
     size_t bytes;
     size_t unused; /* keeps what follows aligned to 16 */

@@ -1,5 +1,5 @@
 /*
- * arena: memory that is given out piece by piece and taken back whole.
+ * arena: memory that is allocated piece by piece and freed whole.
  *
  * Promises:  never holds more than its maximum; a request owns one and frees it in one call.
  * Ownership: everything allocated lives until arena_clear or arena_release.
@@ -24,7 +24,7 @@ struct arena {
 
 void arena_init(struct arena *arena, const struct mem *mem, size_t bytes_max);
 void arena_release(struct arena *arena);
-/* Take everything back but keep one chunk, so that a cycle of requests does not go to malloc. */
+/* Frees everything but keeps one chunk, so that a cycle of requests does not call malloc. */
 void arena_clear(struct arena *arena);
 /* 16-byte aligned, not cleared. NULL when memory or the maximum is exhausted. */
 void *arena_alloc(struct arena *arena, size_t size) MUST_CHECK;
@@ -32,7 +32,7 @@ void *arena_zalloc(struct arena *arena, size_t size) MUST_CHECK;
 /* A copy that lives in the arena; *ret is untouched on failure. */
 enum status arena_copy(struct arena *arena, struct slice from, struct slice *ret) MUST_CHECK;
 
-/* As an allocator, for buffers: nothing is given back before the arena is cleared. */
+/* The arena as an allocator, for buffers: nothing is freed before the arena is cleared. */
 struct mem arena_mem(struct arena *arena);
 
 #endif

@@ -42,7 +42,7 @@ static int digit_of(char c, enum base64 form)
     return c == alphabets[form][62] ? 62 : c == alphabets[form][63] ? 63 : -1;
 }
 
-/* Take the padding off. False: there is not as much of it as there has to be. */
+/* Removes the padding. False: its length is wrong. */
 static bool unpad(struct slice *text)
 {
     if (text->len % 4 != 0) {

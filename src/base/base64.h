@@ -1,8 +1,8 @@
 /*
- * base64: bytes as text (RFC 4648), in the two forms that formats ask for.
+ * base64: bytes as text (RFC 4648), in the two forms that our formats use.
  *
  * Promises:  one spelling for each sequence of bytes. The reader refuses characters of the other
- *            alphabet, padding that is missing or too much, and bits after the last byte that are
+ *            alphabet, missing or excess padding, and bits after the last byte that are
  *            not zero (section 3.5): otherwise one signature would have several spellings.
  */
 #ifndef ONCE_BASE_BASE64_H

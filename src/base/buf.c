@@ -87,7 +87,7 @@ void buf_printf(struct buf *buf, const char *format, ...)
     va_end(args);
     ASSERT(need >= 0);
 
-    /* One more byte than is kept: vsnprintf insists on its terminator. */
+    /* One byte more than is kept, for vsnprintf's terminator. */
     if (buf_reserve(buf, (size_t)need + 1) == OK) {
         (void)vsnprintf(buf->data + buf->len, (size_t)need + 1, format, again);
         buf->len += (size_t)need;
@@ -103,7 +103,7 @@ void buf_u64(struct buf *buf, uint64_t value)
                                 "75767778798081828384858687888990919293949596979899";
     char digits[20];
     size_t at = sizeof digits;
-    while (value >= 10) { /* two at a time: dividing is what takes the time */
+    while (value >= 10) { /* two digits at a time, because division is slow */
         at -= 2;
         memcpy(digits + at, pairs + 2 * (value % 100), 2);
         value /= 100;

@@ -1,8 +1,8 @@
 /*
- * buf: a growing byte buffer that is given its maximum when made.
+ * buf: a growing byte buffer with a maximum size.
  *
- * Promises:  never grows past its maximum. A failed append is remembered: later appends do nothing,
- *            and buf_status says what went wrong, so that encoders check once at the end.
+ * Promises:  never grows past its maximum. A failed append is sticky: later appends do nothing, and
+ *            buf_status returns the failure, so that encoders check once at the end.
  * Ownership: owns its bytes until buf_release or buf_take.
  */
 #ifndef ONCE_BASE_BUF_H
@@ -27,11 +27,11 @@ void buf_init(struct buf *buf, const struct mem *mem, size_t bytes_max);
 void buf_release(struct buf *buf);
 /* Forget the content and any failure, keep the memory. */
 void buf_clear(struct buf *buf);
-/* Room for size more bytes, or NULL with the failure remembered. Counts as appended. */
+/* Room for size more bytes, which count as appended; NULL on a (sticky) failure. */
 char *buf_extend(struct buf *buf, size_t size);
-/* Make sure that size more bytes fit without another allocation. */
+/* Makes sure that size more bytes fit without a further allocation. */
 enum status buf_reserve(struct buf *buf, size_t size) MUST_CHECK;
-/* Append what did not fit without growing. buf_append is the one to call. */
+/* The slow path of buf_append, which callers use: grows the buffer. */
 void buf_append_slow(struct buf *buf, const void *data, size_t size);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Decimal, without going through printf. */
@@ -40,15 +40,15 @@ void buf_i64(struct buf *buf, int64_t value);
 /* Little-endian, for on-disk formats. */
 void buf_le32(struct buf *buf, uint32_t value);
 void buf_le64(struct buf *buf, uint64_t value);
-/* Append a LEB128 of two bytes or more. buf_varint is the one to call. */
+/* The slow path of buf_varint, which callers use: a LEB128 of two bytes or more. */
 void buf_varint_slow(struct buf *buf, uint64_t value);
 /* Lower-case hex. */
 void buf_hex(struct buf *buf, const void *data, size_t size);
 enum status buf_status(const struct buf *buf) MUST_CHECK;
 struct slice buf_view(const struct buf *buf);
 
-/* Evidence and records are written a few bytes at a time, so these are inline: with a constant text
- * nothing is left of them but a comparison and a store. */
+/* Inline, because evidence and records are written a few bytes at a time: with a constant text only
+ * a comparison and a store remain. */
 static inline void buf_append(struct buf *buf, const void *data, size_t size)
 {
     if (buf->status != OK || size > buf->cap - buf->len) {

@@ -20,7 +20,7 @@ static struct clock_reading system_read(void *context)
     return (struct clock_reading){read_ms(CLOCK_REALTIME), read_ms(CLOCK_BOOTTIME)};
 }
 
-/* FNV-1a of the kernel's boot id. Zero, "not known", where there is no /proc. */
+/* FNV-1a of the kernel's boot id. Zero, "not known", if there is no /proc. */
 static uint64_t system_boot_id(void)
 {
     char text[64];

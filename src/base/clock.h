@@ -1,5 +1,5 @@
 /*
- * clock: the only place that asks the system what time it is.
+ * clock: the only place that reads the system's clocks.
  *
  * Time reaches everything else as an argument. Two readings exist: the wall clock (which people
  * set, and which jumps) and the boot clock (which only counts forward and includes sleep).
@@ -16,8 +16,8 @@ struct clock_reading {
 
 struct clock {
     struct clock_reading (*read)(void *context);
-    uint64_t boot_id; /* tells one start of the machine from another; 0 when not known */
-    void *context;    /* handed back to read */
+    uint64_t boot_id; /* identifies this boot of the machine; 0 if not known */
+    void *context;    /* passed to read */
 };
 
 /* The machine's own clocks. */

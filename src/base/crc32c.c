@@ -20,7 +20,7 @@ static uint32_t crc_portable(uint32_t state, const unsigned char *at, size_t siz
 }
 
 #if defined(__x86_64__)
-enum { LANE_BYTES = 64 }; /* three of them at a time: a record's frame has a few hundred bytes */
+enum { LANE_BYTES = 64 }; /* three lanes at a time: a record's frame has a few hundred bytes */
 
 __attribute__((target("sse4.2"))) static uint64_t crc_word(uint64_t state, const unsigned char *at)
 {
@@ -43,8 +43,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(
     return state;
 }
 
-/* A state as it would be with so many zero bytes behind it, where factor is x^(8 bytes - 33) modulo
- * the polynomial, in the instruction's bit order: crc32 itself multiplies by x^33 and reduces. */
+/* The state after N further zero bytes, where factor is x^(8 N - 33) modulo the polynomial, in the
+ * instruction's bit order: crc32 itself multiplies by x^33 and reduces. */
 __attribute__((target("sse4.2,pclmul"))) static uint64_t crc_shift(uint64_t state, uint64_t factor)
 {
     __m128i product = _mm_clmulepi64_si128(
@@ -52,8 +52,8 @@ __attribute__((target("sse4.2,pclmul"))) static uint64_t crc_shift(uint64_t stat
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-/* The instruction gives its result after three cycles but takes a word in each: three lanes side by
- * side, put together by what zeros behind them would do to their states. */
+/* The instruction has a latency of three cycles but accepts a word in each. So three lanes run side
+ * by side, and their states are combined by shifting them over the bytes that follow. */
 __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_lanes(
     uint32_t state, const unsigned char *at, size_t size)
 {

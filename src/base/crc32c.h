@@ -1,5 +1,5 @@
 /*
- * crc32c: the Castagnoli checksum of RFC 3720, by the CPU's instruction where there is one.
+ * crc32c: the Castagnoli checksum of RFC 3720, by the CPU's instruction if it has one.
  */
 #ifndef ONCE_BASE_CRC32C_H
 #define ONCE_BASE_CRC32C_H

@@ -28,8 +28,8 @@ enum err_limit {
 struct err {
     enum status status;            /* the class, OK while nothing failed */
     enum err_limit limit;          /* of E_LIMIT, by err_limit */
-    char text[ERR_TEXT_BYTES_MAX]; /* lower case, no full stop, the fault first */
-    char hint[ERR_TEXT_BYTES_MAX]; /* what to do about it; empty when there is nothing */
+    char text[ERR_TEXT_BYTES_MAX]; /* lower case, no full stop, the failure first */
+    char hint[ERR_TEXT_BYTES_MAX]; /* what to do about it; may be empty */
 };
 
 /* Record a failure and return its status, so that "return err_set(…)" is one line. */
@@ -42,17 +42,17 @@ enum status err_limit(struct err *err, enum err_limit limit, const char *format,
 /* The name of its setting, such as "keys_max"; "" for ERR_LIMIT_NONE. */
 const char *err_limit_name(enum err_limit limit);
 
-/* The same with the system's own words for errno appended: "…: No space left on device". */
+/* The same, followed by the system's text for errno: "…: No space left on device". */
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Put "prefix: " in front of the text, as the failure travels up. */
+/* Prefixes the text with "prefix: ", as the failure travels up. */
 void err_prefix(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Say what the user can do about it. */
+/* Sets the hint: what the user can do about it. */
 void err_hint(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Forget a failure that was dealt with. */
+/* Clears a failure that was handled. */
 void err_clear(struct err *err);
 
 #endif

@@ -17,7 +17,7 @@ struct io {
     /* A descriptor. flags as for open(2); O_CLOEXEC is added. */
     int (*open)(void *context, const char *path, int flags, mode_t mode);
     int (*close)(void *context, int fd);
-    /* May return less than asked for, as the system does; io_read_full and io_write_full loop. */
+    /* May transfer fewer bytes than requested; io_read_full and io_write_full loop. */
     ssize_t (*pread)(void *context, int fd, void *ret_bytes, size_t size, uint64_t offset);
     ssize_t (*pwrite)(void *context, int fd, const void *bytes, size_t size, uint64_t offset);
     int (*fdatasync)(void *context, int fd);
@@ -28,15 +28,15 @@ struct io {
     int (*unlink)(void *context, const char *path);
     int (*mkdir)(void *context, const char *path, mode_t mode);
     int (*rmdir)(void *context, const char *path);
-    /* An exclusive advisory lock on the open file; -EWOULDBLOCK when another process has it. */
+    /* An exclusive advisory lock on the open file; -EWOULDBLOCK if a different process has it. */
     int (*lock)(void *context, int fd);
-    void *context; /* handed back to each */
+    void *context; /* passed to each */
 };
 
 /* The machine's own calls. */
 extern const struct io io_system;
 
-/* Read or write all of it; -EIO for an end of file inside the range. */
+/* Reads or writes the whole range; -EIO if the file ends inside it. */
 int io_read_full(const struct io *io, int fd, void *ret_bytes, size_t size, uint64_t offset);
 int io_write_full(const struct io *io, int fd, const void *bytes, size_t size, uint64_t offset);
 /* Make names created, renamed or removed in a directory durable. */

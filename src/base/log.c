@@ -14,20 +14,20 @@
 #include "base/log_line.h"
 
 enum {
-    GATHER_MS = 5,       /* lines of so long go out together, so that a line costs no wake-up */
-    LOOK_MS = 100,       /* how often a writer that nobody reads looks whether it is to end */
-    FREE_MS = 1000,      /* what log_free waits for a reader */
-    FREE_GRACE_MS = 200, /* and for the thread to see that it is over */
-    LENGTH_BYTES = 2,    /* in front of each line in the ring */
+    GATHER_MS = 5,       /* lines within this time are written together, to save wake-ups */
+    LOOK_MS = 100,       /* how often a blocked writer checks whether it should end */
+    FREE_MS = 1000,      /* how long log_free waits for a reader */
+    FREE_GRACE_MS = 200, /* and then for the thread to end */
+    LENGTH_BYTES = 2,    /* precedes each line in the ring */
 };
 
 static_assert(LOG_LINE_BYTES_MAX <= UINT16_MAX, "a line's length fits in LENGTH_BYTES");
 static_assert(LOG_LINE_BYTES_MAX >= PIPE_BUF, "what goes out at once fits in the writer's buffer");
 
 /*
- * L1  used <= LOG_RING_BYTES; the ring holds whole lines only, each behind its length.
- * L2  at and used change under the lock alone; the writer copies lines out under it and then writes
- *     without it, so that nobody ever waits for the reader of the log.
+ * L1  used <= LOG_RING_BYTES; the ring holds only whole lines, each preceded by its length.
+ * L2  at and used change only under the lock; the writer copies lines out under it and then writes
+ *     without it, so that no caller ever waits for the reader of the log.
  * L3  no lock is held, and nothing is owned, where the thread can be cancelled (write_once).
  */
 struct log {
@@ -40,15 +40,15 @@ struct log {
     pthread_t thread;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake;   /* the writer waits for lines or the end; log_free for the writer */
-    char *ring;            /* LOG_RING_BYTES */
-    size_t at;             /* of the first line */
-    size_t used;           /* bytes */
-    bool is_idle;          /* the writer waits and wants to be woken */
-    bool is_stopping;      /* log_free was called … */
-    bool is_done;          /* … and the writer has nothing left to do */
-    uint64_t unsaid;       /* lines dropped and not yet told of */
-    atomic_ullong until;   /* clock_nanos when the writer gives up; 0: never */
+    pthread_cond_t wake; /* the writer waits for lines or the end; log_free waits for the writer */
+    char *ring;          /* LOG_RING_BYTES */
+    size_t at;           /* of the first line */
+    size_t used;         /* bytes */
+    bool is_idle;        /* the writer waits and wants to be woken */
+    bool is_stopping;    /* log_free was called … */
+    bool is_done;        /* … and the writer has nothing left to do */
+    uint64_t unsaid;     /* lines dropped and not yet reported */
+    atomic_ullong until; /* clock_nanos when the writer gives up; 0: never */
     atomic_ullong counted; /* lines dropped ever */
 
     char out[LOG_LINE_BYTES_MAX]; /* the writer's: what is being written */
@@ -120,7 +120,7 @@ static void count_dropped(struct log *log, uint64_t lines)
 
 /* --- The writer ------------------------------------------------------------------------------- */
 
-/* What is left of the time to end, at most LOOK_MS; 0: it is over. */
+/* The time left until the writer has to end, at most LOOK_MS; 0: it is over. */
 static int wait_ms(const struct log *log)
 {
     uint64_t until = atomic_load(&log->until);
@@ -132,9 +132,9 @@ static int wait_ms(const struct log *log)
     return left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
 }
 
-/* A descriptor that is shared with others is not ours to make non-blocking, and one that polled
- * writable may block all the same when somebody else filled it first. So this is the one place
- * where log_free may cancel the thread. */
+/* We must not make a descriptor non-blocking that other processes share. And one that polled as
+ * writable may still block if a different process filled it first. So this is the one place where
+ * log_free may cancel the thread. */
 static ssize_t write_once(int fd, const char *bytes, size_t size)
 {
     int old;
@@ -146,7 +146,7 @@ static ssize_t write_once(int fd, const char *bytes, size_t size)
     return wrote;
 }
 
-/* All of it; false when the descriptor failed or the time to end is over. */
+/* Writes all of it; false if the descriptor failed or the time to end is over. */
 static bool write_all(const struct log *log, const char *bytes, size_t size)
 {
     while (size > 0) {
@@ -176,7 +176,7 @@ static size_t put_line(const struct log *log, char *ret_line, struct log_said *s
                          : log_line_json(ret_line, said);
 }
 
-/* Tell of dropped lines, now that somebody reads again. What cannot be told stays for later. */
+/* Reports dropped lines, now that the log is read again. If that fails, it is retried later. */
 static void say_dropped(struct log *log)
 {
     (void)pthread_mutex_lock(&log->lock);
@@ -205,7 +205,7 @@ static bool wait_nanos(struct log *log, uint64_t until_nanos)
     return pthread_cond_timedwait(&log->wake, &log->lock, &until) != ETIMEDOUT;
 }
 
-/* Wait for lines, and a moment longer for more of them. False: that was all. */
+/* Waits for lines, and a moment longer for more. False: there are no more. */
 static bool await_lines(struct log *log)
 {
     bool has_waited = false;
@@ -249,7 +249,7 @@ static void *write_lines(void *context)
     return NULL;
 }
 
-/* --- For everybody ---------------------------------------------------------------------------- */
+/* --- Interface -------------------------------------------------------------------------------- */
 
 static void init_locks(struct log *log)
 {
@@ -269,8 +269,8 @@ static void release(struct log *log)
     mem_free(log->mem, log);
 }
 
-/* The thread takes no signals: they are the program's business, and a closed pipe is not to end the
- * process (SIGPIPE), only the log. */
+/* The thread takes no signals: they belong to the program, and a closed pipe (SIGPIPE) must end
+ * only the log, not the process. */
 static int start_thread(struct log *log)
 {
     sigset_t all, old;
@@ -323,7 +323,7 @@ void log_free(struct log *log)
     bool is_done = log->is_done;
     (void)pthread_mutex_unlock(&log->lock);
     if (!is_done) {
-        (void)pthread_cancel(log->thread); /* it sits in a write that nobody reads */
+        (void)pthread_cancel(log->thread); /* it is blocked in a write */
     }
     (void)pthread_join(log->thread, NULL);
     release(log);

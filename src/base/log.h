@@ -1,14 +1,15 @@
 /*
- * log: what happened, one line each, for machines or for people.
+ * log: one line per event, for machines or for people.
  *
- * JSON when standard error is no terminal: {"time":"…","level":"info","event":"…", …}; else a short
- * human line. Only the edge logs (the doors and the command line), each failure once.
+ * If standard error is not a terminal, a line is JSON: {"time":"…","level":"info","event":"…", …}.
+ * Otherwise it is a short human line. Only the doors and the command line log, each failure once.
  *
- * Promises:  never blocks and never fails its caller: lines go into a bounded ring that a thread of
- *            its own writes out; when nobody reads, lines are dropped and counted, and the count is
- *            logged as soon as there is room again. A line is whole or not there. Whatever bytes go
- *            in, a JSON line is valid JSON and a human one has no control characters.
- * Does not:  know what is secret: who logs leaves payloads, tokens and outcomes out.
+ * Promises:  never blocks and never fails its caller. Lines go into a bounded ring, which a
+ *            separate thread writes out. If the reader is too slow, lines are dropped and counted,
+ *            and the count is logged as soon as there is room. A line is written whole or not at
+ *            all. For any input, a JSON line is valid JSON and a human line has no control
+ *            characters.
+ * Does not:  know what is secret: callers leave out payloads, tokens and outcomes.
  * Threads:   any.
  */
 #ifndef ONCE_BASE_LOG_H
@@ -30,7 +31,7 @@ enum { LOG_LINE_BYTES_MAX = 8 << 10, LOG_RING_BYTES = 4 << 20 }; /* 4 MiB: a sec
 struct log_options {
     const struct mem *mem; /* NULL: the C library's */
     int fd;                /* where lines go; not closed */
-    enum log_level level;  /* less important ones are not written */
+    enum log_level level;  /* lines below it are not written */
     bool is_human;         /* for a terminal */
     bool is_coloured;
 };
@@ -49,13 +50,13 @@ struct log_field {
 
 enum status log_new(
     const struct log_options *options, struct log **ret_log, struct err *err) MUST_CHECK;
-/* Write out what is there, as far as somebody reads within a second, and end. NULL is fine. */
+/* Writes out what the reader takes within a second, then ends the thread. log may be NULL. */
 void log_free(struct log *log);
 
-/* log NULL: nothing. event is a short stable name such as "decision" or "reload_failed". */
+/* log may be NULL. event is a short stable name such as "decision" or "reload_failed". */
 void log_event(struct log *log, enum log_level level, const char *event,
     const struct log_field *fields, size_t count);
-/* Whether such a line would be written, for who has to collect its fields first. */
+/* Whether a line of this level would be written, for callers that have to collect its fields. */
 bool log_wants(const struct log *log, enum log_level level);
 uint64_t log_dropped(const struct log *log);
 

@@ -9,11 +9,11 @@ enum {
     ESCAPED_BYTES_MAX = 6 /* \u001f; also the longest character */
 };
 
-/* A line being written. What does not fit any more sets is_cut, and nothing follows. */
+/* A line being written. Once something does not fit, is_cut is set and nothing follows. */
 struct line {
     char *start;
     char *at;
-    char *end; /* of what fields may use; the tail is behind it */
+    char *end; /* of what fields may use; the tail comes after it */
     bool is_cut;
 };
 
@@ -86,7 +86,7 @@ static bool is_high_control(const char *at, size_t size)
     return size == 2 && (unsigned char)at[0] == 0xC2 && (unsigned char)at[1] < 0xA0;
 }
 
-/* One character that is no plain ASCII; returns its bytes in the text. */
+/* One character that is not plain ASCII; returns its length in bytes. */
 static size_t put_odd(struct line *line, const char *at, const char *end, bool is_human)
 {
     unsigned char c = (unsigned char)*at;
@@ -142,7 +142,7 @@ static bool is_left_out(const struct log_field *field)
     return !field->is_number && field->text.len == 0;
 }
 
-/* A member that does not fit at all is taken back whole; a text may lose its end. */
+/* A member that does not fit at all is removed; a text may lose its end. */
 static void put_member(struct line *line, const struct log_field *field)
 {
     char *before = line->at;
@@ -164,7 +164,7 @@ static void put_member(struct line *line, const struct log_field *field)
     }
 }
 
-/* What closes a line may use the bytes kept free for it. */
+/* The end of the line may use the bytes kept free for it. */
 static size_t line_end(struct line *line, const char *cut, const char *close)
 {
     bool is_cut = line->is_cut;
@@ -207,7 +207,7 @@ static const char *colour_of(enum log_level level)
     return "";
 }
 
-/* A text with a space in it is quoted, so that one sees where it ends. */
+/* A text with a space is quoted, so that its end is visible. */
 static bool needs_quotes(struct slice text)
 {
     return memchr(text.data, ' ', text.len) != NULL || memchr(text.data, '=', text.len) != NULL;

@@ -2,8 +2,8 @@
  * log_line: one line of the log, made of its fields.
  *
  * Promises:  pure. Whatever bytes go in, a JSON line is one valid JSON object and a human line has
- *            no control character but its own colours; both end with the only line feed they have.
- *            A field that does not fit is cut between two characters, and the line says so with
+ *            no control character except its own colours; both end with their only line feed. A
+ *            field that does not fit is cut between two characters, and the line has
  *            "truncated":true.
  * Does not:  know who reads it; log.h has the ring and the thread.
  */

@@ -1,5 +1,5 @@
 /*
- * macros: the two that the language has no function for.
+ * macros: array length and container of a member, which no function can provide.
  */
 #ifndef ONCE_BASE_MACROS_H
 #define ONCE_BASE_MACROS_H

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* E_UNAVAILABLE when the kernel has none to give. */
+/* E_UNAVAILABLE if the kernel provides no random bytes. */
 enum status rand_bytes(void *ret_bytes, size_t size, struct err *err) MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * slice: a pointer with its length, borrowed from whoever owns the bytes.
+ * slice: a pointer with its length, borrowed from the owner of the bytes.
  *
  * Slices are passed by value and never own anything. The empty slice may have a NULL pointer.
  */
@@ -45,7 +45,7 @@ static inline bool slice_starts(struct slice text, struct slice start)
     return text.len >= start.len && slice_equal((struct slice){text.data, start.len}, start);
 }
 
-/* Without the blanks and tabs at its ends: HTTP's optional whitespace (RFC 9110 section 5.6.3). */
+/* Without blanks and tabs at either end: HTTP's optional whitespace (RFC 9110 section 5.6.3). */
 static inline struct slice slice_trim(struct slice text)
 {
     while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {

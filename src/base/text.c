@@ -13,7 +13,7 @@ struct unit {
 };
 
 /* Longest factor first, so that text_put_duration finds the shortest exact form. Days are read but
- * not written: "24h" says what a window of a day is in the unit the documents use. */
+ * not written: the source documents state windows in hours, as in "24h". */
 static const struct unit durations[] = {
     {"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 static const struct unit sizes[] = {
@@ -217,7 +217,7 @@ bool text_time(struct slice text, int64_t *ret_ms)
     }
     int64_t ms = days_of_date(year, month, day) * 86400000 + hour * 3600000 + minute * 60000 +
                  second * 1000 + milli;
-    /* Refuse the 31st of a short month: written back it would be another day. */
+    /* Refuse the 31st of a short month: written back it would be a different day. */
     char again[TEXT_TIME_BYTES];
     if (memcmp(text_put_time(again, ms), text.data, text.len) != 0) {
         return false;
@@ -251,7 +251,7 @@ char *text_put_size(char ret_text[32], uint64_t bytes)
     return ret_text;
 }
 
-/* Whether eight bytes are all ASCII: most names are nothing else. */
+/* Whether eight bytes are all ASCII, as in most names. */
 static bool ascii8(const char *at)
 {
     uint64_t word;
@@ -308,7 +308,7 @@ static size_t distance(const char *a, const char *b)
 const char *text_nearest(const char *typed, const char *const *names, size_t count)
 {
     const char *best = NULL;
-    size_t best_distance = strlen(typed) / 3 + 2; /* one slip in three letters is still near */
+    size_t best_distance = strlen(typed) / 3 + 2; /* one typo in three letters is still near */
     for (size_t i = 0; i < count; i++) {
         bool begins = strlen(typed) >= 2 && strncmp(names[i], typed, strlen(typed)) == 0;
         size_t far = begins ? 0 : distance(typed, names[i]);

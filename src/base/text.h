@@ -1,8 +1,8 @@
 /*
- * text: small readers and writers of the forms people type and read.
+ * text: small readers and writers of the formats that people type and read.
  *
  * Durations ("300ms", "30s", "5m", "24h", "14d"), sizes ("64KiB", "10MiB"), RFC 3339 times with
- * milliseconds in UTC, hex, and unsigned decimals. Readers take the whole slice or refuse it.
+ * milliseconds in UTC, hex, and unsigned decimals. A reader accepts the whole slice or refuses it.
  */
 #ifndef ONCE_BASE_TEXT_H
 #define ONCE_BASE_TEXT_H
@@ -14,7 +14,7 @@
 
 enum { TEXT_TIME_BYTES = 25 }; /* "2026-11-15T19:23:27.123Z" and its terminator */
 
-/* All return false and leave *ret alone when the text is not exactly of that form. */
+/* All return false and leave *ret untouched if the text is not exactly of that form. */
 bool text_duration(struct slice text, int64_t *ret_ms);
 bool text_size(struct slice text, uint64_t *ret_bytes);
 bool text_u64(struct slice text, uint64_t *ret_value);
@@ -33,7 +33,7 @@ char *text_put_hex(char *ret_text, const void *bytes, size_t size);
 /* "1.5 GiB", for people only. Returns its argument. */
 char *text_put_size(char ret_text[32], uint64_t bytes);
 
-/* Nearest of count names to what was typed, or NULL when nothing is near. */
+/* The name nearest to what was typed, or NULL if none is near. */
 const char *text_nearest(const char *typed, const char *const *names, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * uuid: the two kinds of UUID that we make (RFC 9562), and their text.
+ * uuid: the two UUID versions that we generate (RFC 9562), and their text.
  */
 #ifndef ONCE_BASE_UUID_H
 #define ONCE_BASE_UUID_H
@@ -19,12 +19,12 @@ enum {
 void uuid_v4(unsigned char bytes[UUID_BYTES]);
 /* Turn random bytes into a UUID of version 7: the first 48 bits become the time. */
 void uuid_v7(unsigned char bytes[UUID_BYTES], int64_t wall_ms);
-/* A new one of version 4, as text. E_UNAVAILABLE when the kernel has no random bytes. */
+/* A new UUID of version 4, as text. E_UNAVAILABLE if the kernel provides no random bytes. */
 enum status uuid_new(char ret_text[UUID_TEXT_BYTES], struct err *err) MUST_CHECK;
 
 /* Lower-case hex digits. Returns its argument. */
 char *uuid_put(char ret_text[UUID_TEXT_BYTES], const unsigned char bytes[UUID_BYTES]);
-/* Of any version, in letters of either case. False: the text is not a UUID. */
+/* Reads any version, in either case. False: the text is not a UUID. */
 bool uuid_read(struct slice text, unsigned char ret_bytes[UUID_BYTES]);
 
 #endif

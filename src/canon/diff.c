@@ -99,8 +99,8 @@ static void put_members(struct diff *d, const struct json_value *value)
     buf_char(d->out, '}');
 }
 
-/* The value at the path, with everything redacted in it left out. Numbers stay as written: a lossy
- * one must not look like its neighbour in the very text that explains the difference. */
+/* The value at the path, without its redacted parts. Numbers stay as written: a lossy number must
+ * not be shown as its neighbour in the text that explains the difference. */
 static void put_value(struct diff *d, const struct json_value *value)
 {
     if (buf_status(&d->path) != OK) {
@@ -216,7 +216,8 @@ static void diff_arrays(
         diff_values(d, &before->items[i], &after->items[i]);
         path_pop(d, length);
     }
-    /* Each addition goes to its final place; removals go backwards, so that none moves another. */
+    /* Each addition goes to its final place; removals go backwards, so that none shifts a later
+     * one. */
     for (uint32_t i = both; i < after->count - tail && !d->truncated; i++) {
         length = path_push_index(d, i);
         put_operation(d, "add", &after->items[i]);

@@ -3,10 +3,10 @@
  *
  * Promises:  applied to `before`, a patch that is neither truncated nor redacted gives `after`. No
  *            value at or below a redacted pointer is ever written, nor a member name below one. The
- *            patch never passes its size cap and is valid JSON at any cap; where operations had to
- *            be left out, the caller is told.
- * Does not:  look for moved or copied values, nor for the shortest patch: arrays lose their common
- *            ends, what remains is compared place by place.
+ *            patch never passes its size cap and is valid JSON at any cap; if operations had to be
+ *            left out, that is reported.
+ * Does not:  find moved or copied values, or the shortest patch: the common ends of arrays are
+ *            skipped, and the rest is compared item by item.
  */
 #ifndef ONCE_CANON_DIFF_H
 #define ONCE_CANON_DIFF_H

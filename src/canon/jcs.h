@@ -1,9 +1,10 @@
 /*
  * jcs: the canonical form of a JSON value (RFC 8785, the JSON Canonicalization Scheme).
  *
- * Promises:  equal values have equal bytes and unequal ones unequal bytes, but for lossy numbers:
- *            those whose decimal value no double holds, such as 9007199254740993, come out as
- *            their nearest double. They are counted, so that whoever derives a key refuses (P13).
+ * Promises:  equal values have equal bytes and unequal values unequal bytes, except for lossy
+ *            numbers: one whose decimal value no double holds, such as 9007199254740993, is
+ *            written as its nearest double. These are counted, so that key derivation can refuse
+ *            them (P13).
  */
 #ifndef ONCE_CANON_JCS_H
 #define ONCE_CANON_JCS_H
@@ -11,7 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/json.h"
-#include "canon/marks.h"
+#include "canon/json_mask.h"
 
 struct jcs_report {
     size_t lossy_count;                   /* numbers whose value the canonical form changes */
@@ -28,13 +29,13 @@ enum status jcs_write(const struct json_value *value, struct buf *out,
 
 /* How a value is written that is not only hashed. Zeroed, it is as jcs_write. */
 struct jcs_how {
-    const struct marks *marks; /* of exactly this tree; NULL: none */
-    bool keep_lossy;           /* numbers without an exact canonical form stand as written, which
-                                  then is no form of RFC 8785, but says what was there */
+    const struct json_mask *marks; /* of exactly this tree; may be NULL */
+    bool keep_lossy;               /* numbers without an exact canonical form stay as written; the
+                                  result is then not RFC 8785, but shows what was there */
 };
 /*
- * As jcs_write, with what is marked left out or redacted; nothing below it is looked at, so lossy
- * numbers there do not count. When the whole is omitted, nothing is written.
+ * Like jcs_write, but marked values are omitted or redacted. Nothing below them is read, so lossy
+ * numbers there do not count. If the root is omitted, nothing is written.
  */
 enum status jcs_write_marked(const struct json_value *value, const struct jcs_how *how,
     struct buf *out, struct jcs_report *ret_report, struct err *err) MUST_CHECK;

@@ -1,12 +1,12 @@
 /*
- * json: a strict reader of JSON into a tree that lives in an arena.
+ * json: a strict JSON reader that builds a tree in an arena.
  *
- * Promises:  takes exactly RFC 8259, narrowed to I-JSON (RFC 7493) where values would become
+ * Promises:  accepts exactly RFC 8259, narrowed to I-JSON (RFC 7493) where values would become
  *            ambiguous: duplicate members, invalid UTF-8 and lone surrogates are refused, as is a
  *            byte order mark. The text of a number is kept as written. Depth and size are bounded
  *            by base/limits.h. Members are kept in canonical order (RFC 8785 section 3.2.3), so
  *            that duplicates are found, lookups are searches and the writer has nothing to sort;
- *            the order of the document is not kept, as it has no meaning.
+ *            the order of the document is not kept, because it has no meaning.
  * Does not:  convert numbers; a number beyond every double is refused by the writer (jcs.h).
  * Ownership: the tree points into the text read and into the arena: both must outlive it.
  * Threads:   a tree is read-only once made.
@@ -70,7 +70,7 @@ enum status json_read_placed(struct slice text, struct arena *arena, const struc
 /* Where a byte of a text is. */
 struct json_place json_place(struct slice text, size_t offset);
 
-/* The member's value, or NULL when there is none or the value is not an object. */
+/* The member's value, or NULL if it is absent or the value is not an object. */
 const struct json_value *json_find(const struct json_value *object, struct slice name);
 /* The bytes of a string, the text of a number, empty for the others. */
 struct slice json_text(const struct json_value *value);
@@ -80,8 +80,9 @@ static inline bool json_is(const struct json_value *value, enum json_type type)
 }
 /* The bytes of a value as they stand in the text that it was read from. */
 struct slice json_raw(struct slice text, const struct json_value *value);
-/* Whether a text, put in the place of a value, cannot reach beyond it: it is one value by its
- * brackets and quotes. For texts that somebody else called JSON; it does not replace reading. */
+/* Whether a text can be inserted as a value without affecting what surrounds it: its brackets and
+ * quotes make it one value. For texts that a caller declared as JSON; it does not replace reading.
+ * */
 bool json_framed(struct slice text);
 /* True for a number written without fraction and exponent that fits; *ret is else untouched. */
 bool json_int(const struct json_value *value, int64_t *ret);

@@ -15,7 +15,7 @@ static inline bool scan_is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* The first byte that is no white space; indentation goes up to eight bytes at a time. */
+/* The first byte that is not white space; indentation is skipped up to eight bytes at a time. */
 static inline const char *scan_space(const char *at, const char *end)
 {
     while (at < end && scan_is_space(*at)) {
@@ -49,7 +49,7 @@ static inline const char *scan_string_run(const char *at, const char *end)
     }
 }
 
-/* The UTF-8 of a code point that is no surrogate; returns the end. */
+/* The UTF-8 of a code point that is not a surrogate; returns the end. */
 static inline char *scan_put_utf8(char *at, uint32_t code)
 {
     if (code < 0x80) {

@@ -68,7 +68,7 @@ struct slice json_text(const struct json_value *value)
     return has_text ? slice_of(value->text, value->count) : SLICE_EMPTY;
 }
 
-/* Behind the closing quote of the string that begins at `at`; NULL when there is none. */
+/* The place after the closing quote of the string at `at`; NULL if it is not closed. */
 static const char *raw_string_end(const char *at, const char *end)
 {
     for (at++; at < end;) {
@@ -81,7 +81,7 @@ static const char *raw_string_end(const char *at, const char *end)
     return NULL;
 }
 
-/* Behind the bracket that closes the container at `at`; NULL when there is none. */
+/* The place after the bracket that closes the container at `at`; NULL if it is not closed. */
 static const char *raw_container_end(const char *at, const char *end)
 {
     size_t depth = 0;
@@ -101,7 +101,7 @@ static const char *raw_container_end(const char *at, const char *end)
     return NULL;
 }
 
-/* Behind the value of that kind at `at`; NULL when it is not closed. */
+/* The place after the value of that kind at `at`; NULL if it is not closed. */
 static const char *raw_end(const struct json_value *value, const char *at, const char *end)
 {
     switch (value->type) {
@@ -136,7 +136,7 @@ bool json_framed(struct slice text)
     if (text.len > 0 && *at == '"') {
         return raw_string_end(at, end) == end;
     }
-    /* Numbers and words: nothing that could end a value or begin another. */
+    /* Numbers and words: nothing that could end a value or begin a new one. */
     while (at < end && ((*at >= 'a' && *at <= 'z') || *at == 'E' || scan_is_digit(*at) ||
                            memchr("+-.", *at, 3) != NULL)) {
         at++;

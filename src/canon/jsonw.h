@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "base/slice.h"
 
-/* A JSON text being written into a buffer. Zeroed but for out, it is ready. */
+/* A JSON text being written into a buffer. Zero all members except out before use. */
 struct jsonw {
     struct buf *out;
     bool comma; /* the next value needs one */

@@ -14,12 +14,12 @@ enum rule {
     INTENT,  /* {entity, action, target} */
 };
 
-enum presence { REQUIRED, OPTIONAL };
+enum key_presence { REQUIRED, OPTIONAL };
 
 struct field {
     const char *name;
     enum rule rule;
-    enum presence presence;
+    enum key_presence presence;
 };
 
 /* Those that are hashed come in canonical order, which is the order they are written in. */
@@ -157,8 +157,8 @@ static enum status check_value(const struct form *form, const struct field *fiel
     return OK;
 }
 
-/* The member that gives a field its value: where one actor stands in for another, that one counts
- * (IDS VII.E). */
+/* The member that supplies a field's value: if one actor acts for a different one, the effective
+ * actor counts (IDS VII.E). */
 static const char *member_for(const struct json_value *object, const struct field *field)
 {
     const struct slice effective = SLICE_LIT("effective_actor_id");

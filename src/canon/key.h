@@ -1,16 +1,15 @@
 /*
- * key: the keys that Once derives from what an envelope says (DESIGN 7).
+ * key: the keys that Once derives from an envelope (DESIGN 7).
  *
  * Promises:  a key is SHA-256 of the canonical form of one object made of the named members, never
- *            of joined strings, so that no two meanings share one (P13). A lossy number in what is
- *            hashed is refused. What is ephemeral never enters. An unknown member is refused: left
- *            out silently it might be what makes two operations different.
+ *            of joined strings, so that two meanings never share one (P13). A lossy number in a
+ *            hashed member is refused. Ephemeral members never enter. An unknown member is refused:
+ *            it might be what makes two operations different.
  *
  * command  {tenant_id, actor_id, intent {entity, action, target}, args, command_kind?}
- *          actor_id is effective_actor_id where that is given, for one of them is required.
- *          Absent args are {}: a command without arguments and one with none are the same.
- *          target may be any value, null included, but must be there. command_kind is left out
- *          when absent. Ignored: command_id, source, trace, created_at, confirmation,
+ *          actor_id is effective_actor_id if that is given; one of the two is required. Absent
+ *          args equal {}. target may be any value, including null, but is required. command_kind
+ *          is left out if absent. Ignored: command_id, source, trace, created_at, confirmation,
  *          idempotency_key, extensions, x_*.
  * effect   {tenant_id, command_id, effect_type, target?, ordinal}
  *          An absent ordinal is 0. target is left out when absent ("if known", CCO-1). Ignored:

@@ -12,7 +12,7 @@ enum {
     DIGITS_KEPT = 19, /* every number of 19 digits fits 64 bits */
     /* 19 digits more would still be exact here, and no text of a megabyte reaches it by itself. */
     EXPONENT_CLAMP = 1000000000,
-    DOUBLE_DIGITS = 15, /* DBL_DIG: so many digits survive the way through a double and back */
+    DOUBLE_DIGITS = 15, /* DBL_DIG: this many digits survive conversion to a double and back */
 };
 
 /* The value of a number's text: 0.d1d2d3... times ten to the power of point. */
@@ -274,7 +274,7 @@ static bool small_exact(const struct decimal *d, double *ret)
     return true;
 }
 
-/* The magnitude of d; infinity when there is no double as large. */
+/* The magnitude of d; infinity if it is above the largest double. */
 static double magnitude(const struct decimal *d)
 {
     double value;
@@ -458,8 +458,8 @@ size_t number_put_double(char ret_text[NUMBER_TEXT_BYTES_MAX], double value)
 }
 
 /*
- * Amounts such as 497.50: at most 15 digits, no exponent and not below one. These lose the zeros at
- * their end and are else canonical as they stand. Returns 0 for everything else.
+ * Amounts such as 497.50: at most 15 digits, no exponent and not below one. They lose their
+ * trailing zeros and are otherwise canonical as written. Returns 0 for everything else.
  */
 static size_t put_amount(char *ret_text, struct slice text)
 {
@@ -513,7 +513,7 @@ size_t number_put_canonical(
     return put_ecmascript(ret_text, d.negative, s.digits, s.count, s.point);
 }
 
-/* The next significant digit, or zero for ever after the last; steps over the point. */
+/* The next significant digit, or zero after the last; skips the point. */
 static char next_digit(const char **at, const char *end)
 {
     if (*at < end && **at == '.') {

@@ -23,8 +23,8 @@ bool number_to_double(struct slice text, double *ret);
 size_t number_put_double(char ret_text[NUMBER_TEXT_BYTES_MAX], double value);
 /*
  * The canonical text of a number's text, without going through a double where digits alone decide.
- * *ret_lossy says whether its decimal value is another than what was written: 9007199254740993 and
- * 1e-400 are lossy, 4.50 and 0.1 are not. Returns 0 when the value is beyond the largest double.
+ * *ret_lossy says whether its decimal value differs from what was written: 9007199254740993 and
+ * 1e-400 are lossy, 4.50 and 0.1 are not. Returns 0 if the value is above the largest double.
  */
 size_t number_put_canonical(
     char ret_text[NUMBER_TEXT_BYTES_MAX], struct slice text, bool *ret_lossy);

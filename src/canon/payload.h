@@ -1,9 +1,9 @@
 /*
- * payload: what was asked, as a fingerprint.
+ * payload: the fingerprint of what was asked.
  *
- * Promises:  JSON is compared by value: its canonical form is hashed. Where the canonical form
- *            would change a number (9007199254740993), or the bytes are no I-JSON, the bytes
- *            themselves are hashed, so that two different payloads never look the same (P13).
+ * Promises:  JSON is compared by value: its canonical form is hashed. If the canonical form would
+ *            change a number (9007199254740993), or the bytes are not I-JSON, the bytes themselves
+ *            are hashed, so that two different payloads never look the same (P13).
  * Does not:  key the fingerprint; that needs the store's own key (engine/engine.h).
  */
 #ifndef ONCE_CANON_PAYLOAD_H
@@ -26,12 +26,12 @@ struct payload {
     struct slice form;                /* what was hashed: in the buffer, or the text itself */
 };
 
-/* Room that the canonical form of so many bytes can need: 1e20 becomes 21 digits. */
+/* The most room that the canonical form of N bytes can need: 1e20 becomes 21 digits. */
 size_t payload_form_bytes_max(size_t text_bytes);
 
 /*
- * Of a text. value is the tree that was read from exactly these bytes, or NULL: then it is read
- * with memory of form->mem. The form goes behind what the buffer holds, which has room for
+ * The fingerprint of a text. value is the tree read from exactly these bytes; if NULL, it is read
+ * with memory of form->mem. The form is appended to the buffer, which has room for
  * payload_form_bytes_max more. E_NOMEM is the only failure.
  */
 enum status payload_fingerprint(struct slice text, const struct json_value *value, struct buf *form,

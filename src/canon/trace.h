@@ -18,8 +18,9 @@ struct trace_member {
 
 /*
  * Append the object made of the trace's members and those given, which are in canonical order.
- * Nothing is appended when there is no member at all. trace is an object or NULL. E_INVALID names
- * what is wrong; E_NOMEM. out's maximum should be no less than LIMIT_TRACE_BYTES_MAX.
+ * Nothing is appended if there is no member. trace is an object or NULL. Fails with E_INVALID,
+ * whose text names the error, or E_NOMEM. out's maximum should be no less than
+ * LIMIT_TRACE_BYTES_MAX.
  */
 enum status trace_write(const struct json_value *trace, const struct trace_member *members,
     size_t count, struct buf *out, struct err *err) MUST_CHECK;

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 enum { HEAD_BYTES = 5 };
+#define TREE_BYTES_MAX ((size_t)64 * LIMIT_OUTCOME_BYTES_MAX) /* more than its text can need */
 
 void capture_init(struct capture *capture, uint64_t bytes_max)
 {
@@ -82,10 +83,38 @@ void capture_add(struct capture *capture, int stream, struct slice bytes)
     capture->dropped[stream] += bytes.len - fits;
 }
 
+static bool put_piece(void *context, int stream, struct slice bytes)
+{
+    struct jsonw *json = context;
+    jsonw_open(json, NULL, '{');
+    jsonw_bytes(json, stream == CAPTURE_STDOUT ? "stdout" : "stderr", bytes);
+    jsonw_close(json, '}');
+    return true;
+}
+
+void capture_json(const struct capture *capture, int exit_code, bool keeps_output, struct buf *out)
+{
+    struct jsonw json = {.out = out};
+    struct recording recording = recording_of(capture);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "format", CAPTURE_FORMAT_JSON);
+    jsonw_i64(&json, "exit_code", exit_code);
+    jsonw_open(&json, "output", '[');
+    if (keeps_output) {
+        recording_each(&recording, put_piece, &json);
+    }
+    jsonw_close(&json, ']');
+    jsonw_u64(&json, "stdout_dropped",
+        capture->dropped[CAPTURE_STDOUT] + (keeps_output ? 0 : capture->kept[CAPTURE_STDOUT]));
+    jsonw_u64(&json, "stderr_dropped",
+        capture->dropped[CAPTURE_STDERR] + (keeps_output ? 0 : capture->kept[CAPTURE_STDERR]));
+    jsonw_close(&json, '}');
+}
+
 void capture_meta(const struct capture *capture, struct buf *out)
 {
     buf_printf(out,
-        "{\"format\":\"" CAPTURE_FORMAT "\",\"stderr_bytes\":%llu,\"stderr_dropped\":%llu,"
+        "{\"format\":\"" CAPTURE_FORMAT_FRAMED "\",\"stderr_bytes\":%llu,\"stderr_dropped\":%llu,"
         "\"stdout_bytes\":%llu,\"stdout_dropped\":%llu}",
         (unsigned long long)capture->kept[CAPTURE_STDERR],
         (unsigned long long)capture->dropped[CAPTURE_STDERR],
@@ -93,31 +122,30 @@ void capture_meta(const struct capture *capture, struct buf *out)
         (unsigned long long)capture->dropped[CAPTURE_STDOUT]);
 }
 
-static bool meta_count(const struct json_value *meta, struct slice name, uint64_t *ret)
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static enum status no_memory(struct err *err)
+{
+    return err_set(err, E_NOMEM, "out of memory for the recorded output");
+}
+
+static enum status broken(const struct operation *operation, struct err *err)
+{
+    return err_set(
+        err, E_CORRUPT, "the recorded output of %.*s does not add up", SLICE_ARGS(operation->id));
+}
+
+static bool count_of(const struct json_value *object, const char *name, uint64_t *ret)
 {
     int64_t value = 0;
-    if (!json_int(json_find(meta, name), &value) || value < 0) {
+    if (!json_int(json_find(object, slice_str(name)), &value) || value < 0) {
         return false;
     }
     *ret = (uint64_t)value;
     return true;
 }
 
-/* The meta is ours; its counts are all there. */
-static bool meta_read(struct slice text, struct arena *arena, struct recording *recording)
-{
-    const struct json_value *meta = NULL;
-    if (text.len == 0 || json_read(text, arena, &meta, NULL) != OK ||
-        !slice_is(cli_member(meta, SLICE_LIT("format")), CAPTURE_FORMAT)) {
-        return false;
-    }
-    return meta_count(meta, SLICE_LIT("stdout_bytes"), &recording->kept[CAPTURE_STDOUT]) &&
-           meta_count(meta, SLICE_LIT("stderr_bytes"), &recording->kept[CAPTURE_STDERR]) &&
-           meta_count(meta, SLICE_LIT("stdout_dropped"), &recording->dropped[CAPTURE_STDOUT]) &&
-           meta_count(meta, SLICE_LIT("stderr_dropped"), &recording->dropped[CAPTURE_STDERR]);
-}
-
-/* Pieces follow each other to the end and add up to what the meta says. */
+/* Pieces follow each other to the end and add up to what was said of them. */
 static bool pieces_add_up(const struct recording *recording)
 {
     uint64_t seen[CAPTURE_STREAMS] = {0};
@@ -133,34 +161,134 @@ static bool pieces_add_up(const struct recording *recording)
     return left.len == 0 && seen[0] == recording->kept[0] && seen[1] == recording->kept[1];
 }
 
-enum status recording_read(const struct once_operation *operation, struct arena *arena,
-    struct recording *ret_recording, struct err *err)
+/* One piece of what is not of the framed form yet. */
+static bool take_piece(struct capture *capture, const struct json_value *piece, struct arena *arena)
 {
-    struct recording recording = {0};
-    struct slice meta = slice_of(operation->outcome.meta.data, operation->outcome.meta.size);
-    struct slice body = slice_of(operation->outcome.body.data, operation->outcome.body.size);
-    recording.framed = meta_read(meta, arena, &recording);
-    recording.gone = body.len > 0 && !operation->outcome_retained;
-    if (recording.gone) {
-        *ret_recording = recording;
+    struct slice bytes = SLICE_EMPTY;
+    if (operation_bytes(piece, "stdout", arena, &bytes, NULL) == OK) {
+        capture_add(capture, CAPTURE_STDOUT, bytes);
+        return true;
+    }
+    if (operation_bytes(piece, "stderr", arena, &bytes, NULL) == OK) {
+        capture_add(capture, CAPTURE_STDERR, bytes);
+        return true;
+    }
+    return false;
+}
+
+static enum status read_json_form(const struct operation *operation,
+    const struct json_value *outcome, struct arena *tree, struct arena *arena,
+    struct recording *recording, struct err *err)
+{
+    struct capture capture;
+    int64_t exit_code = 0;
+    uint64_t dropped[CAPTURE_STREAMS] = {0};
+    const struct json_value *output = json_find(outcome, SLICE_LIT("output"));
+    if (!json_int(json_find(outcome, SLICE_LIT("exit_code")), &exit_code) || exit_code < 0 ||
+        exit_code > UINT8_MAX || !json_is(output, JSON_ARRAY) ||
+        !count_of(outcome, "stdout_dropped", &dropped[CAPTURE_STDOUT]) ||
+        !count_of(outcome, "stderr_dropped", &dropped[CAPTURE_STDERR])) {
+        return broken(operation, err);
+    }
+    bool is_whole = true;
+    capture_init(&capture, LIMIT_OUTCOME_BYTES_MAX);
+    for (uint32_t i = 0; is_whole && i < output->count; i++) {
+        is_whole = take_piece(&capture, &output->items[i], tree);
+    }
+    *recording = recording_of(&capture);
+    recording->has_code = true;
+    recording->exit_code = (int)exit_code;
+    recording->dropped[CAPTURE_STDOUT] += dropped[CAPTURE_STDOUT];
+    recording->dropped[CAPTURE_STDERR] += dropped[CAPTURE_STDERR];
+    enum status status = !is_whole ? broken(operation, err)
+                         : arena_copy(arena, buf_view(&capture.pieces), &recording->body) == OK
+                             ? OK
+                             : no_memory(err);
+    capture_release(&capture);
+    return status;
+}
+
+/* The meta is of the framed form; its counts are all there. */
+static bool read_meta(struct slice text, struct arena *arena, struct recording *recording)
+{
+    const struct json_value *meta = NULL;
+    if (text.len == 0 || json_read(text, arena, &meta, NULL) != OK ||
+        !slice_is(cli_member(meta, SLICE_LIT("format")), CAPTURE_FORMAT_FRAMED)) {
+        return false;
+    }
+    return count_of(meta, "stdout_bytes", &recording->kept[CAPTURE_STDOUT]) &&
+           count_of(meta, "stderr_bytes", &recording->kept[CAPTURE_STDERR]) &&
+           count_of(meta, "stdout_dropped", &recording->dropped[CAPTURE_STDOUT]) &&
+           count_of(meta, "stderr_dropped", &recording->dropped[CAPTURE_STDERR]);
+}
+
+static enum status read_parts(const struct operation *operation, struct arena *arena,
+    struct recording *recording, struct err *err)
+{
+    const struct operation_outcome *outcome = &operation->outcome;
+    recording->is_run = read_meta(outcome->meta, arena, recording);
+    recording->gone = !outcome->is_retained;
+    recording->has_code = true;
+    recording->exit_code = outcome->code;
+    if (recording->gone) {
         return OK;
     }
-    if (arena_copy(arena, body, &recording.body) != OK) {
-        return err_set(err, E_NOMEM, "out of memory for %zu bytes of output", body.len);
+    if (arena_copy(arena, outcome->body, &recording->body) != OK) {
+        return no_memory(err);
     }
-    if (!recording.framed) {
-        recording.kept[CAPTURE_STDOUT] = body.len;
-    } else if (!pieces_add_up(&recording)) {
-        return err_set(
-            err, E_CORRUPT, "the recorded output of %s does not add up", operation->operation_id);
+    if (!recording->is_run) {
+        recording->kept[CAPTURE_STDOUT] = outcome->body.len;
+    } else if (!pieces_add_up(recording)) {
+        return broken(operation, err);
     }
-    *ret_recording = recording;
     return OK;
+}
+
+/* Of an executed one the exit code is 0 in any case; of a failed one it was in the outcome. */
+static void read_absent(const struct operation *operation, struct recording *recording)
+{
+    recording->is_run = true;
+    recording->gone = !operation->outcome.is_retained;
+    recording->has_code = operation->status == ONCE_EXECUTED || !recording->gone;
+    recording->exit_code = operation->status == ONCE_EXECUTED ? 0 : 1;
+}
+
+/* Of the JSON form; or somebody else's JSON, which is what a caller gets. */
+static enum status read_json(const struct operation *operation, struct arena *arena,
+    struct recording *recording, struct err *err)
+{
+    const struct operation_outcome *outcome = &operation->outcome;
+    const struct json_value *root = NULL;
+    struct arena tree;
+    arena_init(&tree, &mem_libc, TREE_BYTES_MAX);
+    enum status status = json_read(outcome->body, &tree, &root, err);
+    if (status == OK && slice_is(cli_member(root, SLICE_LIT("format")), CAPTURE_FORMAT_JSON)) {
+        status = read_json_form(operation, root, &tree, arena, recording, err);
+    } else if (status == OK || status == E_INVALID) {
+        recording->has_code = true;
+        recording->exit_code = operation->status == ONCE_EXECUTED ? 0 : 1;
+        recording->kept[CAPTURE_STDOUT] = outcome->body.len;
+        status = arena_copy(arena, outcome->body, &recording->body) == OK ? OK : no_memory(err);
+    }
+    arena_release(&tree);
+    return status;
+}
+
+enum status recording_read(const struct operation *operation, struct arena *arena,
+    struct recording *ret_recording, struct err *err)
+{
+    *ret_recording = (struct recording){0};
+    switch (operation->outcome.form) {
+    case OUTCOME_ABSENT: read_absent(operation, ret_recording); return OK;
+    case OUTCOME_PARTS: return read_parts(operation, arena, ret_recording, err);
+    case OUTCOME_JSON: break;
+    }
+    return read_json(operation, arena, ret_recording, err);
 }
 
 struct recording recording_of(const struct capture *capture)
 {
-    struct recording recording = {.framed = true, .body = buf_view(&capture->pieces)};
+    struct recording recording = {.is_run = true, .body = buf_view(&capture->pieces)};
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
         recording.kept[i] = capture->kept[i];
         recording.dropped[i] = capture->dropped[i];
@@ -171,7 +299,7 @@ struct recording recording_of(const struct capture *capture)
 void recording_each(const struct recording *recording, recording_visit visit, void *context)
 {
     struct slice left = recording->body;
-    if (!recording->framed) {
+    if (!recording->is_run) {
         (void)visit(context, CAPTURE_STDOUT, left);
         return;
     }

@@ -1,31 +1,38 @@
 /*
- * capture: what a command wrote, in the order it wrote it, bounded.
+ * capture: what a command wrote, in the order it wrote it, bounded; and how it is stored.
  *
  * Promises:  keeps the first bytes_max bytes of both streams together and counts the rest. Playing
- *            a capture gives each stream exactly the bytes it got, in the order they were seen.
+ *            a recording gives each stream exactly the bytes it got, in the order they were seen.
  *
- * The stored form is the body of an outcome: pieces of one byte for the stream ('1', '2'), four for
- * the length (little-endian), and the bytes. The outcome's meta is a JSON object that names the
- * form, CAPTURE_FORMAT, and counts what was kept and dropped of each stream.
+ * The stored form is an outcome that is JSON, so that every door shows it as it is (docs/run.md):
+ *
+ *     {"format":"once-run/2","exit_code":0,"output":[{"stdout":"…"},{"stderr_base64":"…"}],
+ *      "stdout_dropped":0,"stderr_dropped":0}
+ *
+ * Before there was this one, it was a framed form, which is still read, and written for output that
+ * is too large as JSON: pieces of one byte for the stream ('1', '2'), four for the length
+ * (little-endian), and the bytes; the outcome's meta is a JSON object that names it, once-run/1,
+ * and counts what was kept and dropped of each stream.
  */
 #ifndef ONCE_CLI_CAPTURE_H
 #define ONCE_CLI_CAPTURE_H
 
-#include <once/once.h>
 #include <stdint.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "cli/operation.h"
 
-#define CAPTURE_FORMAT "once-run/1"
+#define CAPTURE_FORMAT_FRAMED "once-run/1"
+#define CAPTURE_FORMAT_JSON   "once-run/2"
 
 enum { CAPTURE_STREAMS = 2, CAPTURE_STDOUT = 0, CAPTURE_STDERR = 1 };
 /* Leaves room for the heads of pieces within LIMIT_OUTCOME_BYTES_MAX. */
 enum { CAPTURE_BYTES_MAX = 15 << 20 };
 
 struct capture {
-    struct buf pieces;                 /* the stored form */
+    struct buf pieces;                 /* the framed form */
     uint64_t bytes_max;                /* of both streams together */
     uint64_t kept[CAPTURE_STREAMS];    /* bytes in pieces */
     uint64_t dropped[CAPTURE_STREAMS]; /* bytes that came after the bound was reached */
@@ -36,20 +43,27 @@ struct capture {
 void capture_init(struct capture *capture, uint64_t bytes_max);
 void capture_release(struct capture *capture);
 void capture_add(struct capture *capture, int stream, struct slice bytes);
-/* The meta of the outcome, appended to out. */
+/* The outcome as JSON, appended to out, which may be too small for it: its status tells.
+ * keeps_output: else all of it is counted as dropped. */
+void capture_json(const struct capture *capture, int exit_code, bool keeps_output, struct buf *out);
+/* The meta of the framed form, appended to out; its body is the pieces. */
 void capture_meta(const struct capture *capture, struct buf *out);
 
-/* A stored capture, read back. Slices point into what was read. */
+/* A stored capture, read back. */
 struct recording {
-    bool framed;                       /* false: body is not of our form; all of it is stdout */
-    bool gone;                         /* the body is no longer kept */
-    struct slice body;                 /* the pieces */
+    bool is_run;                       /* false: it was not written by once run; what there is, is
+                                           taken for standard output */
+    bool gone;                         /* the bytes are no longer kept */
+    bool has_code;                     /* the exit code is known */
+    int exit_code;                     /* of the command */
+    struct slice body;                 /* the framed pieces, in the arena */
     uint64_t kept[CAPTURE_STREAMS];    /* as capture */
     uint64_t dropped[CAPTURE_STREAMS]; /* as capture */
 };
 
-/* Copies into the arena. E_CORRUPT when it calls itself a capture and is none; E_NOMEM. */
-enum status recording_read(const struct once_operation *operation, struct arena *arena,
+/* What a sealed operation's outcome is to once run. In the arena. E_CORRUPT when it calls itself a
+ * capture and is none; E_NOMEM. */
+enum status recording_read(const struct operation *operation, struct arena *arena,
     struct recording *ret_recording, struct err *err) MUST_CHECK;
 struct recording recording_of(const struct capture *capture);
 

@@ -114,7 +114,6 @@ struct json_value;
 /* The text of a string or number member; empty when there is none. */
 struct slice cli_member(const struct json_value *object, struct slice name);
 
-/* Wall-clock milliseconds since 1970. */
 /* The wall clock, to show to people: it may jump at any time, so nothing may wait by it. */
 int64_t cli_now_ms(void);
 /* The boot clock, which every wait counts by. */

@@ -125,6 +125,10 @@ static const char *const run_text[] = {
     "writes to pipes instead of a terminal, and its environment has ONCE_OPERATION_ID, "
     "ONCE_FENCE, ONCE_ATTEMPT and ONCE_IDEMPOTENCY_KEY. SIGHUP, SIGINT, SIGQUIT, SIGTERM, "
     "SIGUSR1 and SIGUSR2 are passed on to it.",
+    "All of this holds through a server too, named with --server or found because it holds the "
+    "store: of any number of machines, one runs the command. If the server cannot be reached "
+    "before the command starts, the command is not run (exit 125). Afterwards once tries to record "
+    "its end for a minute and for as long as the lease lasts; then the operation is unknown.",
     "With --json, output is not shown as it arrives. Instead, one document on standard output "
     "has the decision, the operation, the exit code and the command's output.",
     NULL,
@@ -196,6 +200,7 @@ static const struct option_def run_options[] = {
         .env = "ONCE_REQUEST_ID",
         .help = "an id for this call in the evidence"},
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     OPT_END,
 };
@@ -218,6 +223,8 @@ static const struct example_def run_examples[] = {
         "run ./charge.sh once, however often this line runs"},
     {"once run -k invoice-7 --env AMOUNT --ttl 30d -- ./send-invoice 7",
         "remember it for 30 days; a different AMOUNT under the same key is refused"},
+    {"once run -k nightly-42 --server https://once.example -- ./charge.sh",
+        "the same on any number of machines: one of them runs it"},
     {NULL, NULL},
 };
 

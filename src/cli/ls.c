@@ -3,12 +3,11 @@
 
 #include "base/text.h"
 #include "cli/ls_unknown.h"
-#include "cli/operation.h"
+#include "cli/origin.h"
 
 struct listing {
     struct cli *cli;
-    struct buf bytes; /* JSON of the one at hand */
-    struct jsonw json;
+    struct buf bytes; /* the document at hand */
     size_t count;
 };
 
@@ -22,34 +21,29 @@ static enum once_status status_read(const char *name)
     return (enum once_status)0; /* any */
 }
 
-static void print_line(const struct listing *listing, const struct once_operation *operation)
+static void print_line(const struct listing *listing, const struct operation *operation)
 {
     char time[TEXT_TIME_BYTES];
     if (listing->count == 0) {
         out_text("%s%-39s  %-11s  %-24s  %4s  %4s  %s%s\n", out_tint(TINT_FAINT), "OPERATION",
             "STATUS", "UPDATED", "TRY", "DUP", "SCOPE KEY", out_plain());
     }
-    out_text("%-39s  %s%-11s%s  %-24s  %4u  %4u  ", operation->operation_id,
+    out_text("%-39.*s  %s%-11s%s  %-24s  %4llu  %4llu  ", SLICE_ARGS(operation->id),
         out_tint(operation_tint(operation->status)), once_status_name(operation->status),
-        out_plain(), text_put_time(time, operation->updated_ms), operation->attempt,
-        operation->duplicates);
-    out_safe(slice_str(operation->scope));
+        out_plain(), text_put_time(time, operation->updated_ms),
+        (unsigned long long)operation->attempt, (unsigned long long)operation->duplicates);
+    out_safe(operation->scope);
     out_text(" ");
-    out_safe(slice_str(operation->key));
+    out_safe(operation->key);
     out_text("\n");
 }
 
-static int visit(void *context, const struct once_operation *operation)
+static int visit(void *context, const struct operation *operation)
 {
     struct listing *listing = context;
     if (listing->cli->json) {
-        buf_clear(&listing->bytes);
-        jsonw_open(&listing->json, NULL, '{');
-        operation_json(&listing->json, listing->cli, operation, false);
-        if (operation->status == ONCE_STATUS_UNKNOWN) {
-            jsonw_time(&listing->json, "unknown_since", operation->updated_ms);
-        }
-        jsonw_close(&listing->json, '}');
+        out_text(listing->count == 0 ? "" : ",");
+        ls_put_document(&listing->bytes, operation, -1);
         out_bytes(buf_view(&listing->bytes));
     } else {
         print_line(listing, operation);
@@ -61,8 +55,7 @@ static int visit(void *context, const struct once_operation *operation)
 static int list_any(struct cli *cli, struct origin *origin, const struct once_filter *filter)
 {
     struct listing listing = {.cli = cli};
-    buf_init(&listing.bytes, &mem_libc, 1 << 20);
-    listing.json.out = &listing.bytes;
+    buf_init(&listing.bytes, &mem_libc, LS_DOCUMENT_BYTES_MAX);
     int code = origin->ops->iterate(origin, filter, visit, &listing);
     buf_release(&listing.bytes);
     return code;
@@ -73,7 +66,7 @@ struct waiting {
     bool no_memory;
 };
 
-static int visit_unknown(void *context, const struct once_operation *operation)
+static int visit_unknown(void *context, const struct operation *operation)
 {
     struct waiting *waiting = context;
     waiting->no_memory = !ls_unknown_add(&waiting->list, operation);

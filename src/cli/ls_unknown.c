@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 enum {
-    ROW_JSON_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
-    NAME_COLUMNS_MAX = 32,        /* of scope and key; behind longer ones the last word is askew */
-    WORD_COLUMNS_MIN = 24,        /* less is no sentence: it goes on in the next row */
-    FIXED_COLUMNS = 72,           /* of a line, in front of scope and key */
-    CUT_COLUMNS = 3,              /* "..." */
+    NAME_COLUMNS_MAX = 32, /* of scope and key; behind longer ones the last word is askew */
+    WORD_COLUMNS_MIN = 24, /* less is no sentence: it goes on in the next row */
+    FIXED_COLUMNS = 72,    /* of a line, in front of scope and key */
+    CUT_COLUMNS = 3,       /* "..." */
 };
 
 struct ls_row {
@@ -20,8 +19,8 @@ struct ls_row {
     struct slice id;
     struct slice name; /* scope and key */
     struct slice word; /* the last one */
-    uint32_t attempt;
-    uint32_t duplicates;
+    uint64_t attempt;
+    uint64_t duplicates;
 };
 
 void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit)
@@ -76,17 +75,28 @@ size_t ls_fit(struct slice text, size_t columns)
 
 /* ---- taking copies ------------------------------------------------------------------------- */
 
+void ls_put_document(struct buf *out, const struct operation *operation, int64_t age_ms)
+{
+    struct jsonw json = {.out = out, .comma = true};
+    buf_clear(out);
+    if (operation->status != ONCE_STATUS_UNKNOWN) {
+        buf_slice(out, operation->json);
+        return;
+    }
+    buf_slice(out, slice_of(operation->json.data, operation->json.len - 1)); /* without its "}" */
+    jsonw_time(&json, "unknown_since", operation->updated_ms);
+    if (age_ms >= 0) {
+        jsonw_i64(&json, "age_ms", age_ms);
+    }
+    buf_char(out, '}');
+}
+
 static bool copy_json(
-    struct ls_unknown *list, const struct once_operation *operation, struct ls_row *row)
+    struct ls_unknown *list, const struct operation *operation, struct ls_row *row)
 {
     struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, ROW_JSON_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    operation_json(&json, list->cli, operation, false);
-    jsonw_time(&json, "unknown_since", operation->updated_ms);
-    jsonw_i64(&json, "age_ms", age_ms(list, operation->updated_ms));
-    jsonw_close(&json, '}');
+    buf_init(&bytes, &mem_libc, LS_DOCUMENT_BYTES_MAX);
+    ls_put_document(&bytes, operation, age_ms(list, operation->updated_ms));
     bool copied =
         buf_status(&bytes) == OK && arena_copy(&list->rows, buf_view(&bytes), &row->json) == OK;
     buf_release(&bytes);
@@ -94,25 +104,25 @@ static bool copy_json(
 }
 
 static bool copy_words(
-    struct ls_unknown *list, const struct once_operation *operation, struct ls_row *row)
+    struct ls_unknown *list, const struct operation *operation, struct ls_row *row)
 {
-    size_t scope_bytes = strlen(operation->scope);
-    size_t key_bytes = strlen(operation->key);
-    char *name = arena_alloc(&list->rows, scope_bytes + 1 + key_bytes);
+    struct slice scope = operation->scope;
+    struct slice key = operation->key;
+    char *name = arena_zalloc(&list->rows, scope.len + 1 + key.len);
     if (name == NULL) {
         return false;
     }
-    memcpy(name, operation->scope, scope_bytes);
-    name[scope_bytes] = ' ';
-    memcpy(name + scope_bytes + 1, operation->key, key_bytes);
-    row->name = slice_of(name, scope_bytes + 1 + key_bytes);
+    (void)memcpy(name, scope.len == 0 ? "" : scope.data, scope.len);
+    name[scope.len] = ' ';
+    (void)memcpy(name + scope.len + 1, key.len == 0 ? "" : key.data, key.len);
+    row->name = slice_of(name, scope.len + 1 + key.len);
     row->attempt = operation->attempt;
     row->duplicates = operation->duplicates;
-    return arena_copy(&list->rows, slice_str(operation->operation_id), &row->id) == OK &&
-           arena_copy(&list->rows, slice_str(operation->reason), &row->word) == OK;
+    return arena_copy(&list->rows, operation->id, &row->id) == OK &&
+           arena_copy(&list->rows, operation->reason, &row->word) == OK;
 }
 
-static bool take(struct ls_unknown *list, const struct once_operation *operation)
+static bool take(struct ls_unknown *list, const struct operation *operation)
 {
     struct ls_row *row = arena_zalloc(&list->rows, sizeof *row);
     if (row == NULL ||
@@ -126,7 +136,7 @@ static bool take(struct ls_unknown *list, const struct once_operation *operation
     return true;
 }
 
-bool ls_unknown_add(struct ls_unknown *list, const struct once_operation *operation)
+bool ls_unknown_add(struct ls_unknown *list, const struct operation *operation)
 {
     if (take(list, operation)) {
         return true;
@@ -190,9 +200,10 @@ static void print_row(
 {
     char age[32];
     size_t used = columns_of(row->name);
-    out_text("%-39.*s  %s%-11s%s  %4s  %4u  %4u  ", SLICE_ARGS(row->id), out_tint(TINT_BAD),
+    out_text("%-39.*s  %s%-11s%s  %4s  %4llu  %4llu  ", SLICE_ARGS(row->id), out_tint(TINT_BAD),
         once_status_name(ONCE_STATUS_UNKNOWN), out_plain(),
-        ls_put_age(age, age_ms(list, row->since_ms)), row->attempt, row->duplicates);
+        ls_put_age(age, age_ms(list, row->since_ms)), (unsigned long long)row->attempt,
+        (unsigned long long)row->duplicates);
     out_safe(row->name);
     if (row->word.len > 0) {
         size_t pad = used < name_columns ? name_columns - used : 0;

@@ -13,7 +13,14 @@
 
 #include "cli/operation.h"
 
-enum { LS_UNKNOWN_BYTES_MAX = 64 << 20 }; /* of rows: a hundred thousand and more */
+enum {
+    LS_UNKNOWN_BYTES_MAX = 64 << 20, /* of rows: a hundred thousand and more */
+    LS_DOCUMENT_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
+};
+
+/* The document into a buffer, in place of what is there; of an unknown one with when it became
+ * unknown and, unless it is negative, for how long it has been. */
+void ls_put_document(struct buf *out, const struct operation *operation, int64_t age_ms);
 
 struct ls_row;
 
@@ -30,7 +37,7 @@ struct ls_unknown {
 /* limit: print at most so many; 0 is all. */
 void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit);
 /* Take a copy of one. False: out of memory. */
-bool ls_unknown_add(struct ls_unknown *list, const struct once_operation *operation) MUST_CHECK;
+bool ls_unknown_add(struct ls_unknown *list, const struct operation *operation) MUST_CHECK;
 /* Print what is held. False: out of memory. */
 bool ls_unknown_print(struct ls_unknown *list) MUST_CHECK;
 void ls_unknown_release(struct ls_unknown *list);

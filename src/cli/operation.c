@@ -1,13 +1,234 @@
 #include "cli/operation.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "base/limits.h"
+#include "base/base64.h"
 #include "base/text.h"
-#include "canon/payload.h"
-#include "cli/capture.h"
+#include "canon/jcs.h"
+#include "cli/origin.h"
 
-#define TREE_BYTES_MAX ((size_t)64 * LIMIT_OUTCOME_BYTES_MAX) /* more than its text can need */
+enum { OPERATION_ID_BYTES = 40 }; /* as in once.h */
+
+/* ---- the document ------------------------------------------------------------------------ */
+
+static bool status_of(struct slice name, enum once_status *ret)
+{
+    for (int i = ONCE_STATUS_IN_PROGRESS; i <= ONCE_COMPENSATED; i++) {
+        if (slice_is(name, once_status_name((enum once_status)i))) {
+            *ret = (enum once_status)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t number_of(const struct json_value *root, const char *name)
+{
+    uint64_t value = 0;
+    (void)text_u64(cli_member(root, slice_str(name)), &value); /* absent: 0 */
+    return value;
+}
+
+static int64_t time_of(const struct json_value *root, const char *name)
+{
+    int64_t ms = 0;
+    (void)text_time(cli_member(root, slice_str(name)), &ms); /* absent: 0 */
+    return ms;
+}
+
+/* The members that every document has. */
+static enum status read_members(
+    const struct json_value *root, struct operation *operation, struct err *err)
+{
+    operation->root = root;
+    operation->id = cli_member(root, SLICE_LIT("operation_id"));
+    if (operation->id.len == 0 || operation->id.len >= OPERATION_ID_BYTES ||
+        !status_of(cli_member(root, SLICE_LIT("status")), &operation->status)) {
+        return err_set(err, E_INVALID, "an operation without id or status");
+    }
+    operation->scope = cli_member(root, SLICE_LIT("scope"));
+    operation->principal = cli_member(root, SLICE_LIT("principal"));
+    operation->key = cli_member(root, SLICE_LIT("key"));
+    operation->reason = cli_member(root, SLICE_LIT("reason"));
+    operation->fence = number_of(root, "fence");
+    operation->attempt = number_of(root, "attempt");
+    operation->duplicates = number_of(root, "duplicates");
+    operation->updated_ms = time_of(root, "updated_at");
+    operation->lease_expires_ms = time_of(root, "lease_expires_at");
+    operation->outcome.is_retained =
+        !json_is(json_find(root, SLICE_LIT("outcome_retained")), JSON_FALSE);
+    return OK;
+}
+
+enum status operation_bytes(const struct json_value *object, const char *name, struct arena *arena,
+    struct slice *ret_bytes, struct err *err)
+{
+    char coded_name[32];
+    const struct json_value *plain = json_find(object, slice_str(name));
+    (void)snprintf(coded_name, sizeof coded_name, "%s_base64", name);
+    const struct json_value *coded = json_find(object, slice_str(coded_name));
+    if (!json_is(coded, JSON_STRING)) {
+        *ret_bytes = json_is(plain, JSON_STRING) ? json_text(plain) : SLICE_EMPTY;
+        return json_is(plain, JSON_STRING) ? OK : E_INVALID;
+    }
+    size_t size = 0;
+    char *bytes = arena_alloc(arena, BASE64_BYTES_MAX(json_text(coded).len));
+    if (bytes == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    if (!base64_read(json_text(coded), BASE64_PADDED, bytes, &size)) {
+        return err_set(err, E_INVALID, "'%s' is not base64", coded_name);
+    }
+    *ret_bytes = slice_of(bytes, size);
+    return OK;
+}
+
+/* In parts: an object with code and meta, because it was not JSON. Anything else is the outcome
+ * itself. */
+static enum status read_outcome(struct slice text, const struct json_value *root,
+    struct arena *arena, struct operation_outcome *outcome, struct err *err)
+{
+    const struct json_value *value = json_find(root, SLICE_LIT("outcome"));
+    int64_t code = 0;
+    if (value == NULL) {
+        return OK;
+    }
+    if (!json_int(json_find(value, SLICE_LIT("code")), &code) ||
+        (json_find(value, SLICE_LIT("meta")) == NULL &&
+            json_find(value, SLICE_LIT("meta_base64")) == NULL)) {
+        outcome->form = OUTCOME_JSON;
+        outcome->body = json_raw(text, value);
+        outcome->bytes = outcome->body.len;
+        return OK;
+    }
+    outcome->form = OUTCOME_PARTS;
+    outcome->code = (int)code;
+    enum status status = operation_bytes(value, "meta", arena, &outcome->meta, err);
+    if (status == OK && outcome->is_retained) {
+        status = operation_bytes(value, "body", arena, &outcome->body, err);
+    }
+    outcome->bytes = outcome->is_retained ? outcome->body.len : number_of(value, "bytes");
+    return status;
+}
+
+static enum status read_request(struct slice text, const struct json_value *root,
+    struct arena *arena, struct slice *ret_request, struct err *err)
+{
+    const struct json_value *value = json_find(root, SLICE_LIT("request"));
+    if (value != NULL) {
+        *ret_request = json_raw(text, value);
+        return OK;
+    }
+    enum status status = operation_bytes(root, "request", arena, ret_request, err);
+    return json_find(root, SLICE_LIT("request_base64")) == NULL ? OK : status;
+}
+
+enum status operation_read(struct slice text, const struct json_value *root, struct arena *arena,
+    struct operation *ret_operation, struct err *err)
+{
+    struct operation operation = {
+        .json = json_is(root, JSON_OBJECT) ? json_raw(text, root) : text, .members = text};
+    enum status status = read_members(root, &operation, err);
+    status = status == OK ? read_outcome(text, root, arena, &operation.outcome, err) : status;
+    status = status == OK ? read_request(text, root, arena, &operation.request, err) : status;
+    if (status == OK) {
+        *ret_operation = operation;
+    }
+    return status;
+}
+
+/* The library's document, copied into the arena. */
+static enum status copy_document(struct once *once, const struct once_operation *from,
+    bool has_bodies, struct arena *arena, struct slice *ret_json, struct err *err)
+{
+    struct once_bytes json = {0};
+    struct once_error error = {0};
+    int result = once_document(once, from, has_bodies, &json, &error);
+    if (result != ONCE_OK) {
+        return err_set(err, (enum status)result, "%s", error.text);
+    }
+    enum status status = arena_copy(arena, slice_of(json.data, json.size), ret_json);
+    once_document_free(once, json);
+    return status == OK ? OK : err_set(err, E_NOMEM, "out of memory");
+}
+
+static struct operation_outcome outcome_of(const struct once_operation *from, bool is_retained)
+{
+    const struct once_outcome *outcome = &from->outcome;
+    struct slice meta = slice_of(outcome->meta.data, outcome->meta.size);
+    bool is_json = slice_is(meta, "application/json");
+    bool is_absent = from->sealed_ms == 0 ||
+                     (outcome->code == 0 &&
+                         ((is_json && !is_retained) || (meta.len == 0 && outcome->body.size == 0)));
+    return (struct operation_outcome){.form = is_absent                ? OUTCOME_ABSENT
+                                              : is_json && is_retained ? OUTCOME_JSON
+                                                                       : OUTCOME_PARTS,
+        .is_retained = is_retained,
+        .code = outcome->code,
+        .meta = meta,
+        .body = slice_of(outcome->body.data, outcome->body.data == NULL ? 0 : outcome->body.size),
+        .bytes = outcome->body.size};
+}
+
+/* The request as it stands in the document; bytes that are no text, as they are. */
+static enum status copy_request(
+    const struct once_operation *from, struct arena *arena, struct slice *ret_request)
+{
+    struct slice request = slice_of(from->request.data, from->request.size);
+    struct buf text;
+    if (request.len == 0 || from->request_is_json || !text_utf8(request)) {
+        return arena_copy(arena, request, ret_request);
+    }
+    buf_init(&text, &mem_libc, 6 * request.len + 2); /* every byte escaped */
+    jcs_put_string(&text, request);
+    enum status status = buf_status(&text);
+    status = status == OK ? arena_copy(arena, buf_view(&text), ret_request) : status;
+    buf_release(&text);
+    return status;
+}
+
+enum status operation_of(struct once *once, const struct once_operation *from, bool has_bodies,
+    struct arena *arena, struct operation *ret_operation, struct err *err)
+{
+    struct operation operation = {.json = SLICE_EMPTY};
+    struct slice members = SLICE_EMPTY;
+    const struct json_value *root = NULL;
+    enum status status = copy_document(once, from, false, arena, &members, err);
+    status = status == OK ? json_read(members, arena, &root, err) : status;
+    status = status == OK ? read_members(root, &operation, err) : status;
+    operation.json = operation.members = members;
+    if (status == OK && has_bodies) {
+        status = copy_document(once, from, true, arena, &operation.json, err);
+        operation.outcome = outcome_of(from, operation.outcome.is_retained);
+        struct operation_outcome *outcome = &operation.outcome;
+        if (status == OK && (copy_request(from, arena, &operation.request) != OK ||
+                                arena_copy(arena, outcome->meta, &outcome->meta) != OK ||
+                                arena_copy(arena, outcome->body, &outcome->body) != OK)) {
+            status = err_set(err, E_NOMEM, "out of memory");
+        }
+    }
+    if (status == OK) {
+        *ret_operation = operation;
+    }
+    return status;
+}
+
+const char *operation_id(const struct operation *operation, struct arena *arena)
+{
+    char *text = arena_zalloc(arena, operation->id.len + 1);
+    if (text != NULL) {
+        memcpy(text, operation->id.data, operation->id.len);
+    }
+    return text;
+}
+
+const struct json_value *operation_member(const struct operation *operation, const char *name)
+{
+    return json_find(operation->root, slice_str(name));
+}
+
+/* ---- finding one ------------------------------------------------------------------------- */
 
 static int not_found(const struct cli *cli, const char *scope, const char *key)
 {
@@ -20,7 +241,7 @@ static int not_found(const struct cli *cli, const char *scope, const char *key)
     return CLI_DATA;
 }
 
-int operation_find(struct cli *cli, struct origin *origin, const struct once_operation **ret)
+int operation_find(struct cli *cli, struct origin *origin, const struct operation **ret)
 {
     const char *key = cli_text(cli, "key");
     const char *scope = cli_text(cli, "scope");
@@ -73,155 +294,6 @@ void out_safe(struct slice text)
 void out_safe_lines(struct slice text)
 {
     safe(text, true);
-}
-
-/* ---- JSON -------------------------------------------------------------------------------- */
-
-static void put_streams(struct jsonw *json, struct cli *cli, const struct once_operation *operation)
-{
-    struct recording recording;
-    struct buf bytes;
-    if (recording_read(operation, &cli->arena, &recording, NULL) != OK || !recording.framed) {
-        jsonw_bytes(json, "body",
-            slice_of(operation->outcome.body.data,
-                operation->outcome_retained ? operation->outcome.body.size : 0));
-        return;
-    }
-    buf_init(&bytes, &mem_libc, operation->outcome.body.size + 1);
-    recording_stream(&recording, CAPTURE_STDOUT, &bytes);
-    jsonw_bytes(json, "stdout", buf_view(&bytes));
-    buf_clear(&bytes);
-    recording_stream(&recording, CAPTURE_STDERR, &bytes);
-    jsonw_bytes(json, "stderr", buf_view(&bytes));
-    jsonw_u64(json, "stdout_dropped", recording.dropped[CAPTURE_STDOUT]);
-    jsonw_u64(json, "stderr_dropped", recording.dropped[CAPTURE_STDERR]);
-    buf_release(&bytes);
-}
-
-/* What is empty has nothing to lose. */
-bool operation_outcome_is_retained(const struct once_operation *operation)
-{
-    return operation->outcome.body.size == 0 || operation->outcome_retained;
-}
-
-static bool is_marked_json(const struct once_operation *operation)
-{
-    return slice_equal(
-        slice_of(operation->outcome.meta.data, operation->outcome.meta.size), OPERATION_META_JSON);
-}
-
-bool operation_outcome_is_json(const struct once_operation *operation)
-{
-    struct slice body = slice_of(operation->outcome.body.data, operation->outcome.body.size);
-    struct arena tree;
-    const struct json_value *root = NULL;
-    if (!is_marked_json(operation) || body.len == 0 || !operation_outcome_is_retained(operation)) {
-        return false;
-    }
-    arena_init(&tree, &mem_libc, TREE_BYTES_MAX);
-    bool is_json = json_read(body, &tree, &root, NULL) == OK; /* a mark proves nothing */
-    arena_release(&tree);
-    return is_json;
-}
-
-bool operation_request_is_json(struct slice request)
-{
-    struct buf form;
-    struct payload payload;
-    buf_init(&form, &mem_libc, payload_form_bytes_max(request.len));
-    bool is_json = payload_fingerprint(request, NULL, &form, &payload) == OK &&
-                   payload.version == FINGERPRINT_CANONICAL && slice_equal(payload.form, request);
-    buf_release(&form);
-    return is_json;
-}
-
-bool operation_outcome_is_null(const struct once_operation *operation)
-{
-    const struct once_outcome *outcome = &operation->outcome;
-    bool is_empty = outcome->body.size == 0 && outcome->meta.size == 0 && outcome->code == 0;
-    bool is_null = slice_is(slice_of(outcome->body.data, outcome->body.size), "null");
-    return is_empty ||
-           (is_marked_json(operation) && (!operation_outcome_is_retained(operation) || is_null));
-}
-
-/* As the server's API shows it; what once run recorded is taken apart. */
-static void put_outcome(struct jsonw *json, struct cli *cli, const struct once_operation *operation)
-{
-    jsonw_bool(json, "outcome_retained", operation_outcome_is_retained(operation));
-    if (operation_outcome_is_null(operation)) {
-        jsonw_raw(json, "outcome", SLICE_LIT("null"));
-        return;
-    }
-    if (operation_outcome_is_json(operation)) {
-        jsonw_raw(
-            json, "outcome", slice_of(operation->outcome.body.data, operation->outcome.body.size));
-        return;
-    }
-    jsonw_open(json, "outcome", '{');
-    jsonw_i64(json, "code", operation->outcome.code);
-    jsonw_u64(json, "bytes", operation->outcome.body.size);
-    jsonw_bool(json, "retained", operation_outcome_is_retained(operation));
-    if (operation->outcome.meta.size > 0) {
-        jsonw_bytes(
-            json, "meta", slice_of(operation->outcome.meta.data, operation->outcome.meta.size));
-    }
-    put_streams(json, cli, operation);
-    jsonw_close(json, '}');
-}
-
-static void put_request(struct jsonw *json, struct slice request)
-{
-    if (operation_request_is_json(request)) {
-        jsonw_raw(json, "request", request);
-    } else {
-        jsonw_bytes(json, "request", request);
-    }
-}
-
-static void put_source(struct jsonw *json, const struct once_source *source)
-{
-    if (source->type[0] == '\0' && source->id[0] == '\0' && source->version[0] == '\0') {
-        return;
-    }
-    jsonw_open(json, "source", '{');
-    jsonw_str(json, "type", source->type);
-    jsonw_str(json, "id", source->id);
-    jsonw_str_some(json, "version", source->version);
-    jsonw_close(json, '}');
-}
-
-void operation_json(
-    struct jsonw *json, struct cli *cli, const struct once_operation *operation, bool bodies)
-{
-    char hex[65];
-    jsonw_str(json, "operation_id", operation->operation_id);
-    jsonw_str(json, "status", once_status_name(operation->status));
-    jsonw_str(json, "tenant", operation->tenant);
-    jsonw_str(json, "scope", operation->scope);
-    jsonw_str_some(json, "principal", operation->principal);
-    jsonw_str(json, "key", operation->key);
-    jsonw_u64(json, "fence", operation->fence);
-    jsonw_u64(json, "attempt", operation->attempt);
-    jsonw_u64(json, "duplicates", operation->duplicates);
-    jsonw_time(json, "created_at", operation->created_ms);
-    jsonw_time(json, "updated_at", operation->updated_ms);
-    jsonw_time(json, "sealed_at", operation->sealed_ms);
-    jsonw_time(json, "lease_expires_at", operation->lease_expires_ms);
-    jsonw_time(json, "window_expires_at", operation->window_expires_ms);
-    jsonw_str_some(json, "effect_id", operation->effect_id);
-    jsonw_str_some(json, "reason", operation->reason);
-    jsonw_str(json, "fingerprint",
-        text_put_hex(hex, operation->fingerprint, sizeof operation->fingerprint));
-    put_source(json, &operation->source);
-    if (operation->trace[0] != '\0') {
-        jsonw_raw(json, "trace", slice_str(operation->trace));
-    }
-    if (bodies && operation->sealed_ms != 0) {
-        put_outcome(json, cli, operation);
-    }
-    if (bodies && operation->request.size > 0) {
-        put_request(json, slice_of(operation->request.data, operation->request.size));
-    }
 }
 
 /* ---- evidence ---------------------------------------------------------------------------- */

@@ -1,33 +1,74 @@
 /*
- * operation: an operation on the command line: named, found, and shown.
+ * operation: an operation on the command line: its document read, named, found, and shown.
+ *
+ * A store, through the library, and a server give the same document (engine/operation_document.h):
+ * with --json it is printed as it is, and everything else that is printed is taken from it.
  */
 #ifndef ONCE_CLI_OPERATION_H
 #define ONCE_CLI_OPERATION_H
 
 #include "canon/json.h"
 #include "cli/cli.h"
-#include "cli/origin.h"
 #include "cli/out.h"
+
+struct origin;
+
+/* What duplicates get. */
+struct operation_outcome {
+    enum { OUTCOME_ABSENT, OUTCOME_JSON, OUTCOME_PARTS } form;
+    bool is_retained;  /* false: the bytes that there were are gone */
+    int code;          /* in parts: of the program that sealed it, such as an exit code */
+    struct slice meta; /* in parts */
+    struct slice body; /* the JSON, or the bytes; empty when they are gone */
+    uint64_t bytes;    /* of the body, whether it is there or not; 0: not said */
+};
+
+/* A document, read. Slices point into it or into the arena it was read with. Members that are not
+ * known are passed over: a newer server may say more. */
+struct operation {
+    struct slice json;             /* the whole document */
+    const struct json_value *root; /* its members; outcome and request may be left out */
+    struct slice members;          /* the text that root was read from */
+    struct operation_outcome outcome;
+    struct slice
+        request; /* the first one: as JSON when it was JSON, else its bytes; may be empty */
+    enum once_status status;
+    struct slice id;
+    struct slice scope;
+    struct slice principal; /* may be empty */
+    struct slice key;
+    struct slice reason; /* may be empty */
+    uint64_t fence;
+    uint64_t attempt;
+    uint64_t duplicates;
+    int64_t updated_ms;
+    int64_t lease_expires_ms; /* 0: no lease */
+};
+
+/* A document that a server gave; root was read from text. E_INVALID: it is no operation. E_NOMEM.
+ */
+enum status operation_read(struct slice text, const struct json_value *root, struct arena *arena,
+    struct operation *ret_operation, struct err *err) MUST_CHECK;
+/* What the library gave, as the document that a server would give, in the arena. Its bodies, which
+ * may be larger than the JSON reader takes, are not read from the document. */
+enum status operation_of(struct once *once, const struct once_operation *from, bool has_bodies,
+    struct arena *arena, struct operation *ret_operation, struct err *err) MUST_CHECK;
+/* Bytes as jsonw_bytes writes them: the member "name", or "name_base64". E_INVALID: there is
+ * neither, or it is badly written; E_NOMEM. */
+enum status operation_bytes(const struct json_value *object, const char *name, struct arena *arena,
+    struct slice *ret_bytes, struct err *err) MUST_CHECK;
+/* Its id, terminated, in the arena; NULL without memory. */
+const char *operation_id(const struct operation *operation, struct arena *arena) MUST_CHECK;
+/* A member's value, or NULL. */
+const struct json_value *operation_member(const struct operation *operation, const char *name);
+
+/* Called for each operation. Return 0 to go on. It is valid during the call. */
+typedef int (*operation_visit)(void *context, const struct operation *operation);
 
 /* The one that the operand or --scope, --principal and --key name. 0, or an exit code with the
  * message written. */
-int operation_find(
-    struct cli *cli, struct origin *origin, const struct once_operation **ret) MUST_CHECK;
+int operation_find(struct cli *cli, struct origin *origin, const struct operation **ret) MUST_CHECK;
 
-/* Members of a JSON object that is open. bodies: outcome and request too. */
-void operation_json(
-    struct jsonw *json, struct cli *cli, const struct once_operation *operation, bool bodies);
-/* The meta of an outcome that came through a server's door: its body is JSON, byte for byte. */
-#define OPERATION_META_JSON SLICE_LIT("application/json")
-/* False when there was an outcome whose bytes are gone. */
-bool operation_outcome_is_retained(const struct once_operation *operation);
-/* There is none, or JSON that says as much or is gone: a server tells these apart as little. */
-bool operation_outcome_is_null(const struct once_operation *operation);
-/* Whether the outcome is such JSON, and still there. */
-bool operation_outcome_is_json(const struct once_operation *operation);
-/* Whether a first request is kept in its canonical form, so that it can stand in a document as the
- * value that it is. Anything else is shown as text. */
-bool operation_request_is_json(struct slice request);
 enum tint operation_tint(enum once_status status);
 
 /* Text that somebody else chose, safe for a terminal: control characters become \xNN. */
@@ -39,7 +80,7 @@ void out_safe_lines(struct slice text);
 struct entry_words {
     const struct json_value *root;
     struct slice type;     /* "execution.started" */
-    struct slice request;  /* "begin", "seal", … */
+    struct slice request;  /* the first one, as JSON; bytes that are no text as they are */
     struct slice decision; /* "first_seen", … */
     struct slice rule;     /* "B1" */
     struct slice operation_id;

@@ -1,6 +1,7 @@
 #include "cli/origin.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,33 +11,65 @@
 #include "base/check.h"
 #include "cli/remote.h"
 
-enum { LOCK_WAIT_MS = 5000, SOCKET_URL_BYTES_MAX = 128 }; /* sun_path holds 108 */
+enum {
+    LOCK_WAIT_MS = 5000,
+    SOCKET_URL_BYTES_MAX = 128,       /* sun_path holds 108 */
+    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of operations or entries, and its tree */
+    FOUND_BYTES_MAX = 512 << 20,      /* an outcome, escaped in a document, and its tree */
+};
 
 /* ---- a store, through the library -------------------------------------------------------- */
 
-static int local_found(struct origin *origin, int result, struct once_operation *operation,
-    const struct once_error *error, const struct once_operation **ret)
+/* The operation as its document, in the arena; NULL stays NULL. */
+static int document_of(struct origin *origin, const struct once_operation *from, bool has_bodies,
+    struct arena *arena, const struct operation **ret, struct err *err)
 {
+    struct operation *operation = arena_alloc(arena, sizeof *operation);
+    *ret = NULL;
+    if (from == NULL) {
+        return ONCE_OK;
+    }
+    enum status status = operation == NULL
+                             ? err_set(err, E_NOMEM, "out of memory")
+                             : operation_of(origin->once, from, has_bodies, arena, operation, err);
+    *ret = status == OK ? operation : NULL;
+    return (int)status;
+}
+
+static int local_found(struct origin *origin, int result, struct once_operation *found,
+    const struct once_error *error, const struct operation **ret)
+{
+    struct err err = {0};
     if (result != ONCE_OK) {
         return cli_fail(error);
     }
-    once_operation_free(origin->once, origin->held);
-    origin->held = operation;
-    *ret = operation;
-    return CLI_OK;
+    result = document_of(origin, found, true, origin->found, ret, &err);
+    once_operation_free(origin->once, found);
+    return result == ONCE_OK ? CLI_OK : cli_fail_err(&err);
 }
 
-static int local_get(
-    struct origin *origin, const char *operation_id, const struct once_operation **ret)
+static int local_peek(struct origin *origin, const char *id, const struct operation **ret)
+{
+    struct err err = {0};
+    struct once_operation *found = NULL;
+    int result = once_get(origin->once, id, &found, NULL);
+    if (result == ONCE_OK) {
+        result = document_of(origin, found, false, origin->found, ret, &err);
+        once_operation_free(origin->once, found);
+    }
+    return result;
+}
+
+static int local_get(struct origin *origin, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct once_operation *found = NULL;
-    int result = once_get(origin->once, operation_id, &found, &error);
+    int result = once_get(origin->once, id, &found, &error);
     return local_found(origin, result, found, &error, ret);
 }
 
 static int local_lookup(struct origin *origin, const char *scope, const char *principal,
-    const char *key, const struct once_operation **ret)
+    const char *key, const struct operation **ret)
 {
     struct once_error error = {0};
     struct once_operation *found = NULL;
@@ -44,12 +77,35 @@ static int local_lookup(struct origin *origin, const char *scope, const char *pr
     return local_found(origin, result, found, &error, ret);
 }
 
-static int local_iterate(struct origin *origin, const struct once_filter *filter,
-    once_operation_visit visit, void *context)
+/* Each operation of a listing as its document. */
+struct each {
+    struct origin *origin;
+    operation_visit visit;
+    void *context;
+    struct err err;
+};
+
+static int visit_document(void *context, const struct once_operation *operation)
+{
+    struct each *each = context;
+    const struct operation *document = NULL;
+    arena_clear(&each->origin->arena);
+    if (document_of(each->origin, operation, false, &each->origin->arena, &document, &each->err) !=
+        ONCE_OK) {
+        return 1;
+    }
+    return each->visit(each->context, document);
+}
+
+static int local_iterate(
+    struct origin *origin, const struct once_filter *filter, operation_visit visit, void *context)
 {
     struct once_error error = {0};
-    int result = once_iterate(origin->once, filter, visit, context, &error);
-    return result == ONCE_OK ? CLI_OK : cli_fail(&error);
+    struct each each = {.origin = origin, .visit = visit, .context = context};
+    int result = once_iterate(origin->once, filter, visit_document, &each, &error);
+    return result != ONCE_OK       ? cli_fail(&error)
+           : each.err.status != OK ? cli_fail_err(&each.err)
+                                   : CLI_OK;
 }
 
 static int local_evidence(struct origin *origin, const char *operation_id, const char *after,
@@ -70,28 +126,54 @@ static int local_near_end(
     return CLI_OK;
 }
 
-static int local_resolve(
-    struct origin *origin, const struct origin_settle *settle, struct origin_resolved *ret_resolved)
+static int local_submit(struct once *once, const struct once_call *call,
+    struct once_answer **ret_answer, struct once_error *error)
 {
-    struct once_error error = {0};
-    ASSERT(origin->answer == NULL);
-    if (once_resolve(origin->once, &settle->resolve, &origin->answer, &error) != ONCE_OK) {
-        return cli_fail(&error);
+    return call->begin != NULL     ? once_begin(once, call->begin, ret_answer, error)
+           : call->seal != NULL    ? once_seal(once, call->seal, ret_answer, error)
+           : call->release != NULL ? once_release(once, call->release, ret_answer, error)
+           : call->unknown != NULL ? once_unknown(once, call->unknown, ret_answer, error)
+           : call->renew != NULL   ? once_renew(once, call->renew, ret_answer, error)
+                                   : once_resolve(once, call->resolve, ret_answer, error);
+}
+
+static int copy_answer(struct origin *origin, const struct once_answer *from,
+    struct origin_answer *ret_answer, struct once_error *error)
+{
+    struct err err = {0};
+    struct arena *arena = origin->found;
+    struct origin_answer answer = {.decision = from->decision,
+        .repeated = from->repeated != 0,
+        .fence = from->decision == ONCE_FIRST_SEEN ? from->fence : 0,
+        .attempt = from->decision == ONCE_FIRST_SEEN ? from->attempt : 0,
+        .retry_after_ms = from->retry_after_ms};
+    memcpy(answer.operation_id, from->operation_id, sizeof answer.operation_id);
+    int result = document_of(origin, from->operation, true, arena, &answer.operation, &err);
+    if (result == ONCE_OK && arena_copy(arena, slice_str(from->diff), &answer.diff) != OK) {
+        result = err_set(&err, E_NOMEM, "out of memory");
     }
-    *ret_resolved = (struct origin_resolved){
-        .decision = origin->answer->decision,
-        .repeated = origin->answer->repeated != 0,
-        .operation = origin->answer->operation,
-    };
-    return CLI_OK;
+    if (result == ONCE_OK) {
+        *ret_answer = answer;
+    } else {
+        origin_error(error, result, "%s", err.text);
+    }
+    return result;
+}
+
+static int local_call(struct origin *origin, const struct once_call *call,
+    struct origin_answer *ret_answer, struct once_error *error)
+{
+    struct once_answer *answer = NULL;
+    int result = local_submit(origin->once, call, &answer, error);
+    if (result == ONCE_OK) {
+        result = copy_answer(origin, answer, ret_answer, error);
+        once_answer_free(origin->once, answer);
+    }
+    return result;
 }
 
 static void local_let_go(struct origin *origin)
 {
-    once_answer_free(origin->once, origin->answer);
-    once_operation_free(origin->once, origin->held);
-    origin->answer = NULL;
-    origin->held = NULL;
     (void)once_close(origin->once, NULL); /* only looked; what was answered is durable (P2) */
     origin->once = NULL;
 }
@@ -101,7 +183,8 @@ static int local_refresh(struct origin *origin, bool *ret_ready)
 {
     struct once_error error = {0};
     struct cli_open how = {.read_only = true, .must_exist = true};
-    local_let_go(origin);
+    (void)once_close(origin->once, NULL); /* only looked */
+    origin->once = NULL;
     int result = cli_try_open(origin->cli, how, &origin->once, &error);
     *ret_ready = result == ONCE_OK;
     /* A writer may be at it. */
@@ -109,17 +192,42 @@ static int local_refresh(struct origin *origin, bool *ret_ready)
 }
 
 static const struct origin_ops local_ops = {
+    .peek = local_peek,
     .get = local_get,
     .lookup = local_lookup,
     .iterate = local_iterate,
     .evidence = local_evidence,
     .near_end = local_near_end,
-    .resolve = local_resolve,
+    .call = local_call,
     .refresh = local_refresh,
     .close = local_let_go,
 };
 
+static void init_local(struct origin *origin, struct once *once)
+{
+    origin->ops = &local_ops;
+    origin->once = once;
+}
+
+void origin_error(struct once_error *error, int result, const char *format, ...)
+{
+    va_list args;
+    if (error == NULL) {
+        return;
+    }
+    *error = (struct once_error){.result = result};
+    va_start(args, format);
+    (void)vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+}
+
 /* ---- which one --------------------------------------------------------------------------- */
+
+/* What once run names its calls; NULL: each process makes up its own. */
+static const char *request_id_of(const struct cli *cli)
+{
+    return option_find(cli->command, "request-id") == NULL ? NULL : cli_text(cli, "request-id");
+}
 
 int origin_named_server(struct cli *cli, struct remote **ret_remote)
 {
@@ -142,6 +250,7 @@ int origin_named_server(struct cli *cli, struct remote **ret_remote)
         .token = cli_text(cli, "token"),
         .tenant = is_socket && cli_flag(cli, "tenant") ? cli_text(cli, "tenant") : NULL,
         .cacert = cli_text(cli, "cacert"),
+        .request_id = request_id_of(cli),
     };
     return remote_new(&options, ret_remote);
 }
@@ -192,7 +301,8 @@ static int find_own_server(struct cli *cli, struct remote **ret_remote)
     if (server.url == NULL) {
         return CLI_OK;
     }
-    struct remote_options options = {.url = server.url, .tenant = cli_text(cli, "tenant")};
+    struct remote_options options = {
+        .url = server.url, .tenant = cli_text(cli, "tenant"), .request_id = request_id_of(cli)};
     return remote_new(&options, ret_remote);
 }
 
@@ -202,33 +312,62 @@ static int find_server(struct cli *cli, struct remote **ret_remote)
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
-int origin_open(struct cli *cli, struct origin *ret_origin)
+/* A server where there is one; else how the store itself is opened is the caller's. */
+static int open_server(struct cli *cli, struct origin *ret_origin)
 {
     struct remote *remote = NULL;
-    *ret_origin = (struct origin){.cli = cli};
+    *ret_origin = (struct origin){.cli = cli, .found = &ret_origin->own};
+    arena_init(&ret_origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    arena_init(&ret_origin->own, &mem_libc, FOUND_BYTES_MAX);
     int code = find_server(cli, &remote);
     if (code == CLI_OK && remote != NULL) {
-        origin_init_remote(ret_origin, cli, remote);
-    } else if (code == CLI_OK) {
-        code = cli_open_to_look(cli, &ret_origin->once);
-        ret_origin->ops = code == CLI_OK ? &local_ops : NULL;
+        origin_init_remote(ret_origin, remote);
     }
     return code;
 }
 
-int origin_open_to_change(struct cli *cli, struct origin *ret_origin)
+int origin_open(struct cli *cli, struct origin *ret_origin)
 {
-    struct remote *remote = NULL;
-    struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
-    *ret_origin = (struct origin){.cli = cli};
-    int code = find_server(cli, &remote);
-    if (code == CLI_OK && remote != NULL) {
-        origin_init_remote(ret_origin, cli, remote);
-    } else if (code == CLI_OK) {
-        code = cli_open(cli, how, &ret_origin->once);
-        ret_origin->ops = code == CLI_OK ? &local_ops : NULL;
+    struct once *once = NULL;
+    int code = open_server(cli, ret_origin);
+    if (code == CLI_OK && ret_origin->ops == NULL) {
+        code = cli_open_to_look(cli, &once);
+        if (code == CLI_OK) {
+            init_local(ret_origin, once);
+        }
     }
     return code;
+}
+
+int origin_try_look(struct cli *cli, struct origin *ret_origin)
+{
+    struct cli_open how = {.read_only = true, .must_exist = true};
+    return origin_try_open(cli, how, ret_origin, NULL);
+}
+
+int origin_open_to_change(struct cli *cli, struct origin *ret_origin)
+{
+    struct once_error error = {0};
+    struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
+    int result = origin_try_open(cli, how, ret_origin, &error);
+    return result == ONCE_OK ? CLI_OK : error.text[0] == '\0' ? CLI_USAGE : cli_fail(&error);
+}
+
+int origin_try_open(
+    struct cli *cli, struct cli_open how, struct origin *ret_origin, struct once_error *error)
+{
+    struct once *once = NULL;
+    if (open_server(cli, ret_origin) != CLI_OK) {
+        return ONCE_E_INVALID; /* of the command line, which was said */
+    }
+    if (ret_origin->ops != NULL) {
+        return ONCE_OK;
+    }
+    int result = cli_try_open(cli, how, &once, error);
+    if (result == ONCE_OK) {
+        init_local(ret_origin, once);
+    }
+    return result;
 }
 
 void origin_close(struct origin *origin)
@@ -237,4 +376,6 @@ void origin_close(struct origin *origin)
         origin->ops->close(origin);
     }
     origin->ops = NULL;
+    arena_release(&origin->arena);
+    arena_release(&origin->own);
 }

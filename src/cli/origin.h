@@ -10,46 +10,50 @@
  *
  * Promises:  what a server shows is durable (P2), and reading evidence through it leaves
  *            access.read. Every function returns 0, or an exit code with the message written.
- * Ownership: an operation that was found lives until the origin is closed.
+ * Ownership: an operation that was found, and an answer, live until the origin is closed.
  */
 #ifndef ONCE_CLI_ORIGIN_H
 #define ONCE_CLI_ORIGIN_H
 
-#include "cli/cli.h"
+#include "cli/operation.h"
 #include "evidence/cursor.h"
 
-struct origin;
 struct remote;
 
-/* How somebody settles an operation. */
-struct origin_settle {
-    struct once_resolve resolve; /* its outcome is as if the command of once run had written it */
-    struct slice outcome;        /* what was given as the outcome; for a server it has to be JSON */
-    bool has_outcome;
-    bool has_exit_code; /* only an operation of once run has one */
-};
+/* The meta of an outcome that is JSON. */
+#define OUTCOME_JSON_META "application/json"
 
-/* What became of a resolve. */
-struct origin_resolved {
+/* What was decided. */
+struct origin_answer {
     enum once_decision decision;
-    bool repeated;
-    const struct once_operation *operation; /* as it is now; NULL: not told */
+    bool repeated;                     /* the same again: nothing changed */
+    char operation_id[40];             /* may be empty */
+    uint64_t fence;                    /* of the grant, to a first_seen; else 0 */
+    uint64_t attempt;                  /* likewise */
+    int64_t retry_after_ms;            /* to in_progress */
+    struct slice diff;                 /* to a conflict: RFC 6902; may be empty */
+    const struct operation *operation; /* as it is now; NULL: it is not shown, or gone */
 };
 
 struct origin_ops {
+    /* get without a message, and without the bodies: the result is once.h's. */
+    int (*peek)(struct origin *origin, const char *operation_id, const struct operation **ret);
     /* *ret is NULL when there is none. */
-    int (*get)(struct origin *origin, const char *operation_id, const struct once_operation **ret);
+    int (*get)(struct origin *origin, const char *operation_id, const struct operation **ret);
     int (*lookup)(struct origin *origin, const char *scope, const char *principal, const char *key,
-        const struct once_operation **ret);
+        const struct operation **ret);
     /* As once_iterate and once_evidence. Own reads are left out of what a server shows. */
-    int (*iterate)(struct origin *origin, const struct once_filter *filter,
-        once_operation_visit visit, void *context);
+    int (*iterate)(struct origin *origin, const struct once_filter *filter, operation_visit visit,
+        void *context);
     int (*evidence)(struct origin *origin, const char *operation_id, const char *after,
         once_entry_visit visit, void *context);
     /* A cursor after which about the last `back` entries are; empty: they are all. */
     int (*near_end)(struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES]);
-    int (*resolve)(struct origin *origin, const struct origin_settle *settle,
-        struct origin_resolved *ret_resolved);
+    /* Begin, seal, release, unknown, renew or resolve: the one member that is set. Unlike the
+     * others it writes no message: the result is once.h's, and error says why. An outcome for a
+     * server has to be JSON, marked OUTCOME_JSON_META. */
+    int (*call)(struct origin *origin, const struct once_call *call,
+        struct origin_answer *ret_answer, struct once_error *error);
     /* See what came since. False: not possible at the moment, try again later. */
     int (*refresh)(struct origin *origin, bool *ret_ready);
     void (*close)(struct origin *origin);
@@ -60,12 +64,13 @@ struct origin {
     struct cli *cli;
     /* A store. */
     struct once *once;
-    struct once_operation *held; /* found last */
-    struct once_answer *answer;  /* to the resolve */
     /* A server. */
     struct remote *remote;
-    struct arena arena;               /* for the page at hand */
-    struct once_operation *operation; /* found last, in cli's arena */
+    int refused_code;    /* the exit code that fits, when a server refused the last call; else 0 */
+    bool is_flooded;     /* it was refused because the key is asked for too often */
+    struct arena arena;  /* for the page at hand, of either */
+    struct arena own;    /* for what is found and answered, until it is closed */
+    struct arena *found; /* where that goes: own, or the caller's, to keep it longer */
 };
 
 /* The server that holds the store of --store, found by the socket in its directory. */
@@ -79,12 +84,21 @@ void origin_own_server(struct cli *cli, struct origin_server *ret_server);
 int origin_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* To look; never creates anything. */
 int origin_open(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
+/* The same without a message; the result is once.h's. */
+int origin_try_look(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
 /* To change something. */
 int origin_open_to_change(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
+/* The same, and made when it is not there unless how says otherwise; without a message. The result
+ * is once.h's, and error says why. */
+int origin_try_open(struct cli *cli, struct cli_open how, struct origin *ret_origin,
+    struct once_error *error) MUST_CHECK;
 /* A zeroed one is fine. */
 void origin_close(struct origin *origin);
 
+/* Fill error, which may be NULL. */
+void origin_error(struct once_error *error, int result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Takes the remote over. */
-void origin_init_remote(struct origin *origin, struct cli *cli, struct remote *remote);
+void origin_init_remote(struct origin *origin, struct remote *remote);
 
 #endif

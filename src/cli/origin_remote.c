@@ -2,6 +2,8 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
+#include "base/text.h"
 #include "base/uuid.h"
 #include "cli/operation.h"
 #include "cli/origin.h"
@@ -14,12 +16,6 @@ enum {
     PAGE_MAX = 1000,                  /* of operations or entries: what a server gives at most */
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
 };
-
-static int no_memory(void)
-{
-    cli_say("cannot read the answer of the server: out of memory");
-    return CLI_UNAVAILABLE;
-}
 
 /* The server said something that cannot be read. */
 static int unreadable(const struct origin *origin, struct err *err)
@@ -52,47 +48,56 @@ static bool is_not_found(const struct remote_answer *answer)
     return answer->status == 404 && slice_is(answer->code, "operation_not_found");
 }
 
-static int read_found(struct origin *origin, const struct remote_answer *answer)
-{
-    struct err err = {0};
-    struct arena *arena = &origin->cli->arena;
-    origin->operation = arena_alloc(arena, sizeof *origin->operation);
-    if (origin->operation == NULL) {
-        return no_memory();
-    }
-    if (remote_read_operation(answer->text, answer->root, arena, origin->operation, &err) != OK) {
-        return unreadable(origin, &err);
-    }
-    if (origin->operation->tenant[0] == '\0') { /* a server need not repeat whose all of it is */
-        origin->operation->tenant = cli_text(origin->cli, "tenant");
-    }
-    return CLI_OK;
-}
-
-static int remote_origin_get(
-    struct origin *origin, const char *operation_id, const struct once_operation **ret)
+/* GET one. *ret is NULL when there is none. The result is once.h's. */
+static int fetch(struct origin *origin, const char *id, const struct operation **ret,
+    struct remote_answer *ret_answer, struct once_error *error)
 {
     char path[PATH_BYTES_MAX];
+    struct err err = {0};
+    struct arena *arena = origin->found;
+    struct operation *operation = arena_alloc(arena, sizeof *operation);
+    (void)snprintf(path, sizeof path, "/v1/operations/%s", id);
+    *ret = NULL;
+    *ret_answer = (struct remote_answer){.status = 0};
+    int result = remote_try(origin->remote, path, SLICE_EMPTY, arena, ret_answer, error);
+    if (result != ONCE_OK || is_not_found(ret_answer)) {
+        return result;
+    }
+    if (ret_answer->status != 200) {
+        remote_refusal(origin->remote, ret_answer, error);
+        return ONCE_E_UNAVAILABLE;
+    }
+    enum status status = operation == NULL ? err_set(&err, E_NOMEM, "out of memory")
+                                           : operation_read(ret_answer->text, ret_answer->root,
+                                                 arena, operation, &err);
+    if (status != OK) {
+        origin_error(error, ONCE_E_UNAVAILABLE, "cannot read the answer of '%s': %s",
+            remote_url(origin->remote), err.text);
+        return ONCE_E_UNAVAILABLE;
+    }
+    *ret = operation;
+    return ONCE_OK;
+}
+
+static int remote_origin_peek(struct origin *origin, const char *id, const struct operation **ret)
+{
+    struct once_error error = {0};
     struct remote_answer answer;
-    int code = check_id(operation_id);
+    return fetch(origin, id, ret, &answer, &error);
+}
+
+static int remote_origin_get(struct origin *origin, const char *id, const struct operation **ret)
+{
+    struct once_error error = {0};
+    struct remote_answer answer;
+    int code = check_id(id);
     if (code != CLI_OK) {
         return code;
     }
-    (void)snprintf(path, sizeof path, "/v1/operations/%s", operation_id);
-    code = remote_ask(origin->remote, path, SLICE_EMPTY, &origin->cli->arena, &answer);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (is_not_found(&answer)) {
-        *ret = NULL;
+    if (fetch(origin, id, ret, &answer, &error) == ONCE_OK) {
         return CLI_OK;
     }
-    if (answer.status != 200) {
-        return remote_refused(origin->remote, &answer);
-    }
-    code = read_found(origin, &answer);
-    *ret = origin->operation;
-    return code;
+    return answer.status >= 300 ? remote_refused(origin->remote, &answer) : cli_fail(&error);
 }
 
 /* "&name=value", or nothing when there is no value. False: it does not fit. */
@@ -112,17 +117,17 @@ static bool add_query(struct origin *origin, char *path, const char *name, const
 /* Page through operations. */
 struct walk {
     const struct once_filter *filter;
-    once_operation_visit visit;
+    operation_visit visit;
     void *context;
     size_t count;    /* visited */
     bool is_over;    /* the visitor or the limit stopped it */
     char after[512]; /* the cursor; empty: from the start */
 };
 
-static bool matches(const struct once_filter *filter, const struct once_operation *operation)
+static bool matches(const struct once_filter *filter, const struct operation *operation)
 {
-    return (filter->scope == NULL || strcmp(filter->scope, operation->scope) == 0) &&
-           (filter->key == NULL || strcmp(filter->key, operation->key) == 0) &&
+    return (filter->scope == NULL || slice_is(operation->scope, filter->scope)) &&
+           (filter->key == NULL || slice_is(operation->key, filter->key)) &&
            (filter->status == 0 || filter->status == operation->status);
 }
 
@@ -131,12 +136,9 @@ static int visit_page(
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count && !walk->is_over; i++) {
-        struct once_operation operation;
-        if (remote_read_operation(text, &list->items[i], &origin->arena, &operation, &err) != OK) {
+        struct operation operation;
+        if (operation_read(text, &list->items[i], &origin->arena, &operation, &err) != OK) {
             return unreadable(origin, &err);
-        }
-        if (operation.tenant[0] == '\0') {
-            operation.tenant = cli_text(origin->cli, "tenant");
         }
         if (!matches(walk->filter, &operation)) {
             continue;
@@ -184,8 +186,8 @@ static int walk_page(struct origin *origin, struct walk *walk)
     return code;
 }
 
-static int remote_origin_iterate(struct origin *origin, const struct once_filter *filter,
-    once_operation_visit visit, void *context)
+static int remote_origin_iterate(
+    struct origin *origin, const struct once_filter *filter, operation_visit visit, void *context)
 {
     struct walk walk = {.filter = filter, .visit = visit, .context = context};
     int code = CLI_OK;
@@ -201,18 +203,18 @@ struct wanted {
     char operation_id[40]; /* empty: not found yet */
 };
 
-static int take_wanted(void *context, const struct once_operation *operation)
+static int take_wanted(void *context, const struct operation *operation)
 {
     struct wanted *wanted = context;
-    if (strcmp(operation->principal, wanted->principal) != 0) {
+    if (!slice_is(operation->principal, wanted->principal)) {
         return 0;
     }
-    memcpy(wanted->operation_id, operation->operation_id, sizeof wanted->operation_id);
+    memcpy(wanted->operation_id, operation->id.data, operation->id.len);
     return 1;
 }
 
 static int remote_origin_lookup(struct origin *origin, const char *scope, const char *principal,
-    const char *key, const struct once_operation **ret)
+    const char *key, const struct operation **ret)
 {
     struct once_filter filter = {.scope = scope, .key = key};
     struct wanted wanted = {.principal = principal == NULL ? "" : principal};
@@ -307,97 +309,223 @@ static int remote_origin_near_end(
     return CLI_OK;
 }
 
-/* ---- resolve ----------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------------- */
 
-static const char *resolve_status(enum once_status status)
+static void put_ms(struct jsonw *json, const char *name, int64_t ms)
 {
-    return status == ONCE_STATUS_RELEASED ? "not_executed" : once_status_name(status);
+    char text[32];
+    if (ms > 0) {
+        jsonw_str(json, name, text_put_duration(text, ms));
+    }
 }
 
-static void put_settle(struct jsonw *json, const struct origin_settle *settle)
+/* Only JSON can be given to a server, and it is given byte for byte. */
+static void put_outcome(struct jsonw *json, const struct once_outcome *outcome)
 {
-    const struct once_resolve *resolve = &settle->resolve;
-    jsonw_open(json, NULL, '{');
-    jsonw_str(json, "status", resolve_status(resolve->status));
+    if (outcome->body.size > 0) {
+        jsonw_raw(json, "outcome", slice_of(outcome->body.data, outcome->body.size));
+    }
+}
+
+static void put_begin(struct jsonw *json, const struct once_begin *begin)
+{
+    jsonw_str(json, "scope", begin->scope);
+    jsonw_str(json, "key", begin->key);
+    jsonw_str_some(json, "principal", begin->principal);
+    jsonw_raw(json, "payload", slice_of(begin->payload.data, begin->payload.size));
+    put_ms(json, "ttl", begin->ttl_ms);
+    put_ms(json, "lease", begin->lease_ms);
+    put_ms(json, "wait", begin->wait_ms);
+    jsonw_str(json, "on_unknown", begin->on_unknown == ONCE_TAKEOVER ? "takeover" : "hold");
+    if (begin->retry_failed) {
+        jsonw_bool(json, "retry_failed", true);
+    }
+    if (begin->trace != NULL) {
+        jsonw_raw(json, "trace", slice_str(begin->trace));
+    }
+}
+
+static void put_seal(struct jsonw *json, const struct once_seal *seal)
+{
+    jsonw_u64(json, "fence", seal->fence);
+    jsonw_str(json, "status", once_status_name(seal->status));
+    jsonw_str_some(json, "effect_id", seal->effect_id);
+    put_outcome(json, &seal->outcome);
+    put_ms(json, "ttl", seal->ttl_ms);
+}
+
+static void put_resolve(struct jsonw *json, const struct once_resolve *resolve)
+{
+    jsonw_str(json, "status",
+        resolve->status == ONCE_STATUS_RELEASED ? "not_executed"
+                                                : once_status_name(resolve->status));
     jsonw_str(json, "reason", resolve->reason);
     jsonw_str_some(json, "effect_id", resolve->effect_id);
     if (resolve->fence != 0) {
         jsonw_u64(json, "fence", resolve->fence);
     }
-    if (settle->has_outcome) {
-        jsonw_raw(json, "outcome", settle->outcome);
-    }
-    jsonw_close(json, '}');
+    put_outcome(json, &resolve->outcome);
 }
 
-/* What duplicates get from a server is JSON, and has no exit code. */
-static int check_settle(struct origin *origin, const struct origin_settle *settle)
+static void put_hold(struct jsonw *json, const struct once_hold *hold)
 {
-    struct err err = {0};
-    const struct json_value *outcome = NULL;
-    if (settle->has_exit_code) {
-        return cli_usage(origin->cli, "resolve: --exit-code does not go with a server, whose "
-                                      "operations have none; --outcome is what duplicates get");
-    }
-    arena_clear(&origin->arena);
-    if (settle->has_outcome && json_read(settle->outcome, &origin->arena, &outcome, &err) != OK) {
-        err_prefix(&err, "the outcome for a server has to be JSON");
-        (void)cli_fail_err(&err);
-        return CLI_DATA;
-    }
-    return check_id(settle->resolve.operation_id);
+    jsonw_u64(json, "fence", hold->fence);
+    jsonw_str_some(json, "reason", hold->reason);
+    put_ms(json, "lease", hold->lease_ms);
 }
 
-/* The refusals that are decisions, by their stable names. */
-static bool decision_of(const struct remote_answer *answer, enum once_decision *ret)
+/* The path and the body of a call. */
+static void put_call(const struct once_call *call, char path[PATH_BYTES_MAX], struct buf *body)
 {
-    static const enum once_decision said[] = {
-        ONCE_STALE_FENCE, ONCE_ALREADY_SEALED, ONCE_STILL_RUNNING};
-    if (is_not_found(answer)) {
-        *ret = ONCE_NOT_FOUND;
+    struct jsonw json = {.out = body};
+    const struct once_hold *hold = call->release != NULL   ? call->release
+                                   : call->unknown != NULL ? call->unknown
+                                                           : call->renew;
+    jsonw_open(&json, NULL, '{');
+    if (call->begin != NULL) {
+        put_begin(&json, call->begin);
+        (void)snprintf(path, PATH_BYTES_MAX, "/v1/fences");
+    } else if (call->seal != NULL) {
+        put_seal(&json, call->seal);
+        (void)snprintf(path, PATH_BYTES_MAX, "/v1/fences/%s/seal", call->seal->operation_id);
+    } else if (call->resolve != NULL) {
+        put_resolve(&json, call->resolve);
+        (void)snprintf(
+            path, PATH_BYTES_MAX, "/v1/operations/%s/resolve", call->resolve->operation_id);
+    } else {
+        put_hold(&json, hold);
+        (void)snprintf(path, PATH_BYTES_MAX, "/v1/fences/%s/%s", hold->operation_id,
+            call->release != NULL   ? "release"
+            : call->unknown != NULL ? "unknown"
+                                    : "renew");
+    }
+    jsonw_close(&json, '}');
+}
+
+/* As the library: what is no id is the caller's fault, and not "not found". */
+static bool is_named(const struct once_call *call, struct once_error *error)
+{
+    const char *id = call->begin != NULL     ? NULL
+                     : call->seal != NULL    ? call->seal->operation_id
+                     : call->resolve != NULL ? call->resolve->operation_id
+                     : call->release != NULL ? call->release->operation_id
+                     : call->unknown != NULL ? call->unknown->operation_id
+                                             : call->renew->operation_id;
+    if (id == NULL || inspect_is_operation_id(id)) {
         return true;
     }
-    for (size_t i = 0; answer->status == 409 && i < sizeof said / sizeof said[0]; i++) {
-        if (slice_is(answer->code, once_decision_name(said[i]))) {
-            *ret = said[i];
+    origin_error(error, ONCE_E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", id);
+    return false;
+}
+
+/* What was decided: a document says it, or a refusal's stable code does. */
+static bool decision_of(const struct remote_answer *answer, enum once_decision *ret)
+{
+    static const struct {
+        const char *code;
+        enum once_decision decision;
+    } refusals[] = {{"idempotency_conflict", ONCE_CONFLICT_REJECTED},
+        {"outcome_unknown", ONCE_HELD_UNKNOWN}, {"operation_not_found", ONCE_NOT_FOUND},
+        {"stale_fence", ONCE_STALE_FENCE}, {"already_sealed", ONCE_ALREADY_SEALED},
+        {"still_running", ONCE_STILL_RUNNING}, {"stale_version", ONCE_STALE_VERSION}};
+    struct slice said = cli_member(answer->root, SLICE_LIT("decision"));
+    for (int i = ONCE_FIRST_SEEN; answer->status < 300 && i <= ONCE_STALE_VERSION; i++) {
+        if (slice_is(said, once_decision_name((enum once_decision)i))) {
+            *ret = (enum once_decision)i;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < COUNT(refusals); i++) {
+        if ((answer->status == 409 || answer->status == 404) &&
+            slice_is(answer->code, refusals[i].code)) {
+            *ret = refusals[i].decision;
             return true;
         }
     }
     return false;
 }
 
-static int remote_origin_resolve(
-    struct origin *origin, const struct origin_settle *settle, struct origin_resolved *ret_resolved)
+/* The result of an answer that is no decision. Anything of a stranger's between us and the server
+ * that does not say whether it was done leaves it open (P5). */
+static int result_of(const struct remote_answer *answer)
+{
+    struct slice effect = cli_member(answer->root, SLICE_LIT("effect"));
+    if (answer->code.len == 0 || effect.len == 0) {
+        return answer->status >= 500 || answer->status < 400 ? ONCE_E_UNKNOWN : ONCE_E_UNAVAILABLE;
+    }
+    if (!slice_is(effect, "no")) {
+        return ONCE_E_UNKNOWN;
+    }
+    switch (answer->status) {
+    case 413: return ONCE_E_LIMIT;
+    case 400:
+    case 414:
+    case 422:
+    case 431: return ONCE_E_INVALID;
+    default: return ONCE_E_UNAVAILABLE;
+    }
+}
+
+/* Whether the decision, which changed nothing, is about an operation that the caller may see. */
+static bool shows_operation(enum once_decision decision)
+{
+    return decision == ONCE_DUPLICATE_REPLAYED || decision == ONCE_IN_PROGRESS ||
+           decision == ONCE_HELD_UNKNOWN;
+}
+
+static int take_answer(struct origin *origin, const struct remote_answer *from,
+    struct origin_answer *ret_answer, struct once_error *error)
+{
+    struct origin_answer answer = {.decision = ONCE_FIRST_SEEN};
+    struct slice id = cli_member(from->root, SLICE_LIT("operation_id"));
+    const struct json_value *diff = json_find(from->root, SLICE_LIT("diff"));
+    struct remote_answer found;
+    if (!decision_of(from, &answer.decision) || id.len >= sizeof answer.operation_id) {
+        remote_refusal(origin->remote, from, error);
+        origin->refused_code = remote_exit(from);
+        origin->is_flooded = from->status == 429;
+        return error->result = result_of(from);
+    }
+    memcpy(answer.operation_id, id.len == 0 ? "" : id.data, id.len);
+    answer.repeated = json_is(json_find(from->root, SLICE_LIT("repeated")), JSON_TRUE);
+    answer.diff = json_is(diff, JSON_ARRAY) ? json_raw(from->text, diff) : SLICE_EMPTY;
+    (void)json_int(json_find(from->root, SLICE_LIT("retry_after_ms")), &answer.retry_after_ms);
+    if (answer.decision == ONCE_FIRST_SEEN &&
+        (!remote_read_u64(from->root, SLICE_LIT("fence"), &answer.fence) || answer.fence == 0 ||
+            id.len == 0)) {
+        origin_error(
+            error, ONCE_E_UNKNOWN, "'%s' granted without a fence", remote_url(origin->remote));
+        return ONCE_E_UNKNOWN;
+    }
+    (void)remote_read_u64(from->root, SLICE_LIT("attempt"), &answer.attempt);
+    int result = shows_operation(answer.decision)
+                     ? fetch(origin, answer.operation_id, &answer.operation, &found, error)
+                     : ONCE_OK;
+    *ret_answer = answer;
+    return result;
+}
+
+static int remote_origin_call(struct origin *origin, const struct once_call *call,
+    struct origin_answer *ret_answer, struct once_error *error)
 {
     char path[PATH_BYTES_MAX];
     struct buf body;
-    struct jsonw json = {.out = &body};
     struct remote_answer answer;
-    struct origin_resolved resolved = {.decision = ONCE_RESOLVED};
-    int code = check_settle(origin, settle);
-    if (code != CLI_OK) {
-        return code;
+    origin->refused_code = 0;
+    origin->is_flooded = false;
+    if (!is_named(call, error)) {
+        return ONCE_E_INVALID;
     }
-    buf_init(&body, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    put_settle(&json, settle);
-    (void)snprintf(path, sizeof path, "/v1/operations/%s/resolve", settle->resolve.operation_id);
-    code = buf_status(&body) != OK
-               ? no_memory()
-               : remote_ask(origin->remote, path, buf_view(&body), &origin->cli->arena, &answer);
+    buf_init(&body, &mem_libc, 2U * LIMIT_OUTCOME_BYTES_MAX);
+    put_call(call, path, &body);
+    int result = ONCE_E_NOMEM;
+    if (buf_status(&body) == OK) {
+        result = remote_try(origin->remote, path, buf_view(&body), origin->found, &answer, error);
+    } else {
+        origin_error(error, result, "out of memory for the request");
+    }
     buf_release(&body);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (answer.status != 200 && !decision_of(&answer, &resolved.decision)) {
-        return remote_refused(origin->remote, &answer);
-    }
-    resolved.repeated = json_is(json_find(answer.root, SLICE_LIT("repeated")), JSON_TRUE);
-    if (answer.status == 200) {
-        code = read_found(origin, &answer);
-        resolved.operation = origin->operation;
-    }
-    *ret_resolved = resolved;
-    return code;
+    return result == ONCE_OK ? take_answer(origin, &answer, ret_answer, error) : result;
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -412,24 +540,24 @@ static int remote_origin_refresh(struct origin *origin, bool *ret_ready)
 
 static void remote_origin_close(struct origin *origin)
 {
-    arena_release(&origin->arena);
     remote_free(origin->remote);
     origin->remote = NULL;
 }
 
 static const struct origin_ops remote_ops = {
+    .peek = remote_origin_peek,
     .get = remote_origin_get,
     .lookup = remote_origin_lookup,
     .iterate = remote_origin_iterate,
     .evidence = remote_origin_evidence,
     .near_end = remote_origin_near_end,
-    .resolve = remote_origin_resolve,
+    .call = remote_origin_call,
     .refresh = remote_origin_refresh,
     .close = remote_origin_close,
 };
 
-void origin_init_remote(struct origin *origin, struct cli *cli, struct remote *remote)
+void origin_init_remote(struct origin *origin, struct remote *remote)
 {
-    *origin = (struct origin){.ops = &remote_ops, .cli = cli, .remote = remote};
-    arena_init(&origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    origin->ops = &remote_ops;
+    origin->remote = remote;
 }

@@ -8,7 +8,7 @@
 #include "base/percent.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "cli/out.h"
+#include "cli/origin.h"
 
 enum { URL_BYTES_MAX = 8192, HEADER_BYTES_MAX = 8192, TOKEN_BYTES_MAX = 4096 };
 
@@ -63,12 +63,22 @@ static int check_options(const struct remote_options *options)
         cli_say("the name of the tenant cannot be sent: it is empty, or has odd characters");
         return CLI_USAGE;
     }
+    if (options->request_id != NULL &&
+        !is_plain(options->request_id, REMOTE_REQUEST_ID_BYTES - 1)) {
+        cli_say("the request id cannot be sent: it is empty, too long, or has odd characters");
+        return CLI_USAGE;
+    }
     return CLI_OK;
 }
 
 static int make_request_id(struct remote *remote)
 {
     struct err err = {0};
+    if (remote->options.request_id != NULL) {
+        (void)snprintf(
+            remote->request_id, sizeof remote->request_id, "%s", remote->options.request_id);
+        return CLI_OK;
+    }
     unsigned char random[15];
     char hex[2 * sizeof random + 1];
     if (rand_bytes(random, sizeof random, &err) != OK) {
@@ -223,35 +233,38 @@ static bool never_left(CURLcode failed)
            failed == CURLE_URL_MALFORMAT || failed == CURLE_UNSUPPORTED_PROTOCOL;
 }
 
-static void hint_why(CURLcode failed)
+static void hint_why(CURLcode failed, struct once_error *error)
 {
+    const char *hint = "";
     if (failed == CURLE_PEER_FAILED_VERIFICATION || failed == CURLE_SSL_CACERT_BADFILE) {
-        cli_hint("--cacert FILE names the authority that signed the server's certificate");
+        hint = "--cacert FILE names the authority that signed the server's certificate";
     } else if (failed == CURLE_COULDNT_CONNECT || failed == CURLE_COULDNT_RESOLVE_HOST) {
-        cli_hint("once serve starts one; --server or ONCE_SERVER says where it is");
+        hint = "once serve starts one; --server or ONCE_SERVER says where it is";
     }
+    (void)snprintf(error->hint, sizeof error->hint, "%s", hint);
 }
 
 /* There is no answer. */
-static int unanswered(
-    const struct remote *remote, CURLcode failed, bool is_change, const struct buf *answer)
+static int unanswered(const struct remote *remote, CURLcode failed, bool is_change,
+    const struct buf *answer, struct once_error *error)
 {
     const char *why = remote->why[0] != '\0' ? remote->why : curl_easy_strerror(failed);
+    int result = is_change ? ONCE_E_UNKNOWN : ONCE_E_UNAVAILABLE;
     if (buf_status(answer) != OK) {
-        cli_say("the answer of '%s' is longer than %d bytes", remote->options.url,
-            REMOTE_ANSWER_BYTES_MAX);
+        origin_error(error, result, "the answer of '%s' is longer than %d bytes",
+            remote->options.url, REMOTE_ANSWER_BYTES_MAX);
     } else if (never_left(failed)) {
-        cli_say("cannot reach the server '%s': %s", remote->options.url, why);
-        hint_why(failed);
-        return CLI_UNAVAILABLE;
+        result = ONCE_E_UNAVAILABLE;
+        origin_error(error, result, "cannot reach the server '%s': %s", remote->options.url, why);
+        hint_why(failed, error);
     } else {
-        cli_say("no answer from the server '%s': %s", remote->options.url, why);
+        origin_error(error, result, "no answer from the server '%s': %s", remote->options.url, why);
     }
-    if (!is_change) {
-        return CLI_UNAVAILABLE;
+    if (result == ONCE_E_UNKNOWN) {
+        (void)snprintf(error->hint, sizeof error->hint,
+            "it was sent and may have been done: look before trying again");
     }
-    cli_hint("it was sent and may have been done: look before trying again");
-    return CLI_AGAIN;
+    return result;
 }
 
 static CURLcode perform(
@@ -280,37 +293,46 @@ static CURLcode perform(
 }
 
 /* Something that is no JSON is told by the root that is missing. */
-static int read_answer(
-    struct remote *remote, struct slice text, struct arena *arena, struct remote_answer *ret)
+static int read_answer(struct remote *remote, struct slice text, struct arena *arena,
+    struct remote_answer *ret, struct once_error *error)
 {
     struct slice kept = SLICE_EMPTY;
     const struct json_value *root = NULL;
+    struct err err = {0};
     long status = 0;
     (void)curl_easy_getinfo(remote->curl, CURLINFO_RESPONSE_CODE, &status);
     if (arena_copy(arena, text, &kept) != OK) {
-        cli_say("cannot read the answer of the server: out of memory");
-        return CLI_UNAVAILABLE;
+        origin_error(error, ONCE_E_NOMEM, "cannot read the answer of the server: out of memory");
+        return ONCE_E_NOMEM;
     }
-    struct err err = {0};
     if (json_read(kept, arena, &root, &err) != OK && err.status != E_INVALID) {
-        err_prefix(&err, "cannot read the answer of the server");
-        return cli_fail_err(&err);
+        origin_error(error, (int)err.status, "cannot read the answer of the server: %s", err.text);
+        return (int)err.status;
     }
     *ret = (struct remote_answer){.status = status, .text = kept, .root = root};
     ret->code = status < 300 ? SLICE_EMPTY : cli_member(root, SLICE_LIT("code"));
-    return CLI_OK;
+    return ONCE_OK;
+}
+
+int remote_try(struct remote *remote, const char *path, struct slice body, struct arena *arena,
+    struct remote_answer *ret_answer, struct once_error *error)
+{
+    struct buf answer;
+    buf_init(&answer, &mem_libc, REMOTE_ANSWER_BYTES_MAX);
+    CURLcode failed = perform(remote, path, body, &answer);
+    int result = failed != CURLE_OK
+                     ? unanswered(remote, failed, body.len > 0, &answer, error)
+                     : read_answer(remote, buf_view(&answer), arena, ret_answer, error);
+    buf_release(&answer);
+    return result;
 }
 
 int remote_ask(struct remote *remote, const char *path, struct slice body, struct arena *arena,
     struct remote_answer *ret_answer)
 {
-    struct buf answer;
-    buf_init(&answer, &mem_libc, REMOTE_ANSWER_BYTES_MAX);
-    CURLcode failed = perform(remote, path, body, &answer);
-    int code = failed != CURLE_OK ? unanswered(remote, failed, body.len > 0, &answer)
-                                  : read_answer(remote, buf_view(&answer), arena, ret_answer);
-    buf_release(&answer);
-    return code;
+    struct once_error error = {0};
+    int result = remote_try(remote, path, body, arena, ret_answer, &error);
+    return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
 int remote_get(
@@ -342,8 +364,36 @@ static const char *tame(struct slice text, char ret_text[ERR_TEXT_BYTES_MAX])
     return ret_text;
 }
 
-static int exit_of(const struct remote_answer *answer)
+void remote_refusal(
+    const struct remote *remote, const struct remote_answer *answer, struct once_error *error)
 {
+    char detail[ERR_TEXT_BYTES_MAX];
+    struct slice said = cli_member(answer->root, SLICE_LIT("detail"));
+    const char *hint = "";
+    if (answer->code.len == 0) {
+        origin_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %ld, and not as Once does",
+            remote->options.url, answer->status);
+        hint = "is it a Once server? Its address ends where /v1 would begin";
+    } else {
+        said = said.len > 0 ? said : answer->code;
+        origin_error(error, ONCE_E_UNAVAILABLE, "%s (%ld)", tame(said, detail), answer->status);
+    }
+    if (answer->code.len > 0 && answer->status == 401) {
+        hint = "ONCE_TOKEN holds the token of the caller";
+    } else if (answer->code.len > 0 && answer->status == 403) {
+        hint = "the token lacks a right: once run needs execute, looking operate or audit, "
+               "evidence audit, resolving operate";
+    } else if (answer->code.len > 0 && (answer->status == 429 || answer->status == 503)) {
+        hint = "nothing happened; try again in a moment";
+    }
+    (void)snprintf(error->hint, sizeof error->hint, "%s", hint);
+}
+
+int remote_exit(const struct remote_answer *answer)
+{
+    if (answer->code.len == 0) {
+        return CLI_UNAVAILABLE;
+    }
     if (slice_is(cli_member(answer->root, SLICE_LIT("effect")), "unknown")) {
         return CLI_AGAIN;
     }
@@ -363,22 +413,8 @@ static int exit_of(const struct remote_answer *answer)
 
 int remote_refused(const struct remote *remote, const struct remote_answer *answer)
 {
-    char detail[ERR_TEXT_BYTES_MAX];
-    struct slice said = cli_member(answer->root, SLICE_LIT("detail"));
-    if (answer->code.len == 0) {
-        cli_say("'%s' answered %ld, and not as Once does", remote->options.url, answer->status);
-        cli_hint("is it a Once server? Its address ends where /v1 would begin");
-        return CLI_UNAVAILABLE;
-    }
-    said = said.len > 0 ? said : answer->code;
-    cli_say("%s (%ld)", tame(said, detail), answer->status);
-    if (answer->status == 401) {
-        cli_hint("ONCE_TOKEN holds the token of the caller");
-    } else if (answer->status == 403) {
-        cli_hint("the token lacks a right: looking needs operate or audit, evidence audit, "
-                 "resolving operate");
-    } else if (answer->status == 429 || answer->status == 503) {
-        cli_hint("nothing happened; try again in a moment");
-    }
-    return exit_of(answer);
+    struct once_error error = {0};
+    remote_refusal(remote, answer, &error);
+    (void)cli_fail(&error);
+    return remote_exit(answer);
 }

@@ -18,18 +18,19 @@
 enum {
     REMOTE_ANSWER_BYTES_MAX = 16 << 20, /* json_bytes_max: more could not be read anyway */
     REMOTE_CONNECT_MS_MAX = 5000,
-    REMOTE_ANSWER_MS_MAX = 60000, /* a page of a large store takes a while to find */
-    REMOTE_REQUEST_ID_BYTES = 40, /* "once-cli-", 30 hex digits, a terminator */
+    REMOTE_ANSWER_MS_MAX = 60000,  /* a page of a large store takes a while to find */
+    REMOTE_REQUEST_ID_BYTES = 129, /* what a server takes at most, and a terminator */
 };
 
 struct remote;
 
 /* Where it is and who asks. Strings outlive the remote. */
 struct remote_options {
-    const char *url;    /* http://…, https://…, unix:PATH */
-    const char *token;  /* NULL: none */
-    const char *tenant; /* named in Once-Tenant; NULL: the token says it */
-    const char *cacert; /* PEM file of authorities; NULL: the system's */
+    const char *url;        /* http://…, https://…, unix:PATH */
+    const char *token;      /* NULL: none */
+    const char *tenant;     /* named in Once-Tenant; NULL: the token says it */
+    const char *cacert;     /* PEM file of authorities; NULL: the system's */
+    const char *request_id; /* of every request; NULL: one is made up */
 };
 
 /* 0, or an exit code with the message written. */
@@ -49,6 +50,9 @@ struct remote_answer {
     struct slice code;             /* of a problem document; empty: none */
 };
 
+/* The same without a message: the result is once.h's, and error says why there is no answer. */
+int remote_try(struct remote *remote, const char *path, struct slice body, struct arena *arena,
+    struct remote_answer *ret_answer, struct once_error *error) MUST_CHECK;
 /*
  * Ask for path, which begins with "/"; with a body it is a POST. 0 when there is an answer,
  * whatever its status; else an exit code with the message written.
@@ -58,6 +62,11 @@ int remote_ask(struct remote *remote, const char *path, struct slice body, struc
 /* The same for what can only be answered with 200 and an object: anything else is a failure. */
 int remote_get(struct remote *remote, const char *path, struct arena *arena,
     struct remote_answer *ret_answer) MUST_CHECK;
+/* What a refusal said. */
+void remote_refusal(
+    const struct remote *remote, const struct remote_answer *answer, struct once_error *error);
+/* The exit code that fits it. */
+int remote_exit(const struct remote_answer *answer);
 /* Say what a refusal said. Returns the exit code that fits. */
 int remote_refused(const struct remote *remote, const struct remote_answer *answer);
 

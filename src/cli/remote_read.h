@@ -1,7 +1,7 @@
 /*
- * remote_read: what a server says of operations and evidence, as the library would say it.
+ * remote_read: what a server says of evidence, as the library would say it.
  *
- * So that everything that is shown of an operation is written once, whoever it came from. Members
+ * So that everything that is shown of an entry is written once, wherever it came from. Members
  * that are not known are passed over: a newer server may say more.
  *
  * Ownership: what is read lives in the arena.
@@ -13,11 +13,6 @@
 #include "canon/json.h"
 #include "cli/cli.h"
 #include "evidence/cursor.h"
-
-/* text is what the object was read from: an outcome is given byte for byte (P3).
- * E_INVALID: it is no operation; E_NOMEM. */
-enum status remote_read_operation(struct slice text, const struct json_value *object,
-    struct arena *arena, struct once_operation *ret_operation, struct err *err) MUST_CHECK;
 
 /* An entry with what ties it to the one before. */
 struct remote_entry {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "cli/origin.h"
 
 enum { LOCK_WAIT_MS = 1000 };
 
@@ -27,7 +28,7 @@ static bool rest(struct renewer *renewer, int64_t ms)
 
 enum renewal { RENEWAL_DONE, RENEWAL_LATER, RENEWAL_LOST };
 
-static enum renewal judge(const struct grant *grant, const struct once_answer *answer)
+static enum renewal judge(const struct grant *grant, const struct origin_answer *answer)
 {
     if (answer->decision == ONCE_RENEWED) {
         return RENEWAL_DONE;
@@ -42,20 +43,19 @@ static enum renewal judge(const struct grant *grant, const struct once_answer *a
 static enum renewal renew(struct renewer *renewer)
 {
     const struct grant *grant = renewer->grant;
-    struct once_answer *answer = NULL;
-    struct once *once = NULL;
+    struct origin origin;
+    struct origin_answer answer;
+    struct once_error error = {0};
     struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
-    if (cli_try_open(renewer->cli, how, &once, NULL) != ONCE_OK) {
-        return RENEWAL_LATER;
-    }
     struct once_hold hold = {
         .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = grant->lease_ms};
     enum renewal renewal = RENEWAL_LATER;
-    if (once_renew(once, &hold, &answer, NULL) == ONCE_OK) {
-        renewal = judge(grant, answer);
-        once_answer_free(once, answer);
+    if (origin_try_open(renewer->cli, how, &origin, &error) == ONCE_OK &&
+        origin.ops->call(&origin, &(struct once_call){.renew = &hold}, &answer, &error) ==
+            ONCE_OK) {
+        renewal = judge(grant, &answer);
     }
-    (void)once_close(once, NULL); /* the renewal is durable already */
+    origin_close(&origin); /* the renewal is durable already */
     return renewal;
 }
 
@@ -74,7 +74,7 @@ static void *renewer_main(void *context)
     return NULL;
 }
 
-int renewer_start(struct renewer *renewer, const struct cli *cli, const struct grant *grant)
+int renewer_start(struct renewer *renewer, struct cli *cli, const struct grant *grant)
 {
     pthread_condattr_t monotonic;
     *renewer = (struct renewer){.cli = cli, .grant = grant};

@@ -1,9 +1,9 @@
 /*
  * renew: a thread that keeps the lease of a running command alive.
  *
- * Every third of the lease it opens the store, renews, and lets the store go, so that others can
- * use it. A store that cannot be opened is tried again soon; a grant that was lost is said once,
- * loudly, and not tried again.
+ * Every third of the lease it opens the store, or asks the server that has it, renews, and lets go,
+ * so that others can use it. What cannot be reached is tried again soon; a grant that was lost is
+ * said once, loudly, and not tried again. Meanwhile it alone may use cli's arena.
  */
 #ifndef ONCE_CLI_RENEW_H
 #define ONCE_CLI_RENEW_H
@@ -16,12 +16,12 @@
 struct grant {
     char operation_id[40];
     uint64_t fence;
-    uint32_t attempt;
+    uint64_t attempt;
     int64_t lease_ms;
 };
 
 struct renewer {
-    const struct cli *cli;
+    struct cli *cli;
     const struct grant *grant;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -30,8 +30,7 @@ struct renewer {
 };
 
 /* 0 or an errno. */
-int renewer_start(
-    struct renewer *renewer, const struct cli *cli, const struct grant *grant) MUST_CHECK;
+int renewer_start(struct renewer *renewer, struct cli *cli, const struct grant *grant) MUST_CHECK;
 /* Returns when no renewal is under way any more. */
 void renewer_stop(struct renewer *renewer);
 

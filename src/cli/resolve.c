@@ -4,13 +4,16 @@
 
 #include "base/limits.h"
 #include "cli/capture.h"
-#include "cli/operation.h"
+#include "cli/origin.h"
 
-/* What duplicates will get. */
+/* What duplicates will get: what was given as it is, which has to be JSON; or, of a command, as if
+ * it had written it. */
 struct given {
-    struct slice outcome;   /* of --outcome, as it is */
+    struct slice file;      /* of --outcome */
     struct capture capture; /* the same as standard output of a command */
-    struct buf meta;        /* of the capture */
+    struct buf json;        /* what is stored */
+    int exit_code;          /* of a command */
+    bool is_run;            /* it is as if a command had written it */
 };
 
 static enum once_status status_read(const char *name)
@@ -21,7 +24,7 @@ static enum once_status status_read(const char *name)
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
 }
 
-static int print_done(struct cli *cli, const struct origin_resolved *answer)
+static int print_done(struct cli *cli, const struct origin_answer *answer)
 {
     if (!cli->json) {
         out_text("%s: %s%s\n", cli->operands[0], cli_text(cli, "status"),
@@ -35,9 +38,7 @@ static int print_done(struct cli *cli, const struct origin_resolved *answer)
     jsonw_str(&json, "decision", once_decision_name(answer->decision));
     jsonw_bool(&json, "repeated", answer->repeated);
     if (answer->operation != NULL) {
-        jsonw_open(&json, "operation", '{');
-        operation_json(&json, cli, answer->operation, false);
-        jsonw_close(&json, '}');
+        jsonw_raw(&json, "operation", answer->operation->json);
     }
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
@@ -45,7 +46,7 @@ static int print_done(struct cli *cli, const struct origin_resolved *answer)
     return code;
 }
 
-static int report(struct cli *cli, const struct origin_resolved *answer)
+static int report(struct cli *cli, const struct origin_answer *answer)
 {
     const char *id = cli->operands[0];
     if (answer->decision == ONCE_RESOLVED) {
@@ -70,20 +71,42 @@ static int report(struct cli *cli, const struct origin_resolved *answer)
     return CLI_DATA;
 }
 
-static int resolve(struct cli *cli, struct origin *origin, const struct given *given)
+/* The outcome as it is stored. */
+static int compose(struct cli *cli, const struct origin *origin, struct given *given)
 {
-    struct origin_resolved answer;
-    enum once_status status = status_read(cli_text(cli, "status"));
-    int64_t code_number = status == ONCE_FAILED ? 1 : 0;
-    if (cli_text(cli, "exit-code") != NULL) {
-        code_number = (int64_t)cli_count(cli, "exit-code");
+    struct err err = {0};
+    const struct json_value *root = NULL;
+    given->is_run = origin->remote == NULL || cli_text(cli, "exit-code") != NULL;
+    if (given->is_run) {
+        capture_json(&given->capture, given->exit_code, true, &given->json);
+        if (buf_status(&given->json) != OK) {
+            cli_say("the outcome is too large");
+            return CLI_DATA;
+        }
+        return CLI_OK;
     }
-    struct origin_settle settle = {
-        .outcome = given->outcome,
-        .has_outcome = cli_text(cli, "outcome") != NULL,
-        .has_exit_code = cli_text(cli, "exit-code") != NULL,
-    };
-    settle.resolve = (struct once_resolve){
+    buf_slice(&given->json, given->file);
+    if (given->file.len > 0 && json_read(given->file, &cli->arena, &root, &err) != OK) {
+        err_prefix(&err, "the outcome for a server has to be JSON");
+        (void)cli_fail_err(&err);
+        return CLI_DATA;
+    }
+    return CLI_OK;
+}
+
+static int resolve(struct cli *cli, struct origin *origin, struct given *given)
+{
+    struct once_error error = {0};
+    struct origin_answer answer = {.decision = ONCE_RESOLVED};
+    enum once_status status = status_read(cli_text(cli, "status"));
+    given->exit_code = cli_text(cli, "exit-code") != NULL ? (int)cli_count(cli, "exit-code")
+                       : status == ONCE_FAILED            ? 1
+                                                          : 0;
+    int code = status == ONCE_STATUS_RELEASED ? CLI_OK : compose(cli, origin, given);
+    if (code != CLI_OK) {
+        return code;
+    }
+    struct once_resolve settle = {
         .operation_id = cli->operands[0],
         .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
         .status = status,
@@ -91,28 +114,36 @@ static int resolve(struct cli *cli, struct origin *origin, const struct given *g
         .reason = cli_text(cli, "reason"),
         .actor = cli_text(cli, "actor"),
     };
-    if (status != ONCE_STATUS_RELEASED) {
-        settle.resolve.outcome = (struct once_outcome){.code = (int32_t)code_number,
-            .meta = {given->meta.data, given->meta.len},
-            .body = {given->capture.pieces.data, given->capture.pieces.len}};
+    if (given->json.len > 0) {
+        settle.outcome = (struct once_outcome){.code = given->is_run ? given->exit_code : 0,
+            .meta = {OUTCOME_JSON_META, strlen(OUTCOME_JSON_META)},
+            .body = {given->json.data, given->json.len}};
     }
-    int code = origin->ops->resolve(origin, &settle, &answer);
-    return code != CLI_OK ? code : report(cli, &answer);
+    if (origin->ops->call(origin, &(struct once_call){.resolve = &settle}, &answer, &error) !=
+        ONCE_OK) {
+        code = cli_fail(&error);
+        return origin->refused_code != 0 ? origin->refused_code : code;
+    }
+    answer.operation = NULL;
+    if (cli->json && answer.decision == ONCE_RESOLVED) {
+        /* The answer to a change has no bodies. Without the document it is settled all the same. */
+        (void)!origin->ops->get(origin, cli->operands[0], &answer.operation);
+    }
+    return report(cli, &answer);
 }
 
-/* What duplicates will get: as if the command had written it. */
+/* What duplicates will get. */
 static int read_outcome(struct cli *cli, struct given *given)
 {
     const char *path = cli_text(cli, "outcome");
-    if (path != NULL) {
-        int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &given->outcome);
-        if (code != CLI_OK) {
-            return code;
-        }
-        capture_add(&given->capture, CAPTURE_STDOUT, given->outcome);
+    if (path == NULL) {
+        return CLI_OK;
     }
-    capture_meta(&given->capture, &given->meta);
-    return CLI_OK;
+    int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &given->file);
+    if (code == CLI_OK) {
+        capture_add(&given->capture, CAPTURE_STDOUT, given->file);
+    }
+    return code;
 }
 
 int cmd_resolve(struct cli *cli)
@@ -127,12 +158,12 @@ int cmd_resolve(struct cli *cli)
         return cli_usage(cli, "resolve: --exit-code is more than 255");
     }
     capture_init(&given.capture, CAPTURE_BYTES_MAX);
-    buf_init(&given.meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
+    buf_init(&given.json, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
     int code = read_outcome(cli, &given);
     code = code != CLI_OK ? code : origin_open_to_change(cli, &origin);
     code = code != CLI_OK ? code : resolve(cli, &origin, &given);
     origin_close(&origin);
     capture_release(&given.capture);
-    buf_release(&given.meta);
+    buf_release(&given.json);
     return code;
 }

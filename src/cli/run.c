@@ -1,7 +1,10 @@
 /*
  * once run: the life of one call.
  *
- *   compose what is compared > ask the store > run the command > record its end > show the rest
+ *   compose what is compared > begin > run the command > record its end > show the rest
+ *
+ * Where it begins and is recorded is a store or a server (origin.h). Neither is held while the
+ * command runs: each call finds again who has the store, so that a server may come and go.
  *
  * A crash of this process between
  *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran;
@@ -37,37 +40,68 @@ struct settlement {
     const char *reason;      /* the others */
 };
 
-static int settle_call(struct run *run, struct once *once, const struct settlement *settlement,
-    struct once_answer **ret_answer, struct once_error *error)
+/* The outcome as JSON. Where that is too large for the store it is framed; where it is too large
+ * for a server, which says so, only its size is told (keeps_output is false). */
+static int seal_call(struct run *run, struct origin *origin, const struct settlement *settlement,
+    bool keeps_output, struct origin_answer *ret_answer, struct once_error *error)
 {
+    struct buf body;
     struct buf meta;
-    struct once_hold hold = {.operation_id = run->grant.operation_id,
-        .fence = run->grant.fence,
-        .reason = settlement->reason};
-    if (settlement->how == SETTLE_RELEASE) {
-        return once_release(once, &hold, ret_answer, error);
-    }
-    if (settlement->how == SETTLE_UNKNOWN) {
-        return once_unknown(once, &hold, ret_answer, error);
-    }
+    buf_init(&body, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
     buf_init(&meta, &mem_libc, LIMIT_OUTCOME_META_BYTES_MAX);
-    capture_meta(&run->capture, &meta);
+    capture_json(&run->capture, settlement->code, keeps_output, &body);
+    buf_str(&meta, OUTCOME_JSON_META);
+    if (buf_status(&body) != OK) {
+        buf_clear(&body);
+        buf_clear(&meta);
+        if (origin->remote == NULL) {
+            capture_meta(&run->capture, &meta);
+            buf_slice(&body, buf_view(&run->capture.pieces));
+        } else {
+            capture_json(&run->capture, settlement->code, false, &body);
+        }
+    }
     struct once_seal seal = {
         .operation_id = run->grant.operation_id,
         .fence = run->grant.fence,
         .status = settlement->status,
         .outcome = {.code = settlement->code,
             .meta = {meta.data, meta.len},
-            .body = {run->capture.pieces.data, run->capture.pieces.len}},
+            .body = {body.data, body.len}},
         .request_id = cli_text(run->cli, "request-id"),
     };
-    int result = once_seal(once, &seal, ret_answer, error);
+    int result =
+        buf_status(&body) == OK && buf_status(&meta) == OK
+            ? origin->ops->call(origin, &(struct once_call){.seal = &seal}, ret_answer, error)
+            : ONCE_E_NOMEM;
     buf_release(&meta);
+    buf_release(&body);
+    return result;
+}
+
+static int settle_call(struct run *run, struct origin *origin, const struct settlement *settlement,
+    struct origin_answer *ret_answer, struct once_error *error)
+{
+    struct once_hold hold = {.operation_id = run->grant.operation_id,
+        .fence = run->grant.fence,
+        .reason = settlement->reason};
+    struct once_call call = {.unknown = &hold};
+    if (settlement->how == SETTLE_RELEASE) {
+        call = (struct once_call){.release = &hold};
+    }
+    if (settlement->how != SETTLE_SEAL) {
+        return origin->ops->call(origin, &call, ret_answer, error);
+    }
+    int result = seal_call(run, origin, settlement, true, ret_answer, error);
+    if (result == ONCE_E_LIMIT && origin->remote != NULL) {
+        cli_say("warning: the output is larger than the server takes: it is not recorded");
+        result = seal_call(run, origin, settlement, false, ret_answer, error);
+    }
     return result;
 }
 
 /* The decision we asked for; anything else means that the grant was not ours any more. */
-static bool settled(const struct settlement *settlement, const struct once_answer *answer)
+static bool settled(const struct settlement *settlement, const struct origin_answer *answer)
 {
     switch (settlement->how) {
     case SETTLE_SEAL: return answer->decision == ONCE_SEALED;
@@ -80,33 +114,34 @@ static bool settled(const struct settlement *settlement, const struct once_answe
 static int settle_once(
     struct run *run, const struct settlement *settlement, bool *ret_ours, struct once_error *error)
 {
-    struct once *once = NULL;
-    struct once_answer *answer = NULL;
+    struct origin origin;
+    struct origin_answer answer;
     struct cli_open how = {.must_exist = true, .lock_wait_ms = RUN_LOCK_WAIT_MS};
-    int result = cli_try_open(run->cli, how, &once, error);
-    if (result != ONCE_OK) {
-        return result;
-    }
-    result = settle_call(run, once, settlement, &answer, error);
+    int result = origin_try_open(run->cli, how, &origin, error);
     if (result == ONCE_OK) {
-        *ret_ours = settled(settlement, answer);
+        result = settle_call(run, &origin, settlement, &answer, error);
+    }
+    if (result == ONCE_OK) {
+        *ret_ours = settled(settlement, &answer);
         if (!*ret_ours) {
             cli_say("the end of %s was not recorded: %s", run->grant.operation_id,
-                once_decision_name(answer->decision));
+                once_decision_name(answer.decision));
             cli_hint(
                 "somebody else settled it or took it over; once why %s", run->grant.operation_id);
         }
-        once_answer_free(once, answer);
     }
-    (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    origin_close(&origin); /* what was answered is durable (P2) */
     return result;
 }
 
-/* Record it, however long others hold the store. False when it is not recorded, which was said. */
+/* Record it, however long others hold the store or the server is away: a minute, and at least as
+ * long as the lease lasts, which is how long others take it to be running. False when it is not
+ * recorded, which was said. */
 static bool settle(struct run *run, const struct settlement *settlement)
 {
     struct once_error error = {0};
-    int64_t until = cli_boot_ms() + RECORD_FOR_MS;
+    int64_t lease_ms = run->grant.lease_ms;
+    int64_t until = cli_boot_ms() + (lease_ms > RECORD_FOR_MS ? lease_ms : RECORD_FOR_MS);
     bool ours = false;
     for (int64_t pause_ms = 50;; pause_ms = clock_doubled_ms(pause_ms, 2000)) {
         int result = settle_once(run, settlement, &ours, &error);
@@ -167,7 +202,8 @@ static char **child_environment(struct run *run)
     (void)snprintf(told[0], TOLD_BYTES_MAX, "%s=%s", told_names[0], grant->operation_id);
     (void)snprintf(
         told[1], TOLD_BYTES_MAX, "%s=%llu", told_names[1], (unsigned long long)grant->fence);
-    (void)snprintf(told[2], TOLD_BYTES_MAX, "%s=%u", told_names[2], grant->attempt);
+    (void)snprintf(
+        told[2], TOLD_BYTES_MAX, "%s=%llu", told_names[2], (unsigned long long)grant->attempt);
     (void)snprintf(told[3], TOLD_BYTES_MAX, "%s=%s", told_names[3], run->key);
     for (size_t i = 0; i < TOLD; i++) {
         list[used++] = told[i];
@@ -261,7 +297,7 @@ static int execute(struct run *run)
     return code;
 }
 
-static int act_on(struct run *run, const struct run_answer *answer)
+static int act_on(struct run *run, const struct origin_answer *answer)
 {
     switch (answer->decision) {
     case ONCE_FIRST_SEEN:
@@ -293,7 +329,7 @@ int cmd_run(struct cli *cli)
 {
     struct run run = {
         .cli = cli, .key = cli_text(cli, "idempotency-key"), .scope = cli_text(cli, "scope")};
-    struct run_answer answer = {0};
+    struct origin_answer answer = {0};
     if (cli_bytes(cli, "max-output") > CAPTURE_BYTES_MAX) {
         return cli_usage(cli, "run: --max-output is more than 15MiB");
     }

@@ -10,7 +10,7 @@
 
 #include "cli/capture.h"
 #include "cli/child.h"
-#include "cli/cli.h"
+#include "cli/origin.h"
 #include "cli/renew.h"
 
 enum { RUN_LOCK_WAIT_MS = 5000 }; /* others hold the store for moments only */
@@ -25,27 +25,11 @@ struct run {
     struct capture capture; /* what the command wrote */
 };
 
-/* What the store said, copied out of it so that the store can be let go. */
-struct run_answer {
-    enum once_decision decision;
-    char operation_id[40];
-    uint64_t fence;
-    uint32_t attempt;
-    int64_t lease_expires_ms;
-    int64_t retry_after_ms;
-    enum once_status status;    /* replay */
-    int32_t code;               /* replay: the exit code */
-    int64_t since_ms;           /* when the record changed last; 0: not told */
-    struct slice reason;        /* of an unknown one */
-    struct slice diff;          /* conflict: RFC 6902; may be empty */
-    struct recording recording; /* replay */
-};
-
 /* Fill run->payload. */
 int run_compose(struct run *run) MUST_CHECK;
 /* Ask, and wait while somebody else runs it. 0 with the answer, or an exit code with the message
  * written. Signals are blocked from here on when the answer is first_seen. */
-int run_ask(struct run *run, struct run_answer *ret_answer) MUST_CHECK;
+int run_ask(struct run *run, struct origin_answer *ret_answer) MUST_CHECK;
 
 /* How a command ended that we ran. */
 struct run_end {
@@ -55,8 +39,8 @@ struct run_end {
 };
 
 /* Each writes what is to be said and returns the exit code. */
-int run_report_replay(struct run *run, const struct run_answer *answer);
-int run_report_refusal(struct run *run, const struct run_answer *answer);
+int run_report_replay(struct run *run, const struct origin_answer *answer);
+int run_report_refusal(struct run *run, const struct origin_answer *answer);
 int run_report_end(struct run *run, struct child *child, const struct run_end *end);
 /* Hints for an operation that is unknown. */
 void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence);

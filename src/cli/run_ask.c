@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/holder.h"
-#include "cli/origin.h"
 #include "cli/out.h"
 #include "cli/run.h"
 
@@ -98,103 +98,67 @@ int run_compose(struct run *run)
 
 /* ---- ask --------------------------------------------------------------------------------- */
 
-/* Replays are copied whole: printing them could take as long as our readers like. */
-static int copy_answer(
-    struct run *run, const struct once_answer *from, struct run_answer *ret_answer)
+/* The process that ran it is gone, as its trace tells on this machine. The trace is that of the
+ * first attempt, so a later one's holder is not known. */
+static bool is_holder_gone(const struct operation *operation, struct arena *arena, int64_t *ret_pid)
 {
-    struct err err = {0};
-    struct arena *arena = &run->cli->arena;
-    const struct once_operation *operation = from->operation;
-    struct run_answer answer = {
-        .decision = from->decision,
-        .fence = from->fence,
-        .attempt = from->attempt,
-        .lease_expires_ms = from->lease_expires_ms,
-        .retry_after_ms = from->retry_after_ms,
-    };
-    memcpy(answer.operation_id, from->operation_id, sizeof answer.operation_id);
-    enum status status = arena_copy(arena, slice_str(from->diff), &answer.diff);
-    if (status == OK && operation != NULL) {
-        answer.status = operation->status;
-        answer.code = operation->outcome.code;
-        answer.since_ms = operation->updated_ms;
-        answer.attempt = operation->attempt;
-        answer.fence = operation->fence;
-        status = arena_copy(arena, slice_str(operation->reason), &answer.reason);
+    const struct json_value *trace =
+        operation == NULL ? NULL : operation_member(operation, "trace");
+    struct slice raw = trace == NULL ? SLICE_EMPTY : json_raw(operation->members, trace);
+    char *text = trace == NULL ? NULL : arena_zalloc(arena, raw.len + 1);
+    if (text == NULL || operation->attempt != 1) {
+        return false;
     }
-    if (status == OK && operation != NULL && answer.decision == ONCE_DUPLICATE_REPLAYED) {
-        status = recording_read(operation, arena, &answer.recording, &err);
-    }
-    if (status != OK) {
-        cli_say("%s", err.text[0] == '\0' ? "out of memory" : err.text);
-        return CLI_RUN_FAILED;
-    }
-    *ret_answer = answer;
-    return CLI_OK;
+    memcpy(text, raw.data, raw.len);
+    return holder_gone(text, ret_pid);
 }
 
 /* Ask once; and when it is in progress in a process that is gone, say so for it and ask again. The
  * command may still be running without us, which is why this makes it unknown and not free (P5). */
-static int ask_store(struct run *run, struct once *once, const struct once_begin *request,
-    struct once_answer **ret_answer, struct once_error *error)
+static int ask(struct run *run, struct origin *origin, const struct once_begin *request,
+    struct origin_answer *ret_answer, struct once_error *error)
 {
     char reason[128];
     int64_t pid = 0;
-    struct once_answer *answer = NULL;
-    int result = once_begin(once, request, &answer, error);
-    const struct once_operation *operation = result == ONCE_OK ? answer->operation : NULL;
-    /* The trace is that of the first attempt, so a later one's holder is not known. */
-    if (operation == NULL || answer->decision != ONCE_IN_PROGRESS || operation->attempt != 1 ||
-        !holder_gone(operation->trace, &pid)) {
-        *ret_answer = answer;
+    const struct once_call begin = {.begin = request};
+    int result = origin->ops->call(origin, &begin, ret_answer, error);
+    if (result != ONCE_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
+        !is_holder_gone(ret_answer->operation, &run->cli->arena, &pid)) {
         return result;
     }
     (void)snprintf(
         reason, sizeof reason, "the process that ran it, pid %lld, is gone", (long long)pid);
-    struct once_hold hold = {.operation_id = operation->operation_id,
-        .fence = operation->fence,
+    struct once_hold hold = {.operation_id = ret_answer->operation_id,
+        .fence = ret_answer->operation->fence,
         .reason = reason,
         .request_id = cli_text(run->cli, "request-id")};
-    result = once_unknown(once, &hold, NULL, error);
-    once_answer_free(once, answer);
-    /* ONCE_E_STALE: it was settled in this very moment; asking again shows how. */
-    return result == ONCE_OK || result == ONCE_E_STALE
-               ? once_begin(once, request, ret_answer, error)
-               : result;
+    struct origin_answer marked;
+    result = origin->ops->call(origin, &(struct once_call){.unknown = &hold}, &marked, error);
+    /* Whatever was decided: it may have been settled in this very moment. Asking again shows. */
+    return result == ONCE_OK ? origin->ops->call(origin, &begin, ret_answer, error) : result;
 }
 
-/* A server keeps the store for as long as it runs: there is no use in waiting for it. */
-static bool is_held_by_server(struct cli *cli)
+static int fail(const struct once_error *error)
 {
-    struct origin_server server;
-    origin_own_server(cli, &server);
-    if (server.url == NULL) {
-        return false;
+    if (error->text[0] != '\0') {
+        (void)cli_fail(error);
     }
-    char who[64] = "a server";
-    if (server.pid != 0) {
-        (void)snprintf(who, sizeof who, "a server, pid %lld,", (long long)server.pid);
-    }
-    cli_say("cannot open store '%s': %s holds it", cli_text(cli, "store"), who);
-    cli_hint("give once run a store of its own with --store, or begin and seal over the server's "
-             "HTTP API");
-    return true;
+    return error->result == ONCE_E_UNKNOWN   ? CLI_AGAIN
+           : error->result == ONCE_E_INVALID ? CLI_USAGE
+                                             : CLI_RUN_FAILED;
 }
 
-static int begin(struct run *run, struct run_answer *ret_answer)
+static int begin(struct run *run, struct origin_answer *ret_answer)
 {
     struct cli *cli = run->cli;
     struct once_error error = {0};
-    struct once *once = NULL;
-    struct once_answer *answer = NULL;
+    struct origin origin;
     struct cli_open how = {.lock_wait_ms = RUN_LOCK_WAIT_MS};
-    if (is_held_by_server(cli)) {
-        return CLI_RUN_FAILED;
+    if ((error.result = origin_try_open(cli, how, &origin, &error)) != ONCE_OK) {
+        origin_close(&origin);
+        return fail(&error);
     }
-    if (cli_try_open(cli, how, &once, &error) != ONCE_OK) {
-        (void)cli_fail(&error);
-        return error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
-    }
+    origin.found = &cli->arena; /* printing a replay could take as long as our readers like */
     struct buf holder;
     buf_init(&holder, &mem_libc, LIMIT_TRACE_BYTES_MAX);
     holder_put(&holder);
@@ -212,15 +176,11 @@ static int begin(struct run *run, struct run_answer *ret_answer)
         .request_id = cli_text(cli, "request-id"),
         .trace = buf_status(&holder) == OK && holder.len > 1 ? holder.data : NULL,
     };
-    int code = CLI_OK;
-    if (ask_store(run, once, &request, &answer, &error) != ONCE_OK) {
-        (void)cli_fail(&error);
-        code = error.result == ONCE_E_INVALID ? CLI_USAGE : CLI_RUN_FAILED;
-    } else {
-        code = copy_answer(run, answer, ret_answer);
-        once_answer_free(once, answer);
-    }
-    (void)once_close(once, NULL); /* what was answered is durable (P2) */
+    int result = ask(run, &origin, &request, ret_answer, &error);
+    error.result = result;
+    int code = result == ONCE_OK ? CLI_OK : fail(&error);
+    code = result != ONCE_OK && origin.is_flooded ? CLI_AGAIN : code; /* so many run it */
+    origin_close(&origin); /* what was answered is durable (P2) */
     buf_release(&holder);
     return code;
 }
@@ -236,7 +196,7 @@ struct wait {
 };
 
 /* True when the lease is certainly over: a whole one has passed since it was first seen here. */
-static bool is_lease_over(struct wait *wait, const struct once_operation *operation)
+static bool is_lease_over(struct wait *wait, const struct operation *operation)
 {
     int64_t now_ms = cli_boot_ms();
     if (operation->lease_expires_ms != wait->lease_expires_ms) {
@@ -247,27 +207,25 @@ static bool is_lease_over(struct wait *wait, const struct once_operation *operat
 }
 
 /* Look, without leaving evidence of each look. True when asking again makes sense. */
-static bool moved_on(struct run *run, const struct run_answer *answer, struct wait *wait)
+static bool moved_on(struct run *run, const struct origin_answer *answer, struct wait *wait)
 {
-    struct once *once = NULL;
-    struct once_operation *operation = NULL;
-    struct cli_open how = {.read_only = true, .must_exist = true};
-    if (cli_try_open(run->cli, how, &once, NULL) != ONCE_OK) {
+    struct origin origin;
+    const struct operation *operation = NULL;
+    int64_t pid = 0;
+    bool moved = false;
+    if (origin_try_look(run->cli, &origin) != ONCE_OK) {
+        origin_close(&origin);
         return false; /* not now */
     }
-    bool moved = false;
-    int64_t pid = 0;
-    if (once_get(once, answer->operation_id, &operation, NULL) == ONCE_OK) {
+    if (origin.ops->peek(&origin, answer->operation_id, &operation) == ONCE_OK) {
         moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
-                is_lease_over(wait, operation) ||
-                (operation->attempt == 1 && holder_gone(operation->trace, &pid));
-        once_operation_free(once, operation);
+                is_lease_over(wait, operation) || is_holder_gone(operation, &origin.own, &pid);
     }
-    (void)once_close(once, NULL); /* only looked */
+    origin_close(&origin); /* only looked */
     return moved;
 }
 
-static void wait_for_other(struct run *run, const struct run_answer *answer, struct wait *wait)
+static void wait_for_other(struct run *run, const struct origin_answer *answer, struct wait *wait)
 {
     bool moved = false;
     while (!moved) {
@@ -276,12 +234,12 @@ static void wait_for_other(struct run *run, const struct run_answer *answer, str
             return;
         }
         cli_sleep_ms(wait->pause_ms < left_ms ? wait->pause_ms : left_ms);
-        wait->pause_ms = wait->pause_ms * 2 < PAUSE_MS_MAX ? wait->pause_ms * 2 : PAUSE_MS_MAX;
+        wait->pause_ms = clock_doubled_ms(wait->pause_ms, PAUSE_MS_MAX);
         moved = moved_on(run, answer, wait);
     }
 }
 
-int run_ask(struct run *run, struct run_answer *ret_answer)
+int run_ask(struct run *run, struct origin_answer *ret_answer)
 {
     struct wait wait = {
         .until_ms = cli_boot_ms() + cli_ms(run->cli, "wait"), .pause_ms = PAUSE_MS_MIN};

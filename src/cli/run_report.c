@@ -10,13 +10,16 @@
 
 enum { DOCUMENT_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX }; /* escapes: six bytes for one at most */
 
-/* " --store URL" when it has to be said. */
-static const char *store_option(const struct run *run, char *ret_text, size_t size)
+/* " --store URL" or " --server URL" when it has to be said. */
+static const char *place_option(const struct run *run, char *ret_text, size_t size)
 {
+    const char *server = cli_flag(run->cli, "store") ? NULL : cli_text(run->cli, "server");
     const char *url = cli_text(run->cli, "store");
     const char *usual = option_find(run->cli->command, "store")->fallback;
     ret_text[0] = '\0';
-    if (strcmp(url, usual) != 0) {
+    if (server != NULL) {
+        (void)snprintf(ret_text, size, " --server %s", server);
+    } else if (strcmp(url, usual) != 0) {
         (void)snprintf(ret_text, size, " --store %s", url);
     }
     return ret_text;
@@ -25,7 +28,7 @@ static const char *store_option(const struct run *run, char *ret_text, size_t si
 void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence)
 {
     char store[512];
-    store_option(run, store, sizeof store);
+    place_option(run, store, sizeof store);
     cli_hint("look:    once show %s%s", operation_id, store);
     cli_hint("         once why %s%s", operation_id, store);
     cli_hint("settle:  once resolve %s --fence %llu%s --status executed|failed|not_executed "
@@ -50,7 +53,18 @@ static void put_recording(struct jsonw *json, const struct recording *recording)
     }
 }
 
-static int print_document(const struct run *run, const struct run_answer *answer,
+/* Of the grant, or of the operation that is shown. */
+static uint64_t fence_of(const struct origin_answer *answer)
+{
+    return answer->operation != NULL ? answer->operation->fence : answer->fence;
+}
+
+static uint64_t attempt_of(const struct origin_answer *answer)
+{
+    return answer->operation != NULL ? answer->operation->attempt : answer->attempt;
+}
+
+static int print_document(const struct run *run, const struct origin_answer *answer,
     const struct recording *recording, const struct run_end *end)
 {
     struct buf bytes;
@@ -61,9 +75,9 @@ static int print_document(const struct run *run, const struct run_answer *answer
     jsonw_str(&json, "operation_id", answer->operation_id);
     jsonw_str(&json, "scope", run->scope);
     jsonw_str(&json, "key", run->key);
-    if (answer->fence != 0) {
-        jsonw_u64(&json, "fence", answer->fence);
-        jsonw_u64(&json, "attempt", answer->attempt);
+    if (fence_of(answer) != 0) {
+        jsonw_u64(&json, "fence", fence_of(answer));
+        jsonw_u64(&json, "attempt", attempt_of(answer));
     }
     if (end != NULL) {
         jsonw_str(&json, "status", once_status_name(end->status));
@@ -89,18 +103,20 @@ static int print_document(const struct run *run, const struct run_answer *answer
 
 /* ---- replay ------------------------------------------------------------------------------ */
 
-static void say_missing(const struct run_answer *answer)
+static void say_missing(const char *id, const struct recording *recording)
 {
-    const struct recording *recording = &answer->recording;
     uint64_t dropped = recording->dropped[0] + recording->dropped[1];
-    if (recording->gone) {
-        cli_say("the output of %s is no longer retained; its exit code was %d",
-            answer->operation_id, answer->code);
+    if (!recording->has_code) {
+        cli_say("the outcome of %s is no longer retained: it failed, with which exit code is not "
+                "known",
+            id);
+    } else if (recording->gone) {
+        cli_say("the output of %s is no longer retained; its exit code was %d", id,
+            recording->exit_code);
     } else if (dropped > 0) {
         cli_say("%llu bytes of the output of %s were not retained (standard output %llu, standard "
                 "error %llu)",
-            (unsigned long long)dropped, answer->operation_id,
-            (unsigned long long)recording->dropped[CAPTURE_STDOUT],
+            (unsigned long long)dropped, id, (unsigned long long)recording->dropped[CAPTURE_STDOUT],
             (unsigned long long)recording->dropped[CAPTURE_STDERR]);
     }
 }
@@ -115,23 +131,34 @@ static int code_after_writing(int code, int write_errno)
     return code == CLI_OK ? CLI_IO : code;
 }
 
-int run_report_replay(struct run *run, const struct run_answer *answer)
+int run_report_replay(struct run *run, const struct origin_answer *answer)
 {
-    if (run->cli->json) {
-        struct run_end end = {.status = answer->status, .code = answer->code, .recorded = true};
-        int code = print_document(run, answer, &answer->recording, &end);
-        return code == CLI_OK ? answer->code : code;
+    struct err err = {0};
+    struct recording recording;
+    if (answer->operation == NULL) {
+        cli_say("%s ended, and its window is over", answer->operation_id);
+        return CLI_AGAIN;
     }
-    int failed = answer->recording.gone ? 0 : child_replay(&answer->recording);
-    say_missing(answer);
-    return code_after_writing(answer->code, failed);
+    if (recording_read(answer->operation, &run->cli->arena, &recording, &err) != OK) {
+        cli_say("%s", err.text);
+        return CLI_RUN_FAILED;
+    }
+    int code = recording.has_code ? recording.exit_code : CLI_RUN_FAILED;
+    if (run->cli->json) {
+        struct run_end end = {.status = answer->operation->status, .code = code, .recorded = true};
+        int printed = print_document(run, answer, &recording, &end);
+        return printed == CLI_OK ? code : printed;
+    }
+    int failed = recording.gone ? 0 : child_replay(&recording);
+    say_missing(answer->operation_id, &recording);
+    return code_after_writing(code, failed);
 }
 
 int run_report_end(struct run *run, struct child *child, const struct run_end *end)
 {
     int code = end->status == ONCE_STATUS_UNKNOWN ? CLI_AGAIN : end->code;
     if (run->cli->json) {
-        struct run_answer answer = {
+        struct origin_answer answer = {
             .decision = ONCE_FIRST_SEEN, .fence = run->grant.fence, .attempt = run->grant.attempt};
         struct recording recording = recording_of(&run->capture);
         memcpy(answer.operation_id, run->grant.operation_id, sizeof answer.operation_id);
@@ -174,31 +201,38 @@ static void say_diff(struct run *run, struct slice diff)
     }
 }
 
-static int refuse_conflict(struct run *run, const struct run_answer *answer)
+static int refuse_conflict(struct run *run, const struct origin_answer *answer)
 {
     char store[512];
     cli_say("conflict: key '%s' was used with another command", run->key);
     say_diff(run, answer->diff);
     if (answer->operation_id[0] != '\0') {
         cli_hint("use another key; what was asked first: once show %s%s", answer->operation_id,
-            store_option(run, store, sizeof store));
+            place_option(run, store, sizeof store));
     }
     return CLI_DATA;
 }
 
-static int refuse_unknown(struct run *run, const struct run_answer *answer)
+static int refuse_unknown(struct run *run, const struct origin_answer *answer)
 {
     char since[TEXT_TIME_BYTES];
-    cli_say("unknown: whether '%s' took effect is not known (operation %s, attempt %u, since %s)",
-        run->key, answer->operation_id, answer->attempt, text_put_time(since, answer->since_ms));
-    if (answer->reason.len > 0) {
-        cli_say("  reason: %.*s", SLICE_ARGS(answer->reason));
+    const struct operation *operation = answer->operation;
+    if (operation == NULL) {
+        cli_say("unknown: whether '%s' took effect is not known (operation %s)", run->key,
+            answer->operation_id);
+        return CLI_AGAIN;
     }
-    run_hint_unknown(run, answer->operation_id, answer->fence);
+    cli_say("unknown: whether '%s' took effect is not known (operation %s, attempt %llu, since %s)",
+        run->key, answer->operation_id, (unsigned long long)operation->attempt,
+        text_put_time(since, operation->updated_ms));
+    if (operation->reason.len > 0) {
+        cli_say("  reason: %.*s", SLICE_ARGS(operation->reason));
+    }
+    run_hint_unknown(run, answer->operation_id, operation->fence);
     return CLI_AGAIN;
 }
 
-int run_report_refusal(struct run *run, const struct run_answer *answer)
+int run_report_refusal(struct run *run, const struct origin_answer *answer)
 {
     int code = CLI_AGAIN;
     if (answer->decision == ONCE_CONFLICT_REJECTED) {
@@ -210,7 +244,7 @@ int run_report_refusal(struct run *run, const struct run_answer *answer)
         cli_say("in progress: '%s' is running elsewhere (operation %s)", run->key,
             answer->operation_id);
         cli_hint("--wait TIME waits longer; once show %s%s", answer->operation_id,
-            store_option(run, store, sizeof store));
+            place_option(run, store, sizeof store));
     }
     if (run->cli->json) {
         int printed = print_document(run, answer, NULL, NULL);

@@ -1,22 +1,19 @@
 /* once show: what is remembered of one operation. */
-#include "base/limits.h"
-#include "base/text.h"
 #include "cli/capture.h"
-#include "cli/operation.h"
+#include "cli/origin.h"
 
-static void line(const char *name, const char *text)
+static void line(const char *name, struct slice text)
 {
-    if (text != NULL && text[0] != '\0') {
+    if (text.len > 0) {
         out_text("%-14s ", name);
-        out_safe(slice_str(text));
+        out_safe(text);
         out_text("\n");
     }
 }
 
-static void line_time(const char *name, int64_t ms)
+static void line_of(const char *name, const struct operation *operation, const char *member)
 {
-    char text[TEXT_TIME_BYTES];
-    line(name, ms == 0 ? NULL : text_put_time(text, ms));
+    line(name, cli_member(operation->root, slice_str(member)));
 }
 
 static void print_bytes(const char *name, struct slice bytes)
@@ -35,94 +32,87 @@ static bool print_piece(void *context, int stream, struct slice bytes)
     return !out_broken();
 }
 
-static void print_outcome(struct cli *cli, const struct once_operation *operation)
+/* What once run recorded. */
+static void print_recording(const struct operation *operation, const struct recording *recording)
+{
+    uint64_t dropped = recording->dropped[0] + recording->dropped[1];
+    uint64_t kept = recording->kept[0] + recording->kept[1];
+    out_text("%-14s %d\n", "code", recording->exit_code);
+    out_text("%-14s %llu bytes%s\n", "outcome",
+        (unsigned long long)(kept > 0 ? kept : operation->outcome.bytes),
+        recording->gone ? ", no longer retained" : "");
+    if (dropped > 0) {
+        out_text("%-14s %llu bytes of output\n", "not retained", (unsigned long long)dropped);
+    }
+    if (!recording->gone && kept > 0) {
+        recording_each(recording, print_piece, NULL);
+    }
+}
+
+static void print_outcome(struct cli *cli, const struct operation *operation)
 {
     struct err err = {0};
     struct recording recording;
-    if (operation->sealed_ms == 0) {
+    const struct operation_outcome *outcome = &operation->outcome;
+    if (operation_member(operation, "sealed_at") == NULL) {
         return;
     }
-    if (operation_outcome_is_null(operation)) {
-        line("outcome",
-            operation_outcome_is_retained(operation) ? "none" : "JSON, no longer retained");
+    if (outcome->form == OUTCOME_ABSENT) {
+        line("outcome", slice_str(outcome->is_retained ? "none" : "JSON, no longer retained"));
         return;
     }
-    if (operation_outcome_is_json(operation)) {
-        print_bytes(
-            "outcome, JSON", slice_of(operation->outcome.body.data, operation->outcome.body.size));
-        return;
-    }
-    out_text("%-14s %d\n", "code", operation->outcome.code);
     if (recording_read(operation, &cli->arena, &recording, &err) != OK) {
         cli_say("%s", err.text);
         return;
     }
-    uint64_t dropped = recording.dropped[0] + recording.dropped[1];
-    out_text("%-14s %zu bytes%s\n", "outcome", operation->outcome.body.size,
-        recording.gone ? ", no longer retained" : "");
-    if (dropped > 0) {
-        out_text("%-14s %llu bytes of output\n", "not retained", (unsigned long long)dropped);
-    }
-    if (!recording.gone && operation->outcome.body.size > 0) {
-        recording_each(&recording, print_piece, NULL);
+    if (outcome->form == OUTCOME_JSON && !recording.is_run) {
+        print_bytes("outcome, JSON", outcome->body);
+    } else {
+        print_recording(operation, &recording);
     }
 }
 
-static void print_text(struct cli *cli, const struct once_operation *operation)
+static void print_text(struct cli *cli, const struct operation *operation)
 {
-    out_text("%-14s %s\n", "operation", operation->operation_id);
+    const struct json_value *trace = operation_member(operation, "trace");
+    out_text("%-14s %.*s\n", "operation", SLICE_ARGS(operation->id));
     out_text("%-14s %s%s%s\n", "status", out_tint(operation_tint(operation->status)),
         once_status_name(operation->status), out_plain());
     line("scope", operation->scope);
     line("principal", operation->principal);
     line("key", operation->key);
-    out_text("%-14s %llu, attempt %u\n", "fence", (unsigned long long)operation->fence,
-        operation->attempt);
-    out_text("%-14s %u\n", "duplicates", operation->duplicates);
-    line_time("created", operation->created_ms);
-    line_time("updated", operation->updated_ms);
-    line_time("sealed", operation->sealed_ms);
-    line_time("lease until", operation->lease_expires_ms);
-    line_time("window until", operation->window_expires_ms);
-    line("effect", operation->effect_id);
+    out_text("%-14s %llu, attempt %llu\n", "fence", (unsigned long long)operation->fence,
+        (unsigned long long)operation->attempt);
+    out_text("%-14s %llu\n", "duplicates", (unsigned long long)operation->duplicates);
+    line_of("created", operation, "created_at");
+    line_of("updated", operation, "updated_at");
+    line_of("sealed", operation, "sealed_at");
+    line_of("lease until", operation, "lease_expires_at");
+    line_of("window until", operation, "window_expires_at");
+    line_of("effect", operation, "effect_id");
     line("reason", operation->reason);
-    line("trace", operation->trace);
-    if (operation->request.size > 0) {
-        out_text("%-14s ", "request");
-        out_safe(slice_of(operation->request.data, operation->request.size));
-        out_text("\n");
-    }
+    line("trace", trace == NULL ? SLICE_EMPTY : json_raw(operation->members, trace));
+    line("request", operation->request);
     print_outcome(cli, operation);
-}
-
-static int print_json(struct cli *cli, const struct once_operation *operation)
-{
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    operation_json(&json, cli, operation, true);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
 }
 
 int cmd_show(struct cli *cli)
 {
     struct origin origin;
-    const struct once_operation *operation = NULL;
+    const struct operation *operation = NULL;
     int code = origin_open(cli, &origin);
     if (code != CLI_OK) {
         return code;
     }
     code = operation_find(cli, &origin, &operation);
     if (code == CLI_OK && cli->json) {
-        code = print_json(cli, operation);
+        out_bytes(operation->json);
+        out_text("\n");
     } else if (code == CLI_OK) {
         print_text(cli, operation);
-        code = out_finish();
     }
+    int written = out_finish();
+    code = code == CLI_OK ? written : code;
     origin_close(&origin);
     return code;
 }

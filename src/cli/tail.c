@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/operation.h"
+#include "cli/origin.h"
 #include "lib/inspect.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* once why: how an operation came to where it is, in words. */
 #include "base/limits.h"
 #include "base/text.h"
-#include "cli/operation.h"
+#include "cli/origin.h"
 
 enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
 
@@ -111,21 +111,20 @@ static int visit(void *context, const struct once_entry *entry)
     return 0;
 }
 
-static void introduce(const struct once_operation *operation)
+static void introduce(const struct operation *operation)
 {
-    char hex[65];
-    out_text("%s is %s%s%s: %s\n", operation->operation_id,
+    out_text("%.*s is %s%s%s: %s\n", SLICE_ARGS(operation->id),
         out_tint(operation_tint(operation->status)), once_status_name(operation->status),
         out_plain(), advice(operation->status));
     out_text("  scope '");
-    out_safe(slice_str(operation->scope));
+    out_safe(operation->scope);
     out_text("', key '");
-    out_safe(slice_str(operation->key));
-    out_text("'\n  fingerprint (keyed) %s\n",
-        text_put_hex(hex, operation->fingerprint, sizeof operation->fingerprint));
-    if (operation->request.size > 0) {
+    out_safe(operation->key);
+    out_text("'\n  fingerprint (keyed) %.*s\n",
+        SLICE_ARGS(cli_member(operation->root, SLICE_LIT("fingerprint"))));
+    if (operation->request.len > 0) {
         out_text("  what was asked first, in canonical form:\n    ");
-        out_safe(slice_of(operation->request.data, operation->request.size));
+        out_safe(operation->request);
         out_text("\n");
     } else {
         out_text(
@@ -134,24 +133,26 @@ static void introduce(const struct once_operation *operation)
     out_text("\n");
 }
 
-static int tell_story(
-    struct story *story, struct origin *origin, const struct once_operation *operation)
+static int tell_story(struct story *story, struct origin *origin, const struct operation *operation)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
+    const char *id = operation_id(operation, &story->cli->arena);
+    if (id == NULL) {
+        cli_say("out of memory");
+        return CLI_UNAVAILABLE;
+    }
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
     if (story->cli->json) {
         story->json = &json;
         jsonw_open(&json, NULL, '{');
-        jsonw_open(&json, "operation", '{');
-        operation_json(&json, story->cli, operation, true);
-        jsonw_close(&json, '}');
+        jsonw_raw(&json, "operation", operation->json);
         jsonw_str(&json, "advice", advice(operation->status));
         jsonw_open(&json, "entries", '[');
     } else {
         introduce(operation);
     }
-    int code = origin->ops->evidence(origin, operation->operation_id, NULL, visit, story);
+    int code = origin->ops->evidence(origin, id, NULL, visit, story);
     if (code == CLI_OK && story->cli->json) {
         jsonw_close(&json, ']');
         jsonw_close(&json, '}');
@@ -166,7 +167,7 @@ static int tell_story(
 int cmd_why(struct cli *cli)
 {
     struct origin origin;
-    const struct once_operation *operation = NULL;
+    const struct operation *operation = NULL;
     struct story story = {.cli = cli};
     int code = origin_open(cli, &origin);
     if (code != CLI_OK) {

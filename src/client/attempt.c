@@ -136,7 +136,7 @@ static enum attempt_end end_of(CURLcode failed, const struct transfer *transfer)
     return is_hopeless(failed) ? ATTEMPT_HOPELESS : ATTEMPT_NOT_SENT;
 }
 
-/* In words, where libcurl has none or has others. */
+/* Texts for cases where libcurl's are missing or unclear. */
 static void say_why(struct client_response *response, const struct attempt_facts *facts,
     const struct transfer *transfer, CURLcode failed)
 {

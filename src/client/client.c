@@ -137,7 +137,7 @@ static enum status check_options(const struct once_client_options *options, stru
 
 /* ---- making and ending ------------------------------------------------------------------- */
 
-/* Copies a text to *at and moves it behind. NULL stays NULL. */
+/* Copies a text to *at and moves *at after it. NULL stays NULL. */
 static const char *keep_text(char **at, const char *text)
 {
     char *kept = *at;

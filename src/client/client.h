@@ -1,11 +1,11 @@
 /*
- * client: what stands behind struct once_client, and what its files share.
+ * client: the definition of struct once_client, shared by its files.
  *
  * A client is its settings, with the defaults filled in, and a pool of libcurl handles. A handle
- * serves one attempt at a time and keeps its connection for the next one. All memory but libcurl's
- * own comes from the client's allocator.
+ * serves one attempt at a time and keeps its connection for the next one. All memory except
+ * libcurl's own comes from the client's allocator.
  *
- * Threads: any number, but for once_client_free. Only the pool changes, under its lock.
+ * Threads: any number, except for once_client_free. Only the pool changes, under its lock.
  */
 #ifndef ONCE_CLIENT_CLIENT_H
 #define ONCE_CLIENT_CLIENT_H
@@ -32,7 +32,7 @@ enum {
     CLIENT_RETRIES_LIMIT = 1000000, /* beyond is a typing error; the deadline ends it anyway */
     CLIENT_DEADLINE_MS = 60000,
     CLIENT_ATTEMPT_MS = 30000,
-    CLIENT_MS_LIMIT = 86400000,   /* a day, for every duration: beyond is a typing error */
+    CLIENT_MS_LIMIT = 86400000,   /* a day, for every duration: anything longer is a typing error */
     CLIENT_TEXT_BYTES_MAX = 4096, /* of a path or a user agent */
 };
 
@@ -41,16 +41,16 @@ struct once_client {
     struct once_client_options options; /* defaults filled in; texts are the client's own */
     struct clock clock;                 /* the system's, read where options.wall_ms is NULL */
     pthread_mutex_t lock;               /* over the pool */
-    CURL **idle;                        /* handles that nobody uses; options.idle_max long */
+    CURL **idle;                        /* idle handles; options.idle_max long */
     size_t idle_count;                  /* of these */
     char texts[];                       /* ca_file and user_agent */
 };
 
-/* Tell the caller: fills error, which may be NULL, and returns the once_result of the status. */
+/* Fills error, which may be NULL, and returns the once_result of the status. */
 int client_say(struct once_error *error, enum status status, const struct err *err);
 
 /* A write to a TLS connection that the server closed may raise SIGPIPE, which would end the
- * caller's program. Between these two it is kept from this thread, and from nobody else. */
+ * caller's program. Between these two calls it is blocked in this thread only. */
 struct client_quiet {
     sigset_t before;  /* the thread's mask */
     bool was_pending; /* one was waiting already, and is the caller's */

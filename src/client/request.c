@@ -58,7 +58,7 @@ static enum status check_url(const char *url, struct err *err)
                : err_set(err, E_INVALID, "url is not one: %s", curl_url_strerror(fault));
 }
 
-/* Printable ASCII of at most so many bytes; a space only where one is allowed. */
+/* Printable ASCII of at most max bytes; a space only where one is allowed. */
 static bool is_printable(const char *text, size_t bytes_max, bool with_spaces)
 {
     size_t len = strlen(text);
@@ -199,7 +199,7 @@ static enum status measure(const char *const *headers, size_t *ret_count, size_t
 /* Where the next line goes. */
 struct layout {
     struct curl_slist *node; /* the next unused one */
-    struct curl_slist *last; /* NULL: there is none yet */
+    struct curl_slist *last; /* NULL: absent */
     char *text;              /* the next unused byte */
 };
 
@@ -213,7 +213,7 @@ static void add_node(struct layout *layout, char *text)
     layout->last = node;
 }
 
-/* The text written behind what layout->text points at becomes a line. */
+/* The text written after layout->text becomes a line. */
 static void end_line(struct layout *layout, char *end)
 {
     *end = '\0';

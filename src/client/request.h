@@ -1,10 +1,10 @@
 /*
  * request: what is the same in every attempt of one call: checked, and made into header lines.
  *
- * Promises:  no text of the caller can end the line that it is put into. Exactly one
- *            Idempotency-Key is sent, the same one every time, and none with a read.
- * Ownership: borrows method, URL and body from the caller for the length of the call; the lines are
- *            its own, and wiped at the end, since they hold credentials.
+ * Promises:  no text of the caller can end the line that contains it. Exactly one Idempotency-Key
+ *            is sent, the same every time, and none with a read.
+ * Ownership: borrows method, URL and body from the caller for the length of the call; it owns
+ *            the lines and wipes them at the end, because they hold credentials.
  */
 #ifndef ONCE_CLIENT_REQUEST_H
 #define ONCE_CLIENT_REQUEST_H
@@ -20,7 +20,7 @@ enum {
     REQUEST_METHOD_BYTES_MAX = 32,
     REQUEST_FIELDS_MAX = 128, /* headers of the caller */
     REQUEST_FIELDS_BYTES_MAX = 64 << 10,
-    REQUEST_ID_BYTES_MAX = 200, /* of the caller's; a suffix comes behind it */
+    REQUEST_ID_BYTES_MAX = 200, /* of the caller's id; a suffix follows it */
     REQUEST_ID_SIZE = 224,      /* with suffix and terminator */
 };
 

@@ -11,7 +11,7 @@ struct client_response *client_response_new(const struct once_client *client)
     if (response != NULL) {
         buf_init(&response->head, &client->mem, client->options.headers_bytes_max);
         buf_init(&response->body, &client->mem, client->options.body_bytes_max);
-        response->body.max += response->body.max < SIZE_MAX ? 1 : 0; /* the zero behind it */
+        response->body.max += response->body.max < SIZE_MAX ? 1 : 0; /* the terminating zero */
         client_response_clear(response);
     }
     return response;
@@ -49,7 +49,7 @@ static void add_field(struct client_response *response, struct slice line)
     struct slice name = slice_trim(slice_of(line.data, name_len));
     struct slice value = slice_trim(slice_of(colon + 1, line.len - name_len - 1));
     if (memchr(line.data, '\0', line.len) != NULL) {
-        return; /* it could not be told from the next one */
+        return; /* it could not be distinguished from the next one */
     }
     buf_slice(&response->head, name);
     buf_char(&response->head, '\0');

@@ -1,8 +1,8 @@
 /*
- * response: what stands behind struct once_response: the last answer, and what is known besides.
+ * response: the definition of struct once_response: the last answer, and what else is known.
  *
- * Promises:  all memory but that of the answer itself is there before anything is sent, so that
- *            what became of an operation can always be told.
+ * Promises:  all memory except that of the answer itself is allocated before anything is sent, so
+ *            that the result of an operation can always be reported.
  * Ownership: the caller's, from the end of once_client_send to once_response_free.
  */
 #ifndef ONCE_CLIENT_RESPONSE_H
@@ -14,12 +14,12 @@
 #include "client/request.h"
 #include "client/verdict.h"
 
-enum { RESPONSE_FIELDS_MAX = 128 }; /* once_response.headers says so */
+enum { RESPONSE_FIELDS_MAX = 128 }; /* documented at once_response.headers */
 
 struct client_response {
     struct once_response shown; /* first: it is what the caller holds */
     struct buf head;            /* name, zero, value, zero, of every field */
-    struct buf body;            /* with a zero behind it once it is whole */
+    struct buf body;            /* zero-terminated once it is whole */
     uint32_t field_count;
     bool head_is_over;   /* an empty line came: what follows are trailers */
     bool head_too_large; /* more fields, or more bytes, than we take */

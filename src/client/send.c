@@ -3,10 +3,11 @@
  *
  *     attempt -> judge -> answer
  *        ^         |
- *        +- wait <-+  while another attempt is safe, may end differently, and comes in time
+ *        +- wait <-+  while a further attempt is safe, may end differently, and is within the
+ *        deadline
  *
- * A crash of the caller at any point leaves what an attempt without an answer leaves: the same key,
- * sent again, continues the operation.
+ * A crash of the caller at any point has the same result as an attempt without an answer: the same
+ * key, sent again, continues the operation.
  */
 #include <string.h>
 
@@ -77,7 +78,7 @@ static enum status attempt(struct sending *sending, struct err *err)
 
 /* ---- between two ------------------------------------------------------------------------- */
 
-/* How long to wait for the next attempt, or -1 when there is none. */
+/* How long to wait before the next attempt, or -1 if this was the last. */
 static int64_t pause_ms(const struct sending *sending)
 {
     const struct once_client *client = sending->client;
@@ -115,7 +116,7 @@ static void tell(const struct sending *sending, int64_t sleep_ms)
     }
 }
 
-/* True when there is another attempt to make. */
+/* True if a further attempt should be made. */
 static bool wait_for_next(struct sending *sending)
 {
     const struct once_client_options *options = &sending->client->options;
@@ -138,7 +139,7 @@ static enum once_effect effect_of(const struct sending *sending)
     if (verdict->settles || verdict->effect == ONCE_EFFECT_YES || !sending->in_doubt) {
         return verdict->effect;
     }
-    return ONCE_EFFECT_UNKNOWN; /* P5: "no" of the last attempt says nothing of those before */
+    return ONCE_EFFECT_UNKNOWN; /* P5: "no" from the last attempt says nothing about earlier ones */
 }
 
 static enum status conclude(struct sending *sending, struct err *err)
@@ -173,7 +174,7 @@ static enum status send_all(struct sending *sending, struct err *err)
     if (status == OK) {
         return conclude(sending, err);
     }
-    /* No random bytes for another id: what is known is what was known before. */
+    /* No random bytes for a new id: report what was known before. */
     client_response_clear(sending->response);
     sending->response->shown.effect = sending->in_doubt ? ONCE_EFFECT_UNKNOWN : ONCE_EFFECT_NO;
     if (sending->in_doubt) {

@@ -50,7 +50,7 @@ enum status client_marks_read(
                             slice_is(first_reason(root), "IDEMPOTENT_REQUEST_IN_PROGRESS");
         marks.outcome_unknown = slice_is(code, "outcome_unknown");
         marks.no_retry = code.len > 0 && slice_is(member(root, "retry"), "no");
-        if (code.len > 0) { /* without one it is no document of Once */
+        if (code.len > 0) { /* without one it is not a document of Once */
             read_effect(root, &marks);
         }
         if (operation.len < sizeof marks.operation_id && operation.len > 0) {
@@ -79,7 +79,7 @@ static bool is_in_progress(const struct attempt_facts *facts)
     return facts->status == 409 && (facts->marks.in_progress || said(facts, "in_progress"));
 }
 
-/* Somebody may settle it while we wait: a reconciliation, or a person. */
+/* It may be settled while we wait, by reconciliation or by a person. */
 static bool is_held(const struct attempt_facts *facts)
 {
     return facts->status >= 400 && (facts->marks.outcome_unknown || said(facts, "held_unknown"));
@@ -94,7 +94,7 @@ static enum once_effect effect_of_answer(const struct attempt_facts *facts)
         return ONCE_EFFECT_YES;
     }
     if (is_in_progress(facts) || is_held(facts) || facts->marks_unread) {
-        return ONCE_EFFECT_UNKNOWN; /* whatever the document says of this very attempt */
+        return ONCE_EFFECT_UNKNOWN; /* whatever the document says about this attempt */
     }
     if (facts->marks.has_effect) {
         return facts->marks.effect;
@@ -112,22 +112,22 @@ static struct verdict judge_answer(const struct attempt_facts *facts)
 {
     struct verdict verdict = {.effect = effect_of_answer(facts), .settles = is_outcome(facts)};
     if (said(facts, "conflict_rejected")) {
-        return verdict; /* the key belongs to another request: it always will */
+        return verdict; /* the key belongs to a different request, permanently */
     }
     if (is_in_progress(facts) || is_held(facts)) {
         verdict.retry = true;
         verdict.settles = false;
         return verdict;
     }
-    /* A replayed failure is final. One that Once calls final is, too, unless nobody knows what
-     * came of it: the same key then asks, and does nothing twice. */
+    /* A replayed failure is final. So is one that Once calls final, unless its outcome is unknown:
+     * the same key then only asks, and does nothing twice. */
     bool is_final = facts->is_replayed || said(facts, "duplicate_replayed") ||
                     facts->marks_unread ||
                     (facts->marks.no_retry && facts->marks.effect != ONCE_EFFECT_UNKNOWN);
     bool may_pass = facts->status >= 500 || facts->status == 429 || facts->status == 408;
     verdict.retry = may_pass && !is_final;
     if (may_pass && !facts->is_replayed && !said(facts, "duplicate_replayed")) {
-        verdict.settles = false; /* "not now" is no outcome */
+        verdict.settles = false; /* "not now" is not an outcome */
     }
     return verdict;
 }

@@ -20,17 +20,17 @@ enum attempt_end {
     ATTEMPT_HOPELESS,   /* the same, and it would be no other next time: a certificate, a URL */
     ATTEMPT_LOST,       /* sent, and no whole answer */
     ATTEMPT_UNREADABLE, /* sent, and the answer is more than we take */
-    ATTEMPT_NO_MEMORY,  /* out of memory; sent or not, attempt_facts.was_sent tells */
+    ATTEMPT_NO_MEMORY,  /* out of memory; attempt_facts.was_sent says whether it was sent */
 };
 
-/* What the body of a refusal says, in the words of any profile of the gateway. */
+/* What the body of a refusal says, in any profile of the gateway. */
 struct client_marks {
     bool in_progress;     /* the first request still runs */
-    bool outcome_unknown; /* nobody knows what became of it */
+    bool outcome_unknown; /* the outcome is unknown */
     bool no_retry;        /* a problem document with "retry": "no" */
-    bool has_effect;      /* a problem document said so: */
+    bool has_effect;      /* from a problem document: */
     enum once_effect effect;
-    char operation_id[64]; /* "" when it is not said */
+    char operation_id[64]; /* "" if absent */
 };
 
 struct attempt_facts {
@@ -45,14 +45,14 @@ struct attempt_facts {
 };
 
 struct verdict {
-    bool retry;              /* another attempt is safe and may end differently */
+    bool retry;              /* a further attempt is safe and may end differently */
     bool settles;            /* it speaks for the operation, whatever came of earlier attempts */
     enum once_effect effect; /* of this attempt alone */
 };
 
 struct verdict client_judge(const struct attempt_facts *facts);
 
-/* Read the marks of a body that is JSON. E_NOMEM; anything that is no such JSON has no marks. */
+/* Reads the marks of a JSON body. Fails with E_NOMEM only; any other body has no marks. */
 enum status client_marks_read(
     struct slice body, struct arena *arena, struct client_marks *ret_marks) MUST_CHECK;
 

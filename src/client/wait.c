@@ -9,7 +9,7 @@
 
 enum {
     DATE_BYTES_MAX = 64,             /* the longest of the three forms has 33 */
-    AFTER_SECONDS_MAX = 365 * 86400, /* a longer one is no time to wait for; keeps sums small */
+    AFTER_SECONDS_MAX = 365 * 86400, /* longer values are cut to this; keeps sums small */
     RETRIES_DOUBLED_MAX = 32,        /* by then every ceiling is at its maximum */
 };
 

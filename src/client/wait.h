@@ -17,7 +17,7 @@ struct client_wait {
     int64_t max_ms;   /* the last one */
     unsigned retry;   /* 0 before the first retry */
     uint64_t random;  /* 64 random bits */
-    int64_t after_ms; /* what Retry-After said; 0: nothing */
+    int64_t after_ms; /* the value of Retry-After; 0: absent */
     int64_t left_ms;  /* until the deadline */
 };
 

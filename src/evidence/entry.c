@@ -25,6 +25,12 @@ void chain_init(
     (void)text_put_time(chain->time, chain->time_ms);
 }
 
+void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash)
+{
+    ASSERT(bytes.len > 0);
+    digest_sha256_2(prev_hash->bytes, sizeof prev_hash->bytes, bytes.data, bytes.len, ret_hash);
+}
+
 static const char *settled_type(enum record_status status)
 {
     switch (status) {
@@ -367,8 +373,7 @@ static enum status append(struct chain *chain, struct buf *out, size_t from, str
     entry->kind = ENTRY_EVIDENCE;
     entry->seq = chain->seq + 1;
     entry->bytes = slice_of(out->data + from, out->len - from);
-    digest_sha256_2(chain->hash.bytes, sizeof chain->hash.bytes, entry->bytes.data,
-        entry->bytes.len, &entry->hash);
+    chain_hash(&chain->hash, entry->bytes, &entry->hash);
     chain->seq = entry->seq;
     chain->hash = entry->hash;
     return OK;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "canon/payload.h"
 
 static_assert((int)ONCE_FIRST_SEEN == (int)DECISION_FIRST_SEEN, "public numbers are the core's");
 static_assert((int)ONCE_HELD_UNKNOWN == (int)DECISION_HELD_UNKNOWN, "public numbers");
@@ -73,6 +74,7 @@ static void pack_outcome(
     ret_operation->outcome.body.size = (size_t)outcome->body.bytes;
     ret_operation->outcome_retained = outcome->body.retained;
     ret_operation->request = pack_body(pack, parts->request_body);
+    ret_operation->request_is_json = parts->record->fingerprint_version == FINGERPRINT_CANONICAL;
 }
 
 static const struct once_operation *pack_operation(

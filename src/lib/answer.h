@@ -19,7 +19,7 @@ struct answer_parts {
     const struct decision *decision;
     int64_t retry_after_ms;
     struct operation_parts operation; /* record NULL: not shown */
-    struct slice diff;                /* empty: there is none */
+    struct slice diff;                /* empty: absent */
     bool diff_truncated;
 };
 

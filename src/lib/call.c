@@ -3,14 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "canon/diff.h"
+#include "engine/explain.h"
 #include "lib/answer.h"
 
 enum {
     INPUT_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20),  /* a copied outcome and all names */
     ANSWER_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20), /* a replayed one, and its record */
-    RETRY_AFTER_MS_MIN = 100,  /* asking more often than this is polling */
-    RETRY_AFTER_MS_MAX = 1000, /* asking once a second finds most outcomes soon enough */
 };
 
 /* ---- taking the caller's members ----------------------------------------------------------- */
@@ -379,41 +377,17 @@ static bool settles(enum decision_kind kind)
            kind == DECISION_RESOLVED || kind == DECISION_HELD_UNKNOWN;
 }
 
-/* To a conflict of two JSON payloads: how this one differs from the first. */
+/* A diff that cannot be made is only missing. */
 static enum status explain(struct lib_call *call, struct buf *out, bool *ret_truncated)
 {
-    const struct engine_call *engine = &call->engine;
-    if (engine->decision.kind != DECISION_CONFLICT_REJECTED || engine->first_body.len == 0 ||
-        engine->request_body.len == 0 ||
-        engine->request.fingerprint_version != FINGERPRINT_CANONICAL ||
-        engine->decision.next.fingerprint_version != FINGERPRINT_CANONICAL) {
+    if (call->engine.decision.kind != DECISION_CONFLICT_REJECTED) {
         return OK;
     }
-    struct arena trees;
-    const struct json_value *first;
-    const struct json_value *this;
-    arena_init(&trees, &call->once->mem, 128 * LIMIT_REQUEST_KEPT_BYTES_MAX);
-    enum status status = json_read(engine->first_body, &trees, &first, NULL);
-    if (status == OK) {
-        status = json_read(engine->request_body, &trees, &this, NULL);
+    enum status status = explain_conflict(&call->engine, &call->once->mem, out, ret_truncated);
+    if (status != OK) {
+        buf_clear(out);
     }
-    if (status == OK) {
-        struct diff_options options = {.bytes_max = LIMIT_DIFF_BYTES_MAX};
-        status = diff_write(first, this, &options, out, ret_truncated, NULL);
-    }
-    arena_release(&trees);
-    return status == E_NOMEM ? status : OK; /* a diff that cannot be made is only missing */
-}
-
-static int64_t retry_after_ms(const struct engine_call *call)
-{
-    const struct decision *decision = &call->decision;
-    if (decision->kind != DECISION_IN_PROGRESS) {
-        return 0;
-    }
-    int64_t left = decision->next.lease_expires_ms - call->now_ms;
-    left = left < RETRY_AFTER_MS_MIN ? RETRY_AFTER_MS_MIN : left;
-    return left > RETRY_AFTER_MS_MAX ? RETRY_AFTER_MS_MAX : left;
+    return status == E_NOMEM ? status : OK;
 }
 
 /* Put it into the reserve where it fits, which every change's answer does. */
@@ -441,7 +415,9 @@ static enum status make_answer(struct lib_call *call, struct once_answer **ret_a
     buf_init(&diff, &call->once->mem, LIMIT_DIFF_BYTES_MAX);
     struct answer_parts parts = {
         .decision = decision,
-        .retry_after_ms = retry_after_ms(&call->engine),
+        .retry_after_ms = decision->kind == DECISION_IN_PROGRESS
+                              ? explain_retry_after_ms(&call->engine, EXPLAIN_RETRY_MS_MAX)
+                              : 0,
         .operation = {.record = shown ? &decision->next : NULL,
             .outcome_body = call->engine.outcome},
     };

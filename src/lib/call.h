@@ -1,10 +1,10 @@
 /*
  * call: one request from the public structs to the engine and back to an answer.
  *
- * Promises:  what a caller got wrong is said by name, before anything happens. Everything that an
- *            answer to a change needs is allocated before the engine hears of it, so that E_NOMEM
- *            always means that nothing happened; a replay's bytes are allocated after, which is
- *            harmless, as a replay changes nothing.
+ * Promises:  an invalid argument is reported by name, before anything happens. Everything that the
+ *            answer to a change needs is allocated before the engine gets the call, so that E_NOMEM
+ *            always means that nothing happened. A replay's bytes are allocated afterwards, which
+ *            is harmless, because a replay changes nothing.
  * Ownership: a call owns its copies until lib_call_release. Unless it copies, the caller's strings
  *            must live until the engine has answered.
  */
@@ -37,8 +37,8 @@ struct text_rule {
 enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
     bool copies, struct err *err) MUST_CHECK;
 void lib_call_release(struct lib_call *call);
-/* Make the answer out of what the engine said. With ret_answer NULL only see whether the decision
- * is the wished one; E_STALE when it is not. */
+/* Make the answer from the engine's result. With ret_answer NULL only check whether the decision is
+ * the expected one; E_STALE if it is not. */
 enum status lib_call_answer(
     struct lib_call *call, struct once_answer **ret_answer, struct err *err) MUST_CHECK;
 

@@ -1,12 +1,11 @@
 /*
- * handle: what stands behind struct once, shared by the files of libonce.
+ * handle: the definition of struct once, shared by the files of libonce.
  *
- * A handle is either a writer, which talks to an engine only, or read-only, which looks at a store
- * of its own under a lock. Never both: two readers of one journal in one process would not see the
- * same moment.
+ * A handle is either a writer, which uses only an engine, or read-only, which reads its own store
+ * under a lock. Never both: two readers of one journal in one process would not see the same state.
  *
  * Ownership: everything a handle hands out comes from its allocator and is freed through it.
- * Threads:   any number, but for once_close.
+ * Threads:   any number, except for once_close.
  */
 #ifndef ONCE_LIB_HANDLE_H
 #define ONCE_LIB_HANDLE_H
@@ -28,12 +27,12 @@ struct once {
     char tenant_text[LIMIT_TENANT_BYTES_MAX + 1];
 };
 
-/* Tell the caller: fills error, which may be NULL, and returns the once_result of the status. A
- * status without text gets one. */
+/* Fills error, which may be NULL, and returns the once_result of the status. A status without text
+ * gets one. */
 int handle_say(struct once_error *error, enum status status, const struct err *err);
 /* E_MISUSE unless the handle may change things. */
 enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
-/* Wake those in once_wait: something is no longer in progress. */
+/* Wakes callers of once_wait: an operation is no longer in progress. */
 void handle_settled(struct once *once);
 
 /* E_INVALID when it is not UTF-8: it could not be written into evidence. */

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-enum { PAUSE_MS = 100 }; /* without a descriptor to spare, look for one ten times a second */
+enum { PAUSE_MS = 100 }; /* out of descriptors, retry ten times a second */
 
 static enum status parse_unix(const char *text, struct net_address *address, struct err *err)
 {
@@ -111,21 +111,19 @@ static enum status cannot(struct err *err, const struct net_address *address, in
 }
 
 /*
- * A socket file that nobody listens on is what a crash leaves. Whether somebody does is asked by
- * connecting: a full backlog (EAGAIN) is somebody, too.
+ * A crash leaves a socket file that no process listens on. Connecting shows whether one does: a
+ * full backlog (EAGAIN) also means that a process listens.
  */
 static enum status clear_stale(const struct net_address *address, struct err *err)
 {
     const char *path = address->socket.un.sun_path;
     struct stat found;
     if (lstat(path, &found) != 0) {
-        return OK; /* bind says what is wrong, if anything is */
+        return OK; /* bind will report the error, if any */
     }
     if (!S_ISSOCK(found.st_mode)) {
         return err_set(err, E_UNAVAILABLE,
-            "cannot listen on '%s': there is a file that is no "
-            "socket",
-            address->text);
+            "cannot listen on '%s': the file exists and is not a socket", address->text);
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
@@ -149,7 +147,7 @@ static enum status listen_unix(
         return status;
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Between bind and listen nobody can connect, so the mode is in force before anybody does. */
+    /* No client can connect between bind and listen, so the mode is set before any does. */
     if (fd < 0 || bind(fd, &address->socket.any, address->socket_bytes) != 0 ||
         chmod(address->socket.un.sun_path, mode) != 0 || listen(fd, NET_BACKLOG) != 0) {
         return cannot(err, address, fd);
@@ -255,8 +253,8 @@ static void pause_accepting(struct net_listener *listener)
     }
 }
 
-/* No descriptor is left: take one connection with the reserve and close it, so that its client is
- * told at once, and then rest, since the next would only spin. */
+/* No descriptor is left: accept one connection with the reserve and close it, so that its client
+ * notices at once. Then pause, because accepting the next would only spin. */
 static void turn_away(struct net_listener *listener)
 {
     if (listener->reserve_fd >= 0) {

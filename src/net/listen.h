@@ -1,13 +1,13 @@
 /*
- * listen: listening sockets, and taking connections from them.
+ * listen: listening sockets, and accepting connections from them.
  *
- *   "127.0.0.1:7411"  "[::1]:7411"   one socket a loop on the same port (SO_REUSEPORT), so that the
- *                                    kernel spreads connections
- *   "unix:/run/once.sock"            one socket on one loop, which hands connections round
+ *   "127.0.0.1:7411"  "[::1]:7411"   one socket per loop on the same port (SO_REUSEPORT), so that
+ *                                    the kernel spreads connections
+ *   "unix:/run/once.sock"            one socket on one loop, which distributes connections
  *
- * Promises:  an address that somebody else serves is refused, a Unix socket that nobody serves any
- *            more is replaced. When descriptors run out, connections are taken and closed with one
- *            that is kept in reserve, and the loop does not spin.
+ * Promises:  an address that a different process serves is refused; a Unix socket that no process
+ *            serves is replaced. If descriptors run out, connections are accepted and closed with
+ *            a reserved descriptor, and the loop does not spin.
  * Threads:   opened before the loops run; the rest on the loop.
  */
 #ifndef ONCE_NET_LISTEN_H
@@ -44,18 +44,18 @@ struct net_listener {
     uv_poll_t poll;
     struct net_loop *loop;
     int fd;
-    int reserve_fd;   /* given up to take one more connection when there are no others */
+    int reserve_fd;   /* closed to accept one more connection when there are no others */
     bool is_open;     /* poll is initialised */
     bool is_unix;     /* its peers have no address */
     bool is_paused;   /* descriptors ran out; tried again with the deadline */
     uv_timer_t again; /* ends the pause */
     unsigned closing; /* handles whose close is under way */
     void *owner;      /* for accepted */
-    /* A connected, non-blocking descriptor, and who it is. The callee owns it. */
+    /* A connected, non-blocking descriptor, and the peer's address. The callee owns it. */
     void (*accepted)(struct net_listener *listener, int fd, struct slice peer);
 };
 
-/* E_INVALID says what is wrong with it. */
+/* E_INVALID: the text says what is wrong. */
 enum status net_address_parse(
     const char *text, struct net_address *ret_address, struct err *err) MUST_CHECK;
 /* True when only this machine can reach it. */

@@ -10,8 +10,8 @@ void net_loop_post(struct net_loop *loop, struct net_task *task)
     do {
         task->next = first;
     } while (!atomic_compare_exchange_weak(&loop->tasks, &first, task));
-    /* The loop says that it is asleep and looks at the list after that; we push and look at what it
-     * said after that. One of the two sees the other. */
+    /* The loop sets its sleep flag and then reads the list; we push and then read the flag. So at
+     * least one of the two sees the other. */
     if (atomic_load(&loop->is_asleep) && atomic_exchange(&loop->is_asleep, false)) {
         int rc = uv_async_send(&loop->async);
         ASSERT(rc == 0);
@@ -50,7 +50,7 @@ static void on_prepare(uv_prepare_t *prepare)
         atomic_store(&loop->is_asleep, false);
     }
     if (!uv_is_closing((uv_handle_t *)&loop->async)) {
-        int rc = uv_async_send(&loop->async); /* there is more: look at the input, then go on */
+        int rc = uv_async_send(&loop->async); /* there is more: poll for input, then continue */
         ASSERT(rc == 0);
     }
 }
@@ -125,7 +125,8 @@ static void *loop_main(void *arg)
 
 enum status net_loop_start(struct net_loop *loop, struct err *err)
 {
-    /* Signals belong to the main thread; a blocked SIGPIPE makes a write to nobody an error. */
+    /* Signals belong to the main thread; with SIGPIPE blocked, a write to a closed peer fails
+     * instead. */
     sigset_t all;
     sigset_t before;
     sigfillset(&all);

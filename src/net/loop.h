@@ -6,7 +6,7 @@
  *
  * Promises:  a task posted from any thread runs on the loop, once, in the order of its poster. A
  *            post costs one push, and a system call only if the loop is asleep. Deadlines cost one
- *            timer a loop, and none while there are none.
+ *            timer per loop, and nothing while there are none.
  * Does not:  know what a connection is.
  * Threads:   net_loop_post from any thread. Everything else before start, or on the loop.
  */
@@ -23,7 +23,7 @@
 #include "net/wheel.h"
 
 enum {
-    NET_SCRATCH_BYTES = 64 << 10, /* one read that nobody keeps: discarded, or decrypted at once */
+    NET_SCRATCH_BYTES = 64 << 10, /* one read that is not kept: discarded, or decrypted at once */
     NET_ROUNDS_MAX = 16,          /* of tasks that post tasks, before input has its turn */
 };
 
@@ -47,7 +47,7 @@ struct net_loop {
     void (*turn)(void *context); /* before each wait; may be NULL */
     void *context;               /* for turn */
 
-    char *scratch;         /* NET_SCRATCH_BYTES for whoever reads and keeps nothing */
+    char *scratch;         /* NET_SCRATCH_BYTES for reads that are not kept */
     const struct mem *mem; /* where scratch came from */
     pthread_t thread;
     bool is_started; /* the thread has to be joined */

@@ -254,8 +254,8 @@ size_t net_stream_unsent(const struct net_stream *stream)
     int queued = 0;
     uv_os_fd_t fd;
     size_t unsent = uv_stream_get_write_queue_size(&stream->uv.stream);
-    /* The kernel tells of room only when a third of its buffer is free; a slow reader of a long
-     * answer would seem to stand still for longer than any limit. */
+    /* The kernel reports room only when a third of its buffer is free; a slow reader of a long
+     * answer would seem to stall for longer than any limit. */
     if (uv_fileno(&stream->uv.handle, &fd) == 0 && ioctl(fd, SIOCOUTQ, &queued) == 0) {
         unsent += (size_t)queued;
     }

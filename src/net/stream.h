@@ -1,10 +1,10 @@
 /*
  * stream: one connection's bytes, plain or through TLS, on a loop; accepted, or made here.
  *
- * Promises:  what is sent goes out in order or the stream is broken. Nothing is buffered here on
- *            the way in: the owner says where bytes go, each time. After close no event comes but
- *            closed, exactly once. Of one that is being connected no event comes before connected,
- *            and given is 0 until a byte of a send may have left.
+ * Promises:  bytes are sent in order or the stream is broken. Received bytes are not buffered
+ *            here: the owner says where they go, each time. After close the only event is closed,
+ *            exactly once. A stream that is connecting has no event before connected, and given is
+ *            0 until a byte of a send may have left.
  * Does not:  know HTTP, deadlines or limits; the owner closes.
  * Ownership: embedded in the owner's object, which lives until closed. What is being sent stays the
  *            owner's and must not move until wrote.
@@ -39,8 +39,8 @@ enum net_got {
 };
 
 struct net_events {
-    /* Bytes can be sent: TLS has shaken hands and verified. Or never will be: failure says why, and
-     * the owner closes. NULL for those that were accepted. */
+    /* Bytes can be sent: the TLS handshake and verification succeeded. Or connecting failed:
+     * failure says why, and the owner closes. NULL for accepted streams. */
     void (*connected)(struct net_stream *stream, const char *failure);
     struct net_room (*room)(struct net_stream *stream);
     void (*read)(struct net_stream *stream, enum net_got got, size_t bytes);
@@ -48,7 +48,7 @@ struct net_events {
     void (*closed)(struct net_stream *stream);
 };
 
-/* What connecting needs; from the owner, who keeps it with the stream. */
+/* What connecting needs; the owner keeps it as long as the stream. */
 struct net_connect {
     uv_connect_t request;
     const struct sockaddr *address;
@@ -87,26 +87,26 @@ enum net_sent {
 };
 
 /*
- * Take a connected descriptor; events is the owner's and static. tls may be NULL. On failure the
- * descriptor is closed, and closed comes all the same if *ret_closes.
+ * Takes over a connected descriptor; events is the owner's and static. tls may be NULL. On failure
+ * the descriptor is closed, and closed still comes if *ret_closes.
  */
 enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
     struct net_tls_context *tls, const struct net_events *events) MUST_CHECK;
 /*
- * Make a connection; connected comes later, never from within. On failure closed comes after
- * net_stream_close, as ever, and *ret_failure says why.
+ * Starts a connection; connected comes later, never from within this call. On failure closed comes
+ * after net_stream_close, as usual, and *ret_failure says why.
  */
 enum status net_stream_connect(struct net_stream *stream, struct net_loop *loop,
     struct net_connect *connect, const struct net_events *events,
     const char **ret_failure) MUST_CHECK;
-/* Read, or go on reading after there was no room. */
+/* Read, or continue reading after there was no room. */
 void net_stream_read(struct net_stream *stream);
 /* One at a time: not while one is being sent. */
 enum net_sent net_stream_send(struct net_stream *stream, struct net_write *write,
     const struct slice *pieces, size_t count) MUST_CHECK;
 /* Bytes of the send in progress that the other side does not have yet, the kernel's too. */
 size_t net_stream_unsent(const struct net_stream *stream);
-/* Say that no more will be sent, and go on reading. */
+/* Close the sending side, and continue reading. */
 void net_stream_finish(struct net_stream *stream);
 /* True once requests may come: always for a plain one, after the handshake with TLS. */
 bool net_stream_is_ready(const struct net_stream *stream);

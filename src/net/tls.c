@@ -38,7 +38,7 @@ struct net_tls {
 static int no_passphrase(char *ret_text, int size, int is_writing, void *context)
 {
     (void)ret_text, (void)size, (void)is_writing, (void)context;
-    return 0; /* a server has nobody to ask */
+    return 0; /* a server has nobody to ask for one */
 }
 
 static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned char *ret_len,
@@ -65,7 +65,8 @@ static SSL_CTX *context_make(const SSL_METHOD *method)
     }
     SSL_CTX_set_default_passwd_cb(made, no_passphrase);
     SSL_CTX_set_alpn_select_cb(made, choose_protocol, NULL); /* of a client never asked */
-    /* An idle connection holds no record buffers; a resent one may come from another place. */
+    /* An idle connection holds no record buffers; a retried write may come from a different
+     * address. */
     SSL_CTX_set_mode(made, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_options(
@@ -242,7 +243,8 @@ enum status net_tls_new(
     return status;
 }
 
-/* Whom the certificate has to name. An address is not told to the server: RFC 6066 section 3. */
+/* The name that the certificate must have. An address is not sent to the server: RFC 6066 section
+ * 3. */
 static bool expect_name(SSL *ssl, const char *name)
 {
     X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
@@ -359,10 +361,10 @@ static bool push_record(struct net_stream *stream, struct slice *piece)
 {
     int want = piece->len > RECORD_BYTES ? RECORD_BYTES : (int)piece->len;
     ERR_clear_error();
-    stream->given += (size_t)want; /* before, for who cannot know how far a failure got */
+    stream->given += (size_t)want; /* set before, because a failure does not tell how far it got */
     int taken = SSL_write(stream->tls->ssl, piece->data, want);
     if (taken <= 0) {
-        return false; /* memory is always writable, so this is no wait */
+        return false; /* memory is always writable, so this never waits */
     }
     *piece = slice_of(piece->data + taken, piece->len - (size_t)taken);
     return flush_cipher(stream);

@@ -1,10 +1,10 @@
 /*
  * tls: TLS 1.2 and 1.3 for both sides of a stream, by OpenSSL over memory.
  *
- * Promises:  nothing older than TLS 1.2 is spoken; ALPN offers http/1.1 alone. A reload swaps the
- *            certificate for connections to come, all or nothing; those that are open keep theirs.
- *            At most one record waits here for a peer that does not read. A client says connected
- *            only after the certificate was verified, and that it names the server.
+ * Promises:  only TLS 1.2 and later; ALPN offers only http/1.1. A reload swaps the certificate for
+ *            new connections, all or nothing; open ones keep theirs. At most one record waits here
+ *            for a peer that does not read. A client reports connected only after it has verified
+ *            the certificate and that it names the server.
  * Does not:  ask for client certificates or show one, resume with tickets across a restart, or read
  *            files after the load.
  * Threads:   a context may be loaded again on any thread, while the loops take from it; the rest on
@@ -23,8 +23,8 @@ enum status net_tls_context_new(const struct mem *mem, const char *cert_file, co
 enum status net_tls_client_context_new(const struct mem *mem, const char *ca_file,
     struct net_tls_context **ret_context, struct err *err) MUST_CHECK;
 void net_tls_context_free(struct net_tls_context *context);
-/* Read the files again, into the context but not into use; then all contexts are switched, or
- * none is. E_INVALID: they do not load or do not belong together. */
+/* Reads the files again into the context, without using them yet; then all contexts are switched,
+ * or none. E_INVALID: the files do not load, or certificate and key do not match. */
 enum status net_tls_context_load(struct net_tls_context *context, struct err *err) MUST_CHECK;
 /* Use what was loaded, or drop it. */
 void net_tls_context_switch(struct net_tls_context *context, bool is_good);

@@ -56,7 +56,7 @@ void net_wheel_set(
     ASSERT(at_ms > 0);
     ASSERT(deadline->due != NULL);
     if (wheel->count == 0) {
-        wheel->done_tick = now_ms / NET_TICK_MS; /* nobody ran an empty wheel */
+        wheel->done_tick = now_ms / NET_TICK_MS; /* an empty wheel is not run */
     }
     if (deadline->prev != NULL && deadline->slot_tick <= tick_of(wheel, at_ms)) {
         deadline->at_ms = at_ms; /* its slot comes up before; it is sorted again then */

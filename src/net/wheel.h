@@ -1,14 +1,14 @@
 /*
- * wheel: deadlines of many connections, looked at ten times a second.
+ * wheel: deadlines of many connections, checked ten times a second.
  *
- * Promises:  a deadline is never seen early, and late by at most two ticks of its loop. To move one
- *            later, or to switch it off, costs one store: it stays in its slot and is sorted again
- *            when the slot comes up. A busy connection thus pays nothing.
- * Does not:  know the time or allocate; the loop brings both.
+ * Promises:  a deadline never fires early, and late by at most two ticks of its loop. Moving one
+ *            later, or switching it off, costs one store: it stays in its slot and is sorted again
+ *            when the slot comes up. So a busy connection pays nothing.
+ * Does not:  know the time or allocate; the loop does both.
  * Threads:   one; each loop has its own.
  *
- * W1  A linked deadline is in the slot of slot_tick, and slot_tick is past done_tick.
- * W2  A deadline that is on (at_ms > 0) is linked, in a slot not behind its own tick.
+ * W1  A linked deadline is in the slot of slot_tick, and slot_tick is after done_tick.
+ * W2  A deadline that is on (at_ms > 0) is linked, in a slot not after its own tick.
  */
 #ifndef ONCE_NET_WHEEL_H
 #define ONCE_NET_WHEEL_H
@@ -34,7 +34,7 @@ struct net_deadline {
 
 struct net_wheel {
     struct net_deadline slots[NET_WHEEL_SLOTS]; /* heads of circular lists */
-    uint64_t done_tick;                         /* all slots to here were looked at */
+    uint64_t done_tick;                         /* all slots up to here were checked */
     size_t count;                               /* linked deadlines */
 };
 

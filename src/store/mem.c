@@ -28,7 +28,7 @@ struct undo {
 };
 
 /* Where the store stood before a commit that is not flushed: a crash may take it back to here. */
-struct unit {
+struct mem_unit {
     struct store_head head;
     struct store_tally tally;
     uint64_t fence;
@@ -54,7 +54,7 @@ struct mem_store {
     struct buf bodies;       /* struct slice, owned; a body's place is its index + 1 */
     pthread_mutex_t mutex;   /* over what flush ends: */
     struct buf undo;         /* struct undo of all that is not flushed */
-    struct buf units;        /* struct unit, likewise */
+    struct buf units;        /* struct mem_unit, likewise */
 };
 
 static struct mem_store *mem_of(struct store *store)
@@ -410,7 +410,7 @@ static void entries_cut(struct mem_store *self, size_t len)
 }
 
 /* Take back everything since a unit began, the last change first. */
-static void unit_undo(struct mem_store *self, const struct unit *unit)
+static void unit_undo(struct mem_store *self, const struct mem_unit *unit)
 {
     const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
     for (size_t i = self->undo.len / sizeof *undone; i > unit->undo / sizeof *undone; i--) {
@@ -429,9 +429,9 @@ static void unit_undo(struct mem_store *self, const struct unit *unit)
 }
 
 /* Remember where the store stands, before it changes. With the mutex. */
-static enum status unit_begin(struct mem_store *self, struct unit *ret_unit)
+static enum status unit_begin(struct mem_store *self, struct mem_unit *ret_unit)
 {
-    *ret_unit = (struct unit){.head = self->head,
+    *ret_unit = (struct mem_unit){.head = self->head,
         .tally = self->tally,
         .fence = self->fence,
         .undo = self->undo.len,
@@ -470,7 +470,7 @@ static enum status commit_apply(
 static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     struct mem_store *self = mem_of(store);
-    struct unit unit;
+    struct mem_unit unit;
     ASSERT(self->prepared);
     self->prepared = false;
     (void)pthread_mutex_lock(&self->mutex);
@@ -639,7 +639,7 @@ static enum status mem_maintain(struct store *store, struct err *err)
 {
     (void)err;
     struct mem_store *self = mem_of(store);
-    struct unit unit;
+    struct mem_unit unit;
     ASSERT(!self->prepared);
     (void)pthread_mutex_lock(&self->mutex);
     struct store_moment now = store_clock_now(&self->clock);
@@ -705,7 +705,7 @@ size_t store_mem_unflushed(struct store *store)
     struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
     (void)pthread_mutex_lock(&self->mutex);
-    size_t count = self->units.len / sizeof(struct unit);
+    size_t count = self->units.len / sizeof(struct mem_unit);
     (void)pthread_mutex_unlock(&self->mutex);
     return count;
 }
@@ -715,7 +715,7 @@ uint64_t store_mem_durable_seq(struct store *store)
     struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
     (void)pthread_mutex_lock(&self->mutex);
-    const struct unit *units = (const struct unit *)(const void *)self->units.data;
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
     uint64_t seq = self->units.len > 0 ? units[0].head.seq : self->head.seq;
     (void)pthread_mutex_unlock(&self->mutex);
     return seq;
@@ -726,7 +726,7 @@ void store_mem_restart(struct store *store, size_t kept)
     struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
     (void)pthread_mutex_lock(&self->mutex);
-    const struct unit *units = (const struct unit *)(const void *)self->units.data;
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
     if (kept < self->units.len / sizeof *units) {
         unit_undo(self, &units[kept]);
         self->fence = units[kept].fence;

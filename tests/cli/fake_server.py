@@ -10,7 +10,6 @@ import json
 import re
 import socketserver
 import ssl
-import struct
 import threading
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,6 +19,11 @@ ZERO = bytes(32)
 def canonical(value):
     """RFC 8785, for entries: their numbers are whole and their member names ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def compact(value):
+    """As a server writes documents: members in their order, no blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def chain(entries, prev=ZERO):
@@ -38,22 +42,6 @@ def seq_of(cursor):
     if len(cursor) == 34:
         return int.from_bytes(base64.urlsafe_b64decode(cursor + "==")[17:], "big")
     return int(cursor[1:] or 0)
-
-
-def as_the_server_says(operation):
-    """What `show --json` prints of an operation of once run, in the members of the API."""
-    shown = dict(operation)
-    outcome = shown.pop("outcome", None)
-    for name in ("sealed_at", "lease_expires_at", "effect_id", "reason", "trace", "source"):
-        shown.setdefault(name, None)
-    shown["outcome"] = None
-    if outcome is not None:
-        body = b"".join(mark + struct.pack("<I", len(text)) + text for mark, text in
-            ((b"1", outcome["stdout"].encode()), (b"2", outcome["stderr"].encode())) if text)
-        shown["outcome"] = {"code": outcome["code"], "meta": outcome["meta"],
-            "body_base64": base64.b64encode(body).decode()}
-        shown["outcome_retained"] = outcome["retained"]
-    return shown
 
 
 class Problem(Exception):
@@ -76,8 +64,8 @@ class Fake:
     def fill(self, once):
         """With what the store of the fixture holds."""
         listed = json.loads(once("ls", "--json").text)
-        self.operations = [as_the_server_says(json.loads(
-            once("show", op["operation_id"], "--json").text)) for op in listed]
+        self.operations = [json.loads(once("show", op["operation_id"], "--json").text)
+            for op in listed]
         lines = once("tail", "--json", "-n", "1000000").text.splitlines()
         self.entries = chain([json.loads(line) for line in lines])
 
@@ -190,7 +178,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def reply(self, status, body, kind="application/json", **fields):
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        body = body if isinstance(body, bytes) else compact(body)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -5,14 +5,23 @@
 #include "check_c.h"
 #include "cli/capture.h"
 
-/* A capture as the store would give it back. */
-static struct once_operation stored(const struct capture *capture, struct buf *meta)
+/* A capture in the framed form, as the store would give it back. */
+static struct operation stored(const struct capture *capture, struct buf *meta)
 {
     capture_meta(capture, meta);
-    struct once_operation operation = {.operation_id = "op_test", .outcome_retained = 1};
-    operation.outcome.meta = (struct once_bytes){meta->data, meta->len};
-    operation.outcome.body = (struct once_bytes){capture->pieces.data, capture->pieces.len};
-    return operation;
+    return (struct operation){.id = SLICE_LIT("op_test"),
+        .outcome = {.form = OUTCOME_PARTS,
+            .is_retained = true,
+            .meta = buf_view(meta),
+            .body = buf_view(&capture->pieces)}};
+}
+
+/* The same as JSON. */
+static struct operation stored_json(const struct capture *capture, struct buf *json)
+{
+    capture_json(capture, 7, true, json);
+    return (struct operation){.id = SLICE_LIT("op_test"),
+        .outcome = {.form = OUTCOME_JSON, .is_retained = true, .body = buf_view(json)}};
 }
 
 static void add(struct capture *capture, int stream, const char *text)
@@ -63,9 +72,9 @@ static void keeps_the_order_of_both_streams(void **state)
     add(&f->capture, CAPTURE_STDOUT, "b");
     add(&f->capture, CAPTURE_STDERR, "x");
     add(&f->capture, CAPTURE_STDOUT, "c");
-    struct once_operation operation = stored(&f->capture, &f->meta);
+    struct operation operation = stored(&f->capture, &f->meta);
     assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
-    assert_true(recording.framed);
+    assert_true(recording.is_run);
     recording_each(&recording, spell, &f->out);
     assert_true(slice_is(buf_view(&f->out), "1:ab 2:x 1:c "));
 }
@@ -77,7 +86,7 @@ static void keeps_a_beginning_and_counts_the_rest(void **state)
     add(&f->capture, CAPTURE_STDOUT, "12345678");
     add(&f->capture, CAPTURE_STDERR, "abcd");
     add(&f->capture, CAPTURE_STDOUT, "9");
-    struct once_operation operation = stored(&f->capture, &f->meta);
+    struct operation operation = stored(&f->capture, &f->meta);
     assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
     recording_each(&recording, spell, &f->out);
     assert_true(slice_is(buf_view(&f->out), "1:12345678 2:ab "));
@@ -104,10 +113,12 @@ static void takes_a_body_of_another_making_as_standard_output(void **state)
 {
     struct fixture *f = *state;
     struct recording recording;
-    struct once_operation operation = {
-        .outcome_retained = 1, .outcome = {.meta = {"{\"a\":1}", 7}, .body = {"hello", 5}}};
+    struct operation operation = {.outcome = {.form = OUTCOME_PARTS,
+                                      .is_retained = true,
+                                      .meta = SLICE_LIT("{\"a\":1}"),
+                                      .body = SLICE_LIT("hello")}};
     assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
-    assert_false(recording.framed);
+    assert_false(recording.is_run);
     recording_stream(&recording, CAPTURE_STDOUT, &f->out);
     assert_true(slice_is(buf_view(&f->out), "hello"));
 }
@@ -117,9 +128,9 @@ static void says_when_the_body_is_gone(void **state)
     struct fixture *f = *state;
     struct recording recording;
     add(&f->capture, CAPTURE_STDOUT, "a");
-    struct once_operation operation = stored(&f->capture, &f->meta);
-    operation.outcome_retained = 0;
-    operation.outcome.body.data = NULL;
+    struct operation operation = stored(&f->capture, &f->meta);
+    operation.outcome.is_retained = false;
+    operation.outcome.body = SLICE_EMPTY;
     assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
     assert_true(recording.gone);
 }
@@ -133,14 +144,14 @@ static void refuses_pieces_that_do_not_add_up(void **state)
     char bytes[64];
     add(&f->capture, CAPTURE_STDOUT, "ab");
     add(&f->capture, CAPTURE_STDERR, "c");
-    struct once_operation operation = stored(&f->capture, &f->meta);
-    size_t size = operation.outcome.body.size;
+    struct operation operation = stored(&f->capture, &f->meta);
+    size_t size = operation.outcome.body.len;
     assert_int_equal(size, 13);
     for (size_t len = 0; len < size; len++) {
-        operation.outcome.body.size = len;
+        operation.outcome.body.len = len;
         assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), E_CORRUPT);
     }
-    operation.outcome.body = (struct once_bytes){bytes, size};
+    operation.outcome.body = slice_of(bytes, size);
     for (size_t bit = 0; bit < 8 * size; bit++) {
         memcpy(bytes, f->capture.pieces.data, size);
         bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
@@ -148,6 +159,74 @@ static void refuses_pieces_that_do_not_add_up(void **state)
         enum status status = recording_read(&operation, &f->arena, &recording, NULL);
         assert_int_equal(status, head ? E_CORRUPT : OK);
     }
+}
+
+static void as_json_it_is_the_same_and_readable(void **state)
+{
+    struct fixture *f = *state;
+    struct recording recording;
+    add(&f->capture, CAPTURE_STDOUT, "ab");
+    capture_add(&f->capture, CAPTURE_STDERR, slice_of("\xff\0", 2));
+    add(&f->capture, CAPTURE_STDOUT, "cdefghij");
+    struct operation operation = stored_json(&f->capture, &f->meta);
+    assert_true(slice_is(operation.outcome.body,
+        "{\"format\":\"once-run/2\",\"exit_code\":7,\"output\":[{\"stdout\":\"ab\"},"
+        "{\"stderr_base64\":\"/wA=\"},{\"stdout\":\"cdefgh\"}],\"stdout_dropped\":2,"
+        "\"stderr_dropped\":0}"));
+    assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
+    assert_true(recording.is_run && recording.has_code && !recording.gone);
+    assert_int_equal(recording.exit_code, 7);
+    recording_stream(&recording, CAPTURE_STDOUT, &f->out);
+    recording_stream(&recording, CAPTURE_STDERR, &f->out);
+    assert_true(slice_equal(buf_view(&f->out), slice_of("abcdefgh\xff\0", 10)));
+    assert_int_equal(recording.dropped[CAPTURE_STDOUT], 2);
+}
+
+static void without_its_output_everything_counts_as_dropped(void **state)
+{
+    struct fixture *f = *state;
+    struct recording recording;
+    add(&f->capture, CAPTURE_STDOUT, "abc");
+    capture_json(&f->capture, 0, false, &f->meta);
+    struct operation operation = {
+        .outcome = {.form = OUTCOME_JSON, .is_retained = true, .body = buf_view(&f->meta)}};
+    assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
+    assert_int_equal(recording.dropped[CAPTURE_STDOUT], 3);
+    assert_int_equal(recording.body.len, 0);
+}
+
+/* It calls itself one of ours and is none. */
+static void json_that_does_not_add_up_is_refused(void **state)
+{
+    static const char *const wrongs[] = {"{\"format\":\"once-run/2\"}",
+        "{\"format\":\"once-run/2\",\"exit_code\":256,\"output\":[],\"stdout_dropped\":0,"
+        "\"stderr_dropped\":0}",
+        "{\"format\":\"once-run/2\",\"exit_code\":0,\"output\":[1],\"stdout_dropped\":0,"
+        "\"stderr_dropped\":0}",
+        "{\"format\":\"once-run/2\",\"exit_code\":0,\"output\":[{\"stdout_base64\":\"/w\"}],"
+        "\"stdout_dropped\":0,\"stderr_dropped\":0}",
+        "{\"format\":\"once-run/2\",\"exit_code\":0,\"output\":[],\"stdout_dropped\":-1,"
+        "\"stderr_dropped\":0}"};
+    struct fixture *f = *state;
+    struct recording recording;
+    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
+        struct operation operation = {
+            .outcome = {.form = OUTCOME_JSON, .is_retained = true, .body = slice_str(wrongs[i])}};
+        assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), E_CORRUPT);
+    }
+}
+
+static void an_exit_code_that_is_gone_is_not_made_up(void **state)
+{
+    struct fixture *f = *state;
+    struct recording recording;
+    struct operation operation = {.status = ONCE_FAILED};
+    assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
+    assert_true(recording.gone && !recording.has_code);
+    operation.status = ONCE_EXECUTED;
+    assert_int_equal(recording_read(&operation, &f->arena, &recording, NULL), OK);
+    assert_true(recording.gone && recording.has_code);
+    assert_int_equal(recording.exit_code, 0);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -158,6 +237,10 @@ int main(void)
         CASE(keeps_the_order_of_both_streams),
         CASE(keeps_a_beginning_and_counts_the_rest),
         CASE(never_passes_the_limit_of_an_outcome),
+        CASE(as_json_it_is_the_same_and_readable),
+        CASE(without_its_output_everything_counts_as_dropped),
+        CASE(json_that_does_not_add_up_is_refused),
+        CASE(an_exit_code_that_is_gone_is_not_made_up),
         CASE(takes_a_body_of_another_making_as_standard_output),
         CASE(says_when_the_body_is_gone),
         CASE(refuses_pieces_that_do_not_add_up),

@@ -47,7 +47,8 @@ def test_show_by_id_and_by_key(filled):
     document = json.loads(filled("show", "--key", "a", "--json").text)
     assert document["status"] == "executed"
     assert document["duplicates"] == 2
-    assert (document["outcome"]["code"], document["outcome"]["stdout"]) == (0, "out\n")
+    assert document["outcome"]["exit_code"] == 0
+    assert document["outcome"]["output"] == [{"stdout": "out\n"}]
     assert document["request"]["argv"] == ["echo", "out"]
     assert filled("show", document["operation_id"], "--json").text == \
         filled("show", "--key", "a", "--json").text

@@ -292,12 +292,20 @@ def test_resolve_sends_what_was_found_out(filled, fake):
     document = json.loads(done.text)
     assert document["decision"] == "resolved"
     assert document["operation"]["operation_id"] == found
-    assert json.loads(fake.requests[-1][3]) == {"status": "executed", "reason": "r",
+    assert b'"outcome":{ "charge": "ch_1" }' in fake.requests[-2][3], "not byte for byte"
+    assert json.loads(fake.requests[-2][3]) == {"status": "executed", "reason": "r",
         "effect_id": "ch_1", "fence": 3, "outcome": {"charge": "ch_1"}}
     sent = len(fake.requests)
     assert filled(*words, stdin=b"not JSON").code == 65
-    assert filled(*words, "--exit-code", "2", stdin=b"{}").code == 64
     assert len(fake.requests) == sent
+
+
+def test_resolve_settles_a_run_with_its_exit_code(filled, fake):
+    found, url = unknown_id(fake), fake.serve()
+    assert filled("resolve", found, "--server", url, "--status", "failed", "--reason", "r",
+        "--exit-code", "2", "--outcome", "-", stdin=b"not JSON").code == 0
+    assert json.loads(fake.requests[-1][3])["outcome"] == {"format": "once-run/2", "exit_code": 2,
+        "output": [{"stdout": "not JSON"}], "stdout_dropped": 0, "stderr_dropped": 0}
 
 
 @pytest.mark.parametrize("status, code, exit_code", [(409, "still_running", 75),

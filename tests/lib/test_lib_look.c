@@ -402,6 +402,43 @@ static void what_is_submitted_was_copied(void **state)
     free_answers(first, done.answer, NULL);
 }
 
+/* ---- the document -------------------------------------------------------------------------- */
+
+static void expect_in_document(const char *operation_id, bool has_bodies, const char *part)
+{
+    struct once_operation *operation;
+    struct once_bytes json = {0};
+    assert_int_equal(once_get(once, operation_id, &operation, NULL), ONCE_OK);
+    assert_int_equal(once_document(once, operation, has_bodies, &json, NULL), ONCE_OK);
+    if (memmem(json.data, json.size, part, strlen(part)) == NULL) {
+        fail_msg("%s is not in %.*s", part, (int)json.size, (const char *)json.data);
+    }
+    assert_null(memmem(json.data, json.size, "null", 4));
+    once_document_free(once, json);
+    once_operation_free(once, operation);
+}
+
+/* That it is the same byte for byte is in tests/cli/test_run_server.py. */
+static void the_document_is_the_same_as_the_servers(void **state)
+{
+    (void)state;
+    struct once_answer *text = begin_key(once, "text", "not JSON");
+    struct once_answer *json = begin_key(once, "json", "{\"b\":1, \"a\":2}");
+    expect_in_document(text->operation_id, true, ",\"request\":\"not JSON\"}");
+    expect_in_document(json->operation_id, true, ",\"request\":{\"a\":2,\"b\":1}}");
+    expect_in_document(json->operation_id, false, "\"status\":\"in_progress\",\"tenant\"");
+    struct once_seal seal = {.operation_id = text->operation_id,
+        .fence = text->fence,
+        .status = ONCE_FAILED,
+        .outcome = {.code = 3, .meta = {"m", 1}, .body = {"\xff", 1}}};
+    assert_int_equal(once_seal(once, &seal, NULL, NULL), ONCE_OK);
+    expect_in_document(text->operation_id, true,
+        "\"outcome\":{\"code\":3,\"meta\":\"m\",\"body_base64\":\"/w==\"}");
+    assert_int_equal(once_document(once, NULL, 0, NULL, NULL), ONCE_E_MISUSE);
+    once_document_free(once, (struct once_bytes){0});
+    free_answers(text, json, NULL);
+}
+
 int main(int argc, char **argv)
 {
     store_kind = argc > 1 ? argv[1] : store_kind;
@@ -416,6 +453,7 @@ int main(int argc, char **argv)
         ON_STORE(evidence_says_what_was_decided_and_about_what),
         ON_STORE(every_call_can_be_submitted),
         ON_STORE(what_is_submitted_was_copied),
+        ON_STORE(the_document_is_the_same_as_the_servers),
     };
     return cmocka_run_group_tests_name("lib_look", tests, NULL, NULL);
 }

@@ -68,18 +68,18 @@ static void an_operation_shows_all_that_is_remembered(void **state)
     assert_string_equal(reply_get(&reply, "attempt"), "1");
     assert_string_equal(reply_get(&reply, "duplicates"), "0");
     assert_string_equal(reply_get(&reply, "created_at"), reply_get(&reply, "first_seen_at"));
-    assert_string_equal(reply_get(&reply, "sealed_at"), "null");
-    assert_string_equal(reply_get(&reply, "window_expires_at"), "null");
+    assert_string_equal(reply_get(&reply, "sealed_at"), "(none)");
+    assert_string_equal(reply_get(&reply, "window_expires_at"), "(none)");
     assert_int_equal(strlen(reply_get(&reply, "lease_expires_at")), 24);
-    assert_string_equal(reply_get(&reply, "effect_id"), "null");
-    assert_string_equal(reply_get(&reply, "reason"), "null");
+    assert_string_equal(reply_get(&reply, "effect_id"), "(none)");
+    assert_string_equal(reply_get(&reply, "reason"), "(none)");
     assert_int_equal(strlen(reply_get(&reply, "fingerprint")), 64);
     assert_string_equal(reply_get(&reply, "source/type"), "order");
     assert_string_equal(reply_get(&reply, "source/id"), "o-1");
     assert_string_equal(reply_get(&reply, "source/version"), "7");
     assert_string_equal(reply_get(&reply, "trace/request_id"), "req-1");
-    assert_string_equal(reply_get(&reply, "outcome"), "null");
-    assert_string_equal(reply_get(&reply, "outcome_retained"), "null");
+    assert_string_equal(reply_get(&reply, "outcome"), "(none)");
+    assert_string_equal(reply_get(&reply, "outcome_retained"), "(none)");
     assert_non_null(strstr(reply.text, "\"request\":{\"a\":1,\"b\":2}"));
     reply_release(&reply);
     say("fences", &grant, "seal", ",\"status\":\"executed\",\"outcome\":{\"z\" :1}", &reply);
@@ -88,7 +88,7 @@ static void an_operation_shows_all_that_is_remembered(void **state)
     assert_string_equal(reply_get(&reply, "status"), "executed");
     assert_non_null(strstr(reply.text, "\"outcome\":{\"z\" :1}"));
     assert_string_equal(reply_get(&reply, "outcome_retained"), "true");
-    assert_string_equal(reply_get(&reply, "lease_expires_at"), "null");
+    assert_string_equal(reply_get(&reply, "lease_expires_at"), "(none)");
     reply_release(&reply);
 }
 
