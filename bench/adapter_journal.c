@@ -26,7 +26,7 @@ struct journal_adapter {
     struct record records[OP_BATCH_MAX];
     struct change changes[OP_BATCH_MAX];
     char texts[OP_BATCH_MAX][2 * sizeof(uint64_t) + 1]; /* of keys */
-    const struct record *found[OP_BATCH_MAX];
+    struct store_want wants[OP_BATCH_MAX];
 };
 
 static void *journal_adapter_open(const char *path)
@@ -98,34 +98,32 @@ static void journal_apply(void *context, const struct op *ops, size_t count)
     struct journal_adapter *self = context;
     struct store *store = self->store;
     struct err err = {0};
-    uint64_t fence = 0;
     struct clock_reading now = clock_read(&self->clock);
     arena_clear(&self->arena);
     for (size_t i = 0; i < count; i++) {
         memcpy(self->hashes[i].bytes, ops[i].key + OP_KEY_BYTES - DIGEST_BYTES, DIGEST_BYTES);
+        self->wants[i] = (struct store_want){.key = &self->hashes[i]};
     }
-    bench_must(store->ops->load(store, self->hashes, count, &self->arena, self->found, &err), &err,
-        "load");
-    bench_must(store->ops->fences(store, count, &fence, &err), &err, "fences");
+    struct store_batch batch = {
+        .wants = self->wants, .count = count, .fences = count, .arena = &self->arena};
+    bench_must(store->ops->prepare(store, &batch, &err), &err, "prepare");
     for (size_t i = 0; i < count; i++) {
-        const struct record *found = self->found[i];
+        const struct record *found = self->wants[i].record;
         ASSERT((found != NULL) == ops[i].seal);
         if (ops[i].seal) {
             sealed(&self->records[i], found, &ops[i], now.wall_ms);
         } else {
-            begun(&self->records[i], &ops[i], self->texts[i], fence + i, now.wall_ms);
+            begun(&self->records[i], &ops[i], self->texts[i], batch.fence_first + i, now.wall_ms);
         }
         self->changes[i] = (struct change){.kind = CHANGE_PUT,
             .record = &self->records[i],
             .version_expected = found == NULL ? 0 : found->version,
             .entry = chained(self, &ops[i], &self->records[i], now.wall_ms)};
     }
-    struct commit commit = {.changes = self->changes,
-        .count = count,
-        .moment = {now.wall_ms, now.boot_ms, self->clock.boot_id}};
+    struct commit commit = {.changes = self->changes, .count = count};
     bench_must(store->ops->commit(store, &commit, &err), &err, "commit");
     bench_must(store->ops->flush(store, &err), &err, "flush");
-    bench_must(store->ops->maintain(store, now.wall_ms, &err), &err, "maintain");
+    bench_must(store->ops->housekeeping->maintain(store, &err), &err, "maintain");
 }
 
 static void journal_adapter_close(void *context)

@@ -94,17 +94,16 @@ static void commit_keys(struct store *store, struct loading *loading, uint64_t f
 {
     struct clock clock;
     struct err err = {0};
-    uint64_t fence = 0;
+    struct store_batch batch = {.fences = count};
     clock_system(&clock);
     struct clock_reading now = clock_read(&clock);
-    bench_must(store->ops->fences(store, count, &fence, &err), &err, "fences");
+    bench_must(store->ops->prepare(store, &batch, &err), &err, "prepare");
+    uint64_t fence = batch.fence_first;
     for (size_t i = 0; i < count; i++) {
         make_record(&loading->records[i], first + i, loading->texts[i], fence + i, now.wall_ms);
         loading->changes[i] = (struct change){.kind = CHANGE_PUT, .record = &loading->records[i]};
     }
-    struct commit commit = {.changes = loading->changes,
-        .count = count,
-        .moment = {.time_ms = now.wall_ms, .boot_ms = now.boot_ms, .boot_id = clock.boot_id}};
+    struct commit commit = {.changes = loading->changes, .count = count};
     bench_must(store->ops->commit(store, &commit, &err), &err, "commit");
 }
 
@@ -123,8 +122,7 @@ static void load_keys(const char *path, uint64_t keys)
         commits++;
         if (commits % FLUSH_COMMITS == 0) {
             bench_must(store->ops->flush(store, &err), &err, "flush");
-            bench_must(
-                store->ops->maintain(store, loading->records[0].sealed_ms, &err), &err, "maintain");
+            bench_must(store->ops->housekeeping->maintain(store, &err), &err, "maintain");
         }
         if (commits % 1024 == 0) {
             bench_progress("keys: %.1f M of %.1f M loaded", (double)at / 1e6, (double)keys / 1e6);
@@ -168,7 +166,7 @@ static struct start start_once(const char *path, uint64_t number, bool crash)
     start.cpu_s = bench_cpu_s() - cpu;
     start.bytes = (double)(bench_resident_bytes() - resident);
     engine_stats(engine, &stats);
-    start.keys = stats.head.records;
+    start.keys = stats.counts.records;
     if (!crash) {
         bench_must(engine_free(engine, &err), &err, "close");
     }

@@ -22,7 +22,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/jsonw.h"
-#include "engine/look.h"
+#include "engine/query.h"
 #include "evidence/cursor.h"
 #include "evidence/entry.h"
 
@@ -33,7 +33,7 @@ enum {
 
 /* One reading of a page. In the exchange's arena. */
 struct reading {
-    struct look look;
+    struct query look;
     struct engine_call call; /* of the note */
     struct note note;
     struct api_ask *ask;
@@ -66,7 +66,7 @@ static void refuse_parameter(struct api_ask *ask, const char *detail)
 }
 
 /* E_INVALID says what is wrong. */
-static enum status read_query(const struct api_ask *ask, struct look *look, struct err *err)
+static enum status read_query(const struct api_ask *ask, struct query *look, struct err *err)
 {
     struct slice text;
     uint64_t limit = ENTRIES_DEFAULT;
@@ -89,7 +89,7 @@ static enum status read_query(const struct api_ask *ask, struct look *look, stru
 }
 
 /* Entries take as much as they are stored with, and the ties: one piece of the arena. */
-static size_t page_bytes(const struct look *look)
+static size_t page_bytes(const struct query *look)
 {
     size_t bytes = TIES_BYTES;
     for (size_t i = 0; i < look->count; i++) {
@@ -99,7 +99,7 @@ static size_t page_bytes(const struct look *look)
 }
 
 /* `next` ends with the last page; `resume` does not: what comes later is after it. */
-static void put_cursors(const struct api_ask *ask, const struct look *look, struct buf *out)
+static void put_cursors(const struct api_ask *ask, const struct query *look, struct buf *out)
 {
     char text[EVIDENCE_CURSOR_BYTES];
     struct evidence_cursor cursor = cursor_at(ask, look->next_seq);
@@ -117,7 +117,7 @@ static void put_cursors(const struct api_ask *ask, const struct look *look, stru
     buf_char(out, '"');
 }
 
-static enum status put_page(const struct api_ask *ask, const struct look *look, struct buf *out)
+static enum status put_page(const struct api_ask *ask, const struct query *look, struct buf *out)
 {
     enum status status = buf_reserve(out, page_bytes(look));
     buf_str(out, "{\"entries\":[");
@@ -131,7 +131,7 @@ static enum status put_page(const struct api_ask *ask, const struct look *look, 
     return status == OK ? buf_status(out) : status;
 }
 
-static void show(struct api_ask *ask, const struct look *look)
+static void show(struct api_ask *ask, const struct query *look)
 {
     struct buf out;
     buf_init(&out, &ask->mem, 2 * (size_t)LIMIT_PAGE_BYTES_MAX);
@@ -163,7 +163,7 @@ static void noted(void *api, struct http_exchange *exchange)
 static struct slice reason_of(struct reading *reading)
 {
     static const struct op_id none = {{0}};
-    const struct look *look = &reading->look;
+    const struct query *look = &reading->look;
     char id[OP_ID_TEXT_BYTES] = "";
     if (!op_id_equal(&look->operation_id, &none)) {
         (void)op_id_put(id, &look->operation_id);
@@ -214,8 +214,8 @@ void api_evidence_list(struct api_ask *ask)
         return;
     }
     reading->ask = ask;
-    struct look *look = &reading->look;
-    look->kind = LOOK_ENTRIES;
+    struct query *look = &reading->look;
+    look->kind = QUERY_ENTRIES;
     look->tenant = ask->caller.tenant;
     look->call.arena = exchange->arena;
     look->call.context = exchange;
@@ -227,7 +227,7 @@ void api_evidence_list(struct api_ask *ask)
     }
     exchange->state = reading;
     exchange->resume = looked;
-    if (look_submit(door_engine(ask->api->door), look, &err) != OK) {
+    if (query_submit(door_engine(ask->api->door), look, &err) != OK) {
         api_fail(ask, &err);
     }
 }
@@ -235,39 +235,30 @@ void api_evidence_list(struct api_ask *ask)
 /* --- The head --------------------------------------------------------------------------------- */
 
 struct heading {
-    struct engine_call call;
+    struct query query; /* answered as every query is: only when what it saw is durable (E1) */
     struct api_ask *ask;
-    struct store_head head;
 };
-
-/* Looked at as every read is, and so answered only when it is durable (E1). */
-static enum status read_head(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)err;
-    struct heading *heading = (struct heading *)(void *)call; /* its first member */
-    store->ops->head(store, &heading->head);
-    return OK;
-}
 
 static void headed(void *api, struct http_exchange *exchange)
 {
     (void)api;
     struct heading *heading = exchange->state;
     struct api_ask *ask = heading->ask;
-    if (heading->call.err.status != OK) {
-        api_fail(ask, &heading->call.err);
+    const struct store_head *head = &heading->query.head;
+    if (heading->query.call.err.status != OK) {
+        api_fail(ask, &heading->query.call.err);
         return;
     }
     struct chain chain;
-    chain_init(&chain, &heading->head, engine_identity(door_engine(ask->api->door)));
+    chain_init(&chain, head, engine_identity(door_engine(ask->api->door)));
     char hash[DIGEST_HEX_BYTES];
     struct buf out;
     buf_init(&out, &ask->mem, 1024);
     struct jsonw json = {.out = &out};
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "chain_id", chain.chain_id);
-    jsonw_u64(&json, "seq", heading->head.seq);
-    jsonw_str(&json, "hash", digest_put_hex(hash, &heading->head.hash));
+    jsonw_u64(&json, "seq", head->seq);
+    jsonw_str(&json, "hash", digest_put_hex(hash, &head->hash));
     jsonw_close(&json, '}');
     if (buf_status(&out) != OK) {
         api_fail_memory(ask);
@@ -286,12 +277,12 @@ void api_evidence_head(struct api_ask *ask)
         return;
     }
     heading->ask = ask;
-    heading->call = (struct engine_call){
-        .read = read_head, .arena = exchange->arena, .context = exchange, .done = wake};
+    heading->query = (struct query){
+        .kind = QUERY_HEAD, .call = {.arena = exchange->arena, .context = exchange, .done = wake}};
     exchange->state = heading;
     exchange->resume = headed;
     struct err err = {0};
-    if (engine_submit(door_engine(ask->api->door), &heading->call, &err) != OK) {
+    if (query_submit(door_engine(ask->api->door), &heading->query, &err) != OK) {
         api_fail(ask, &err);
     }
 }

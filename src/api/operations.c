@@ -1,8 +1,8 @@
 #include "api/life.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "engine/look.h"
 #include "engine/operation_document.h"
+#include "engine/query.h"
 
 /*
  * GET /v1/operations/{operation_id}, GET /v1/operations and POST …/resolve. What belongs to another
@@ -16,7 +16,7 @@ enum {
 
 /* A look on its way. */
 struct glance {
-    struct look look; /* first, so that the engine's pointer is ours */
+    struct query look; /* first, so that the engine's pointer is ours */
     struct api_ask *ask;
 };
 
@@ -34,7 +34,7 @@ static void looked(struct engine_call *call)
     http_wake(call->context);
 }
 
-static struct glance *glance_new(struct api_ask *ask, enum look_kind kind, http_handle resume)
+static struct glance *glance_new(struct api_ask *ask, enum query_kind kind, http_handle resume)
 {
     struct glance *glance = arena_zalloc(ask->exchange->arena, sizeof *glance);
     if (glance != NULL) {
@@ -53,7 +53,7 @@ static struct glance *glance_new(struct api_ask *ask, enum look_kind kind, http_
 static void glance_submit(struct glance *glance)
 {
     struct err err = {.status = OK};
-    if (look_submit(door_engine(glance->ask->api->door), &glance->look, &err) != OK) {
+    if (query_submit(door_engine(glance->ask->api->door), &glance->look, &err) != OK) {
         api_fail(glance->ask, &err);
     }
 }
@@ -76,7 +76,7 @@ static void operation_found(void *context, struct http_exchange *exchange)
     (void)context;
     struct glance *glance = exchange->state;
     struct api_ask *ask = glance->ask;
-    const struct look *look = &glance->look;
+    const struct query *look = &glance->look;
     if (look->call.err.status != OK) {
         api_fail(ask, &look->call.err);
         return;
@@ -105,7 +105,7 @@ void api_operation_get(struct api_ask *ask)
         answer_missing(ask);
         return;
     }
-    struct glance *glance = glance_new(ask, LOOK_OPERATION, operation_found);
+    struct glance *glance = glance_new(ask, QUERY_OPERATION, operation_found);
     if (glance == NULL) {
         api_fail_memory(ask);
         return;
@@ -121,7 +121,7 @@ static void operations_found(void *context, struct http_exchange *exchange)
     (void)context;
     struct glance *glance = exchange->state;
     struct api_ask *ask = glance->ask;
-    const struct look *look = &glance->look;
+    const struct query *look = &glance->look;
     if (look->call.err.status != OK) {
         api_fail(ask, &look->call.err);
         return;
@@ -197,7 +197,7 @@ static bool take_filters(const struct api_ask *ask, struct scan *scan, struct er
 void api_operation_list(struct api_ask *ask)
 {
     struct err err = {.status = OK};
-    struct glance *glance = glance_new(ask, LOOK_RECORDS, operations_found);
+    struct glance *glance = glance_new(ask, QUERY_RECORDS, operations_found);
     if (glance == NULL) {
         api_fail_memory(ask);
         return;

@@ -10,6 +10,7 @@
 #include "api/routes.h"
 #include "base/limits.h"
 #include "canon/jsonw.h"
+#include "engine/query.h"
 
 static void answer_text(struct api_ask *ask, unsigned status, struct slice text)
 {
@@ -34,7 +35,7 @@ void api_openapi(struct api_ask *ask)
 
 /* One question to the engine. In the exchange's arena. */
 struct probe {
-    struct engine_call call;
+    struct query query;
     struct api_ask *ask;
 };
 
@@ -45,12 +46,6 @@ struct check {
 };
 
 enum { CHECKS_MAX = 8 };
-
-static enum status read_nothing(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)store, (void)call, (void)err;
-    return OK;
-}
 
 static void wake(struct engine_call *call)
 {
@@ -131,7 +126,7 @@ static void probed(void *api, struct http_exchange *exchange)
 {
     (void)api;
     struct probe *probe = exchange->state;
-    answer_ready(probe->ask, &probe->call.err);
+    answer_ready(probe->ask, &probe->query.call.err);
 }
 
 void api_readyz(struct api_ask *ask)
@@ -143,12 +138,12 @@ void api_readyz(struct api_ask *ask)
         return;
     }
     probe->ask = ask;
-    probe->call = (struct engine_call){
-        .read = read_nothing, .arena = exchange->arena, .context = exchange, .done = wake};
+    probe->query = (struct query){.kind = QUERY_NOTHING,
+        .call = {.arena = exchange->arena, .context = exchange, .done = wake}};
     exchange->state = probe;
     exchange->resume = probed;
     struct err err = {0};
-    if (engine_submit(door_engine(ask->api->door), &probe->call, &err) != OK) {
+    if (query_submit(door_engine(ask->api->door), &probe->query, &err) != OK) {
         answer_ready(ask, &err);
     }
 }

@@ -434,11 +434,11 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
 {
     put_family(out, "once_operations", "gauge", "Operations that are not settled, by status.");
     buf_printf(out, "once_operations{status=\"in_progress\"} %llu\n",
-        (unsigned long long)engine->head.in_progress);
+        (unsigned long long)engine->counts.by_status[RECORD_IN_PROGRESS]);
     buf_printf(out, "once_operations{status=\"unknown\"} %llu\n",
-        (unsigned long long)engine->head.unknown);
-    put_value(
-        out, "once_live_keys", "gauge", "Keys that are remembered.", (double)engine->head.records);
+        (unsigned long long)engine->counts.by_status[RECORD_UNKNOWN]);
+    put_value(out, "once_live_keys", "gauge", "Keys that are remembered.",
+        (double)engine->counts.records);
     put_value(out, "once_unknown_oldest_seconds", "gauge",
         "For how long the oldest unknown operation has been unknown; 0 when there is none.",
         unknown_seconds(engine));
@@ -455,7 +455,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         "Tenants that are granted nothing, because they hold what this store never gave.",
         (double)engine->quarantined);
     put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
-        (double)engine->head.seq);
+        (double)engine->entries);
 }
 
 /* A figure of each upstream; label is a second one with its value, or NULL. */

@@ -9,8 +9,8 @@
 #include "base/limits.h"
 #include "engine/cycle.h"
 #include "engine/janitor.h"
-#include "engine/moment.h"
 #include "engine/parked.h"
+#include "engine/query.h"
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
@@ -32,14 +32,15 @@ struct engine {
     struct store *store;
     struct clock clock;
     struct store_identity identity;
+    struct store_shared shared;
 
     /* The engine thread's alone. */
     struct cycle cycle;
-    struct moment moment;
+    struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX]; /* calls of a batch but its queries */
     struct parked parked;
     struct janitor janitor;
     struct queue ready; /* woken or timed-out calls, to go before new ones */
-    struct queue again; /* reads that go on, one a batch, behind those that waited before them */
+    struct queue again; /* queries that go on, one a batch, behind those that waited before them */
     uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
     bool ending;        /* stopping, as the engine thread has seen it */
@@ -61,8 +62,8 @@ struct engine {
     bool drained;       /* the engine thread has ended: nothing will be filled any more */
     struct err failure; /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
-    struct store_moment flushed; /* the last commit that a flush was counted for … */
-    uint64_t flushed_seq;        /* … and its last entry */
+    uint64_t committed; /* commits so far … */
+    uint64_t flushed;   /* … and how many there were when a flush was last counted */
 
     pthread_t engine_thread;
     pthread_t flush_thread;
@@ -81,10 +82,11 @@ static void engine_fail(struct engine *engine, const struct err *err)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void fail_calls(struct batch *batch, const struct err *err)
+static void fail_calls(struct engine_call *const *calls, size_t count, const struct err *err)
 {
-    for (size_t i = 0; i < batch->count; i++) {
-        batch->calls[i]->err = *err;
+    for (size_t i = 0; i < count; i++) {
+        calls[i]->err = *err;
+        calls[i]->parked = false;
     }
 }
 
@@ -127,7 +129,7 @@ static void batch_recycle(struct engine *engine, struct batch *batch)
 static void batch_answer(struct engine *engine, struct batch *batch, const struct err *failure)
 {
     if (failure->status != OK) {
-        fail_calls(batch, failure);
+        fail_calls(batch->calls, batch->count, failure);
     }
     size_t count = batch->count;
     for (size_t i = 0; i < count; i++) {
@@ -155,18 +157,14 @@ static void histogram_add(uint64_t buckets[ENGINE_BUCKETS], uint64_t value, uint
 }
 
 /*
- * Whether something was committed since a flush was last counted. Looks and idle turns go through
+ * Whether something was committed since a flush was last counted. Queries and idle turns go through
  * a flush too; as flushes that take no time they would hide what those that write take. With the
  * lock.
  */
 static bool takes_flush(struct engine *engine)
 {
-    const struct store_head *head = &engine->stats.head;
-    bool takes = head->seq != engine->flushed_seq ||
-                 head->moment.boot_ms != engine->flushed.boot_ms ||
-                 head->moment.time_ms != engine->flushed.time_ms;
-    engine->flushed = head->moment;
-    engine->flushed_seq = head->seq;
+    bool takes = engine->committed != engine->flushed;
+    engine->flushed = engine->committed;
     return takes;
 }
 
@@ -258,8 +256,8 @@ static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes
     }
 }
 
-/* One read that goes on, when all that waited before it are collected: one a batch, so that many of
- * them cost everybody else no more than one does. */
+/* One query that goes on, when all that waited before it are collected: one a batch, so that many
+ * of them cost everybody else no more than one does. */
 static void collect_again(struct engine *engine, struct batch *batch)
 {
     const struct engine_call *first = engine->again.first;
@@ -334,8 +332,8 @@ static struct batch *collect(struct engine *engine)
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* Put a read that is not done behind those that wait by now. false: nobody reads on at the end. */
-static bool read_on(struct engine *engine, struct engine_call *call)
+/* Put a query that is not done behind those that wait by now. false: nobody reads on at the end. */
+static bool query_on(struct engine *engine, struct engine_call *call)
 {
     if (engine->ending) {
         (void)err_set(&call->err, E_UNAVAILABLE, "the engine is shutting down");
@@ -348,8 +346,8 @@ static bool read_on(struct engine *engine, struct engine_call *call)
     return true;
 }
 
-/* Take parked calls and reads that go on out of a decided batch, and wake those that wait for what
- * it settled. */
+/* Take parked calls and queries that go on out of a decided batch, and wake those that wait for
+ * what it settled. */
 static void park_and_wake(struct engine *engine, struct batch *batch)
 {
     size_t kept = 0;
@@ -365,13 +363,13 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
             }
             continue;
         }
-        if (call->read != NULL && call->read_again && call->err.status == OK &&
-            read_on(engine, call)) {
+        if (call->query != NULL && call->again && call->err.status == OK &&
+            query_on(engine, call)) {
             continue;
         }
         batch->calls[kept++] = call;
         const struct record *next = &call->decision.next;
-        if (call->read == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
+        if (call->query == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
             next->status != RECORD_IN_PROGRESS) {
             parked_wake(&engine->parked, &next->key.hash, &engine->ready);
         }
@@ -379,54 +377,77 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
     batch->count = kept;
 }
 
-static void run_batch(struct engine *engine, struct batch *batch, const struct store_moment *now)
+/* Queries read between two batches, each for itself; damage is everybody's. *ret_count calls are
+ * left to be decided. */
+static enum status run_queries(
+    struct engine *engine, const struct batch *batch, size_t *ret_count, struct err *err)
 {
-    struct err err = {0};
+    size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        batch->calls[i]->now_ms = now->time_ms;
-        batch->calls[i]->boot_ms = now->boot_ms;
-        batch->calls[i]->read_again = false;
-    }
-    enum status status = cycle_run(&engine->cycle, batch->calls, batch->count, now, &err);
-    if (status == OK) {
-        park_and_wake(engine, batch);
-    } else {
-        fail_calls(batch, &err);
-        if (status == E_UNKNOWN || status == E_CORRUPT) {
-            engine_fail(engine, &err);
+        struct engine_call *call = batch->calls[i];
+        if (call->query == NULL) {
+            engine->deciding[count++] = call;
+        } else if (query_turn(engine->store, call) == E_CORRUPT) {
+            return err_set(err, E_CORRUPT, "%s", call->err.text);
         }
     }
+    *ret_count = count;
+    return OK;
+}
+
+static void run_batch(struct engine *engine, struct batch *batch)
+{
+    struct err err = {0};
+    size_t count = 0;
+    enum status status = run_queries(engine, batch, &count, &err);
+    if (status == OK && count > 0) {
+        status = cycle_run(&engine->cycle, engine->deciding, count, &err);
+    }
+    int64_t boot_ms = clock_read(&engine->clock).boot_ms;
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->calls[i]->boot_ms = boot_ms;
+    }
+    if (status == E_UNKNOWN || status == E_CORRUPT) {
+        fail_calls(batch->calls, batch->count, &err);
+        engine_fail(engine, &err);
+        return;
+    }
+    if (status != OK) { /* what was read stays read */
+        fail_calls(engine->deciding, count, &err);
+    }
+    park_and_wake(engine, batch);
 }
 
 /* One turn: timers, then a batch. */
 static void turn(struct engine *engine, struct batch *batch)
 {
-    struct store_moment now = moment_now(&engine->moment);
-    engine->boot_ms = now.boot_ms;
-    parked_expire(&engine->parked, engine->impatient ? INT64_MAX : now.boot_ms, &engine->ready);
+    engine->boot_ms = clock_read(&engine->clock).boot_ms;
+    parked_expire(&engine->parked, engine->impatient ? INT64_MAX : engine->boot_ms, &engine->ready);
     struct err err = {0};
-    if (janitor_turn(&engine->janitor, &now, batch->calls, &batch->count, &err) != OK) {
+    if (janitor_turn(&engine->janitor, engine->boot_ms, batch->calls, &batch->count, &err) != OK) {
         engine_fail(engine, &err);
     }
     pthread_mutex_lock(&engine->lock);
     err = engine->failure;
     pthread_mutex_unlock(&engine->lock);
     if (err.status != OK) {
-        fail_calls(batch, &err);
+        fail_calls(batch->calls, batch->count, &err);
     } else if (batch->count > 0) {
-        run_batch(engine, batch, &now);
+        run_batch(engine, batch);
     }
     pthread_mutex_lock(&engine->lock);
     engine->stats.batches += batch->count > 0;
     if (batch->count > 0) {
         histogram_add(engine->stats.batch_sizes, batch->count, 1);
     }
-    engine->stats.now_ms = now.time_ms;
+    engine->stats.now_ms = engine->cycle.now_ms;
     engine->stats.unknown_since_ms = engine->janitor.unknown_since_ms;
     engine->stats.parked = engine->parked.count;
-    engine->stats.clock_held = engine->moment.held;
+    engine->stats.clock_held = engine->cycle.clock_held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
-    engine->store->ops->head(engine->store, &engine->stats.head);
+    engine->stats.entries = engine->cycle.chain.seq;
+    engine->stats.counts = engine->cycle.counts;
+    engine->committed = engine->cycle.commits;
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -437,7 +458,7 @@ static void *engine_main(void *context)
     while ((batch = collect(engine)) != NULL) {
         turn(engine, batch);
         if (batch->count == 0 && engine->again.first != NULL) {
-            batch_recycle(engine, batch); /* the batch that answers the read will flush */
+            batch_recycle(engine, batch); /* the batch that answers the query will flush */
         } else if (!batch_hand_over(engine, batch)) {
             flush_round(engine, batch);
         }
@@ -457,7 +478,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     if (call->note != NULL) {
         return note_check(call->note, err);
     }
-    return call->read != NULL ? OK : request_check(&call->request, err);
+    return call->query != NULL ? OK : request_check(&call->request, err);
 }
 
 /* Why nothing can be accepted now; OK when so many more can. With the lock. */
@@ -562,6 +583,10 @@ enum status engine_submit_all(
             /* It would be decided in a later commit than the others. */
             status = err_set(err, E_INVALID, "wait is not possible in a group");
         }
+        if (status == OK && calls[i]->needs_previous &&
+            (i == 0 || calls[i]->query != NULL || calls[i - 1]->query != NULL)) {
+            status = err_set(err, E_INVALID, "there is nothing that it could depend on");
+        }
         if (status != OK) {
             if (err != NULL) {
                 err_prefix(err, "request %zu of the group", i);
@@ -607,8 +632,8 @@ enum status engine_do(struct engine *engine, struct engine_call *call)
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed)
 {
-    digest_hmac(engine->identity.fingerprint_key, sizeof engine->identity.fingerprint_key,
-        plain->bytes, sizeof plain->bytes, ret_keyed);
+    digest_hmac(engine->shared.fingerprint_key, sizeof engine->shared.fingerprint_key, plain->bytes,
+        sizeof plain->bytes, ret_keyed);
 }
 
 bool engine_failure(struct engine *engine, struct err *ret_err)
@@ -687,6 +712,7 @@ static enum status engine_dispose(struct engine *engine, struct err *err)
     cycle_release(&engine->cycle);
     enum status closed = engine->store->ops->close(engine->store, status == OK ? err : NULL);
     mem_wipe(&engine->identity, sizeof engine->identity);
+    mem_wipe(&engine->shared, sizeof engine->shared);
     (void)pthread_mutex_destroy(&engine->lock);
     (void)pthread_cond_destroy(&engine->work);
     (void)pthread_cond_destroy(&engine->flushable);
@@ -713,14 +739,12 @@ enum status engine_new(struct store *store, const struct engine_options *options
         engine->clock = *options->clock;
     }
     engine_init_sync(engine);
-    store->ops->identity(store, &engine->identity);
-    store->ops->head(store, &engine->stats.head);
-    engine->flushed = engine->stats.head.moment;
-    engine->flushed_seq = engine->stats.head.seq;
-    moment_init(&engine->moment, &engine->clock, &engine->stats.head.moment);
+    store->ops->identity(store, &engine->identity, &engine->shared);
     parked_init(&engine->parked);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
     engine->cycle.keys_max = options->keys_max;
+    engine->stats.entries = engine->cycle.chain.seq;
+    engine->stats.counts = engine->cycle.counts;
     if (status == OK) {
         status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
     }
@@ -748,8 +772,7 @@ enum status engine_free(struct engine *engine, struct err *err)
     (void)pthread_join(engine->flush_thread, NULL);
 
     struct err closing = {0};
-    struct store_moment now = moment_now(&engine->moment);
-    if (engine->failure.status == OK && janitor_close(&engine->janitor, &now, &closing) != OK) {
+    if (engine->failure.status == OK && janitor_close(&engine->janitor, &closing) != OK) {
         engine->failure = closing;
     }
     return engine_dispose(engine, err);

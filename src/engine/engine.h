@@ -1,14 +1,14 @@
 /*
- * engine: batches of requests through load, decide, commit, flush, answer.
+ * engine: batches of requests through prepare, decide, commit, flush, answer.
  *
  *     many threads            engine thread
- *     engine_submit --queue--> collect > load > decide > commit > flush > answer all
+ *     engine_submit --queue--> collect > prepare > decide > commit > flush > answer all
  *
  * A large batch goes to the flush thread for its last two steps, so that the next one is decided
  * meanwhile, and whatever comes behind it follows it there. For a small one waking another thread
  * costs more than it saves: calls that come during its flush make one larger batch.
  *
- * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A read is
+ * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A query is
  *                held back the same way: it may have seen what is not yet on disk.
  *            E2  within a batch, later requests see the changes of earlier ones.
  *            E3  an idle engine adds no delay: a batch is whatever was waiting.
@@ -30,8 +30,7 @@
 struct engine;
 struct engine_call;
 
-/* Look at the store between two batches, on the engine thread. May allocate in call->arena. */
-typedef enum status (*engine_read)(struct store *store, struct engine_call *call, struct err *err);
+struct query; /* query.h */
 
 /* One request in flight. */
 struct engine_call {
@@ -40,7 +39,8 @@ struct engine_call {
     struct slice request_body; /* to keep with a begin; empty: none */
     struct slice outcome_body; /* to keep with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
-    engine_read read;          /* instead of a request: look */
+    bool needs_previous;       /* it depends on the call before it in its group (below) */
+    struct query *query;       /* instead of a request: what the store holds (query.h) */
     const struct note *note;   /* instead of a request: leave this in the evidence (note.h) */
     void *context;             /* the caller's */
     struct arena *arena; /* where the answer's bytes live; shared only by calls of one group */
@@ -51,14 +51,17 @@ struct engine_call {
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict */
-    int64_t now_ms;           /* engine time when it was decided or read last */
-    int64_t boot_ms;          /* the boot clock then */
+    int64_t now_ms;           /* the store's time when it was decided, or the query went on */
+    int64_t boot_ms;          /* the boot clock then, or a little later */
+    bool refused;             /* err says that its dependent group did not happen, and this call was
+                                 the one that was refused; decision says how, if it was decided */
+    uint32_t decided;         /* how often it was decided: again after each lost race */
 
     /* The engine's own. */
     struct engine_call *next;
     uint32_t group_left;   /* calls behind this one that must be in the same commit */
-    bool read_again;       /* set by read: look again behind those that wait by now */
-    uint64_t again_after;  /* … which are collected when so many are */
+    bool again;            /* a query that goes on, behind the calls that wait by now … */
+    uint64_t again_after;  /* … which are collected when this many are */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
     void *waiter;          /* engine_do's */
@@ -66,7 +69,7 @@ struct engine_call {
 
 struct engine_options {
     const struct mem *mem;       /* NULL: the C library's */
-    const struct clock *clock;   /* NULL: the machine's */
+    const struct clock *clock;   /* of its timers; NULL: the machine's */
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
     uint64_t keys_max;           /* live keys: a begin of another one is refused; 0: no limit */
 };
@@ -83,9 +86,10 @@ struct engine_stats {
     uint64_t batch_sizes[ENGINE_BUCKETS]; /* batches of at most 1, 2, 4, … calls; the last: more */
     uint64_t
         flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
-    int64_t now_ms;                   /* engine time at the latest turn */
+    int64_t now_ms;                   /* the store's time; a little old */
     int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
-    struct store_head head;
+    uint64_t entries;                 /* of evidence in this process's chain */
+    struct store_counts counts;       /* of live keys; a little old */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */
 };
@@ -107,9 +111,21 @@ enum status engine_submit(
  * status is not OK, and then it is what engine_submit says of the next one. */
 enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
-/* The same for several that are accepted or refused together, decided in this order and go into one
+/*
+ * The same for several that are accepted or refused together, decided in this order and go into one
  * commit: at most LIMIT_GROUP_REQUESTS_MAX. None of them may wait (E_INVALID). Each gets its own
- * decision and its own done. */
+ * decision and its own done.
+ *
+ * A call with needs_previous depends on the one before it: both are in one dependent group, which
+ * holds whole or not at all. A call is refused when it gets an err, or when its decision did not do
+ * what was asked: a begin was not granted (anything but first_seen, so a duplicate too); a seal,
+ * release, unknown, renewal or resolve was not accepted (not_found, stale_fence, already_sealed,
+ * still_running). A holder's call that repeats what was done before is not refused: what it asks
+ * for holds. A note is refused only by an err. When one is refused, nothing of its dependent group
+ * is committed, evidence included: every call of it gets an err, E_UNAVAILABLE ("certainly did not
+ * happen") unless it failed by itself, and the one that was refused has `refused` set. A query
+ * cannot be in a dependent group (E_INVALID), nor can the first call of all depend (E_INVALID).
+ */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;
 /* Submit and wait; done is not used. Returns call->err.status. */

@@ -2,14 +2,12 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "evidence/checkpoint.h"
 
 enum {
     MAINTAIN_EVERY_MS = 5,
     LEASES_EVERY_MS = 500,
     CHECKPOINT_EVERY_MS = 60000,
     ARCHIVE_EVERY_MS = 60000,
-    PASS_TIME_EVERY_MS = 60000,
     UNKNOWN_EVERY_MS = 100,
     UNKNOWN_LOOKS = 40000, /* keys in one piece: a fraction of a millisecond, 10 M keys in 25 s */
     UNKNOWN_READS = 64,    /* unknown records read in one piece: likewise */
@@ -59,18 +57,18 @@ static enum status fatal_only(enum status status, struct err *err)
     return OK;
 }
 
-static enum status settle_leases(struct janitor *janitor, const struct store_moment *now,
-    struct engine_call **calls, size_t *count, struct err *err)
+static enum status settle_leases(
+    struct janitor *janitor, struct engine_call **calls, size_t *count, struct err *err)
 {
     if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
         return OK; /* the last round is still being flushed */
     }
-    struct op_id ids[JANITOR_CALLS];
+    struct store_due dues[JANITOR_CALLS];
     struct store *store = janitor->cycle->store;
     size_t room = LIMIT_BATCH_REQUESTS_MAX - *count;
     size_t found = 0;
     enum status status = store->ops->due(
-        store, now->time_ms, ids, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
+        store, STORE_OPERATIONS, dues, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
     if (status != OK) {
         return fatal_only(status, err);
     }
@@ -78,7 +76,7 @@ static enum status settle_leases(struct janitor *janitor, const struct store_mom
     for (size_t i = 0; i < found; i++) {
         arena_clear(&janitor->arenas[i]);
         janitor->calls[i] = (struct engine_call){
-            .request = {.kind = REQUEST_LEASE_OVER, .operation_id = ids[i]},
+            .request = {.kind = REQUEST_LEASE_OVER, .operation_id = dues[i].operation_id},
             .arena = &janitor->arenas[i],
             .context = janitor,
             .done = lease_done,
@@ -89,39 +87,17 @@ static enum status settle_leases(struct janitor *janitor, const struct store_mom
 }
 
 /* Sign how far the evidence has come, when it has come further since the last time. */
-static enum status sign_checkpoint(
-    struct janitor *janitor, const struct store_moment *now, struct err *err)
+static enum status sign_checkpoint(struct janitor *janitor, struct err *err)
 {
     struct cycle *cycle = janitor->cycle;
-    struct entry note;
     if (cycle->chain.seq == janitor->checkpoint_seq) {
         return OK;
     }
-    buf_clear(&cycle->text);
-    enum status status = checkpoint_compose(
-        &cycle->chain, janitor->identity, now->time_ms, &cycle->text, &note, err);
-    if (status == OK) {
-        status = cycle_note(cycle, &note, now, err);
-    }
+    enum status status = cycle_checkpoint(cycle, janitor->identity, err);
     if (status == OK) {
         janitor->checkpoint_seq = cycle->chain.seq;
     }
     return fatal_only(status, err);
-}
-
-/* Records are forgotten by committed time only (P8), and an idle store commits none. */
-static enum status pass_time(
-    struct janitor *janitor, const struct store_moment *now, struct err *err)
-{
-    struct store *store = janitor->cycle->store;
-    struct store_head head;
-    store->ops->head(store, &head);
-    if (head.records == head.in_progress + head.unknown ||
-        now->time_ms - head.moment.time_ms < PASS_TIME_EVERY_MS) {
-        return OK;
-    }
-    struct commit commit = {.moment = *now};
-    return fatal_only(store->ops->commit(store, &commit, err), err);
 }
 
 static void note_unknown(struct janitor *janitor, int64_t updated_ms)
@@ -138,9 +114,15 @@ static void note_unknown(struct janitor *janitor, int64_t updated_ms)
 static enum status look_for_unknown(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
-    struct store_head head;
-    store->ops->head(store, &head);
-    if (head.unknown == 0) {
+    struct store_batch stand = {.count = 0};
+    enum status status = store->ops->read(store, &stand, err);
+    if (status != OK) {
+        return fatal_only(status, err);
+    }
+    janitor->cycle->counts = stand.counts;
+    janitor->cycle->now_ms = stand.now_ms;
+    janitor->cycle->clock_held = stand.clock_held;
+    if (stand.counts.by_status[RECORD_UNKNOWN] == 0) {
         janitor->unknown_after = (struct digest){{0}};
         janitor->unknown_min_ms = 0;
         janitor->unknown_since_ms = 0;
@@ -148,13 +130,13 @@ static enum status look_for_unknown(struct janitor *janitor, struct err *err)
     }
     const struct record *records[UNKNOWN_READS];
     struct scan_pace pace = {.looks_max = UNKNOWN_LOOKS, .reads_max = UNKNOWN_READS};
-    struct scan scan = {.status = RECORD_UNKNOWN,
+    struct scan scan = {.kinds = STORE_OPERATIONS,
+        .status = RECORD_UNKNOWN,
         .after = janitor->unknown_after,
         .limit = UNKNOWN_READS,
         .pace = &pace};
     size_t count = 0;
-    enum status status =
-        store->ops->scan(store, &scan, &janitor->unknown_arena, records, &count, err);
+    status = store->ops->scan(store, &scan, &janitor->unknown_arena, records, &count, err);
     for (size_t i = 0; status == OK && i < count; i++) {
         note_unknown(janitor, records[i]->updated_ms);
     }
@@ -178,20 +160,13 @@ static void barrier_done(struct engine_call *call)
     }
 }
 
-static enum status barrier_read(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)store;
-    (void)call;
-    (void)err;
-    return OK;
-}
-
 /* Let the oldest evidence go when it is past its retention. A crash after the entry and before the
  * removal leaves both; then there are two entries about it, which is true. */
-static enum status archive(struct janitor *janitor, const struct store_moment *now,
-    struct engine_call **calls, size_t *count, struct err *err)
+static enum status archive(struct janitor *janitor, int64_t boot_ms, struct engine_call **calls,
+    size_t *count, struct err *err)
 {
     struct store *store = janitor->cycle->store;
+    const struct store_housekeeping *duties = store->ops->housekeeping;
     struct store_removable removable = {0};
     if (janitor->archiving != 0) {
         if (!atomic_load_explicit(&janitor->archive_durable, memory_order_acquire)) {
@@ -199,65 +174,60 @@ static enum status archive(struct janitor *janitor, const struct store_moment *n
         }
         uint64_t place = janitor->archiving;
         janitor->archiving = 0;
-        return fatal_only(store->ops->remove(store, place, err), err);
+        return fatal_only(duties->remove(store, place, err), err);
     }
-    if (store->ops->removable == NULL || *count == LIMIT_BATCH_REQUESTS_MAX ||
-        now->boot_ms - janitor->archive_ms < ARCHIVE_EVERY_MS) {
+    if (duties == NULL || duties->removable == NULL || *count == LIMIT_BATCH_REQUESTS_MAX ||
+        boot_ms - janitor->archive_ms < ARCHIVE_EVERY_MS) {
         return OK;
     }
-    janitor->archive_ms = now->boot_ms;
-    enum status status = store->ops->removable(store, now->time_ms, &removable, err);
+    janitor->archive_ms = boot_ms;
+    enum status status = duties->removable(store, &removable, err);
     if (status != OK || removable.place == 0) {
         return fatal_only(status, err);
     }
-    status = cycle_archive(janitor->cycle, &removable, now, err);
+    status = cycle_archive(janitor->cycle, &removable, err);
     if (status != OK) {
         return fatal_only(status, err);
     }
     janitor->archiving = removable.place;
     janitor->archive_ms = 0; /* there may be more: look again as soon as this one is gone */
     atomic_store_explicit(&janitor->archive_durable, false, memory_order_relaxed);
-    janitor->barrier = (struct engine_call){.read = barrier_read,
-        .arena = &janitor->barrier_arena,
-        .context = janitor,
-        .done = barrier_done};
-    calls[(*count)++] = &janitor->barrier;
+    janitor->barrier = (struct query){.kind = QUERY_NOTHING,
+        .call = {.query = &janitor->barrier,
+            .arena = &janitor->barrier_arena,
+            .context = janitor,
+            .done = barrier_done}};
+    calls[(*count)++] = &janitor->barrier.call;
     return OK;
 }
 
-enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
-    struct engine_call **calls, size_t *count, struct err *err)
+enum status janitor_turn(struct janitor *janitor, int64_t boot_ms, struct engine_call **calls,
+    size_t *count, struct err *err)
 {
     struct store *store = janitor->cycle->store;
+    const struct store_housekeeping *duties = store->ops->housekeeping;
     enum status status = OK;
-    if (now->boot_ms - janitor->maintain_ms >= MAINTAIN_EVERY_MS) {
-        janitor->maintain_ms = now->boot_ms;
-        /* Forget only by a time that is committed: the clock may be behind after a power loss, and
-         * then a record would be missing although its window is not over. */
-        struct store_head head;
-        store->ops->head(store, &head);
-        status = fatal_only(store->ops->maintain(store, head.moment.time_ms, err), err);
+    if (duties != NULL && boot_ms - janitor->maintain_ms >= MAINTAIN_EVERY_MS) {
+        janitor->maintain_ms = boot_ms;
+        status = fatal_only(duties->maintain(store, err), err);
     }
-    if (status == OK && now->boot_ms - janitor->leases_ms >= LEASES_EVERY_MS) {
-        janitor->leases_ms = now->boot_ms;
-        status = settle_leases(janitor, now, calls, count, err);
+    if (status == OK && boot_ms - janitor->leases_ms >= LEASES_EVERY_MS) {
+        janitor->leases_ms = boot_ms;
+        status = settle_leases(janitor, calls, count, err);
     }
-    if (status == OK && now->boot_ms - janitor->checkpoint_ms >= janitor->checkpoint_every_ms) {
-        janitor->checkpoint_ms = now->boot_ms;
-        status = sign_checkpoint(janitor, now, err);
+    if (status == OK && boot_ms - janitor->checkpoint_ms >= janitor->checkpoint_every_ms) {
+        janitor->checkpoint_ms = boot_ms;
+        status = sign_checkpoint(janitor, err);
     }
-    if (status == OK && now->boot_ms - janitor->unknown_ms >= UNKNOWN_EVERY_MS) {
-        janitor->unknown_ms = now->boot_ms;
+    if (status == OK && boot_ms - janitor->unknown_ms >= UNKNOWN_EVERY_MS) {
+        janitor->unknown_ms = boot_ms;
         status = look_for_unknown(janitor, err);
     }
-    if (status == OK) {
-        status = archive(janitor, now, calls, count, err);
-    }
-    return status == OK ? pass_time(janitor, now, err) : status;
+    return status == OK ? archive(janitor, boot_ms, calls, count, err) : status;
 }
 
-enum status janitor_close(struct janitor *janitor, const struct store_moment *now, struct err *err)
+enum status janitor_close(struct janitor *janitor, struct err *err)
 {
     ASSERT(atomic_load(&janitor->in_flight) == 0);
-    return sign_checkpoint(janitor, now, err);
+    return sign_checkpoint(janitor, err);
 }

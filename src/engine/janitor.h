@@ -4,7 +4,6 @@
  *   duty                        how often
  *   the store's housekeeping    every 5 ms while busy (store maintain: expiry, snapshots, squeeze)
  *   leases that ran out         every 500 ms: in_progress becomes unknown, with evidence
- *   committing the time         every minute of an idle store that has something to forget
  *   signed checkpoints          every minute when there is new evidence, and at close
  *   the oldest unknown one      every 100 ms a piece of the store, while there are any
  *   evidence past its retention every minute: an entry first, and when that is durable, out it goes
@@ -17,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "engine/cycle.h"
+#include "engine/query.h"
 
 enum { JANITOR_CALLS = 64 }; /* leases settled in one turn; the rest comes half a second later */
 
@@ -31,7 +31,7 @@ struct janitor {
     int64_t archive_ms;
     uint64_t archiving;           /* what is to go once its entry is durable; 0: nothing */
     _Atomic bool archive_durable; /* its entry is */
-    struct engine_call barrier;   /* answered when that is so */
+    struct query barrier;         /* answered when that is so */
     struct arena barrier_arena;   /* unused, but every call has one */
     int64_t unknown_ms;           /* boot clock: when unknown ones were looked for last */
     struct digest unknown_after;  /* where that goes on */
@@ -48,11 +48,11 @@ enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     struct err *err) MUST_CHECK;
 void janitor_release(struct janitor *janitor);
 
-/* Do what is due; may append its own calls to the batch. Anything but OK: stop the engine. */
-enum status janitor_turn(struct janitor *janitor, const struct store_moment *now,
-    struct engine_call **calls, size_t *count, struct err *err) MUST_CHECK;
+/* Do what is due by the boot clock; may append its own calls to the batch. Anything but OK: stop
+ * the engine. */
+enum status janitor_turn(struct janitor *janitor, int64_t boot_ms, struct engine_call **calls,
+    size_t *count, struct err *err) MUST_CHECK;
 /* The last duties, when no call is in flight any more. */
-enum status janitor_close(
-    struct janitor *janitor, const struct store_moment *now, struct err *err) MUST_CHECK;
+enum status janitor_close(struct janitor *janitor, struct err *err) MUST_CHECK;
 
 #endif

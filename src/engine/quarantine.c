@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant)
 {
     bool held = quarantine->all;
@@ -15,31 +17,27 @@ bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant)
 /* Its operation was made after this store's last commit, and its fence is beyond all of ours, not
  * by more than can have been granted since, and fits the id. */
 static bool from_lost_future(
-    const struct quarantine *quarantine, const struct request *request, uint64_t fence_head)
+    const struct quarantine *quarantine, const struct request *request, uint64_t fence_highest)
 {
-    return request->fence > fence_head && request->fence - fence_head <= LIMIT_LOST_FENCES_MAX &&
+    return request->fence > fence_highest &&
+           request->fence - fence_highest <= LIMIT_LOST_FENCES_MAX &&
            (request->fence & 0x3ffffff) == op_id_fence(&request->operation_id) &&
            op_id_time_ms(&request->operation_id) >= quarantine->opened_ms;
 }
 
 bool quarantine_notice(
-    struct quarantine *quarantine, struct store *store, const struct request *request)
+    struct quarantine *quarantine, uint64_t fence_highest, const struct request *request)
 {
-    struct store_head head;
     struct slice tenant = request->key.tenant;
-    uint64_t first;
-    if (request->kind == REQUEST_BEGIN || request->fence == 0) {
-        return false;
-    }
-    store->ops->head(store, &head);
-    if (!from_lost_future(quarantine, request, head.fence)) {
+    if (request->kind == REQUEST_BEGIN || request->fence == 0 ||
+        !from_lost_future(quarantine, request, fence_highest)) {
         return false;
     }
     quarantine->fence = request->fence;
     if (!quarantine_holds(quarantine, tenant)) {
-        /* A failure leaves the counter low; the quarantine itself keeps grants from happening. */
-        (void)store->ops->fences(
-            store, request->fence - head.fence + LIMIT_QUARANTINE_FENCES, &first, NULL);
+        uint64_t floor = request->fence + LIMIT_QUARANTINE_FENCES;
+        ASSERT(floor > request->fence);
+        quarantine->floor = floor > quarantine->floor ? floor : quarantine->floor;
         if (tenant.len == 0 || tenant.len > LIMIT_TENANT_BYTES_MAX ||
             quarantine->count == LIMIT_QUARANTINED_TENANTS_MAX) {
             quarantine->all = true;

@@ -25,12 +25,15 @@ struct quarantine {
     bool all;          /* there were more than fit, or the operator's own tools saw it */
     int64_t opened_ms; /* the store's time when it was opened: a lost future is after that */
     uint64_t fence;    /* the latest that was shown, for the message */
+    uint64_t floor;    /* fences of the next commit on are greater than this; 0: nothing to raise */
 };
 
-/* Look at a holder's request whose operation is not there. True: it is from a lost future, and its
- * tenant is held from now on. */
+/* A holder's request whose operation is absent, and the highest fence that was ever given out.
+ * True: it is from a lost future, and its tenant is held from now on. The fences are to be raised
+ * with the next commit, and the floor is then to be set to 0; until that was possible the
+ * quarantine itself keeps grants from happening. */
 bool quarantine_notice(
-    struct quarantine *quarantine, struct store *store, const struct request *request);
+    struct quarantine *quarantine, uint64_t fence_highest, const struct request *request);
 bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant);
 /* Say so. */
 void quarantine_say(const struct quarantine *quarantine, struct err *err);

@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/macros.h"
-#include "engine/look.h"
+#include "engine/query.h"
 #include "gateway/reconcile.h"
 #include "gateway/reconcile_rules.h"
 #include "gateway/request_form.h"
@@ -33,7 +33,7 @@ enum schedule_state { SCHEDULE_RESTING, SCHEDULE_LOOKING, SCHEDULE_GOING, SCHEDU
 
 /* A look, and the way back from the engine's thread. */
 struct schedule_look {
-    struct look look;     /* first, so that the engine's pointer is ours */
+    struct query look;    /* first, so that the engine's pointer is ours */
     struct net_task task; /* runs what follows it */
     struct schedule *schedule;
     struct arena arena;
@@ -136,7 +136,7 @@ static void submit(struct schedule *schedule, struct schedule_look *look)
     schedule->look_nanos = clock_nanos();
     schedule_move(schedule, SCHEDULE_LOOKING);
     atomic_fetch_add(&gateway->in_engine, 1);
-    if (look_submit(door_engine(gateway->door), &look->look, &err) != OK) {
+    if (query_submit(door_engine(gateway->door), &look->look, &err) != OK) {
         atomic_fetch_sub(&gateway->in_engine, 1);
         end_round(schedule, false);
     }
@@ -163,7 +163,7 @@ static void look_page(struct schedule *schedule, const struct digest *after)
 {
     arena_clear(&schedule->page.arena);
     schedule->at = 0;
-    schedule->page.look = (struct look){.kind = LOOK_RECORDS,
+    schedule->page.look = (struct query){.kind = QUERY_RECORDS,
         .tenant = slice_str(schedule->config->settings->routes[schedule->route].tenant),
         .scan = {.status = RECORD_UNKNOWN, .limit = PAGE_RECORDS, .after = *after}};
     submit(schedule, &schedule->page);
@@ -262,15 +262,16 @@ static bool may_be_due(const struct schedule *schedule, const struct record *rec
 static void look_one(struct schedule *schedule, const struct record *record)
 {
     arena_clear(&schedule->one.arena);
-    schedule->one.look = (struct look){
-        .kind = LOOK_OPERATION, .tenant = record->key.tenant, .operation_id = record->operation_id};
+    schedule->one.look = (struct query){.kind = QUERY_OPERATION,
+        .tenant = record->key.tenant,
+        .operation_id = record->operation_id};
     submit(schedule, &schedule->one);
 }
 
 /* The rest of the page, as far as there is room for questions; then the next one. */
 static void go_on(struct schedule *schedule)
 {
-    const struct look *page = &schedule->page.look;
+    const struct query *page = &schedule->page.look;
     schedule_move(schedule, SCHEDULE_GOING);
     while (schedule->at < page->count) {
         if (atomic_load(&schedule->gateway->is_cut)) {
@@ -339,7 +340,7 @@ static void on_due(struct net_deadline *deadline, uint64_t now_ms)
     schedule->until_ms = 0;
     schedule->looked_nanos = 0;
     engine_stats(door_engine(gateway->door), &stats);
-    if (stats.head.unknown == 0) {
+    if (stats.counts.by_status[RECORD_UNKNOWN] == 0) {
         end_round(schedule, false);
     } else {
         look_tenant(schedule);

@@ -44,7 +44,7 @@ enum status inspect_speed(const char *dir, struct inspect_speed *ret_speed, stru
 static enum status find_oldest_unknown(struct store *store, int64_t *ret_since_ms, struct err *err)
 {
     struct arena arena;
-    struct scan scan = {.status = RECORD_UNKNOWN, .limit = PAGE_RECORDS};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .status = RECORD_UNKNOWN, .limit = PAGE_RECORDS};
     const struct record *records[PAGE_RECORDS];
     enum status status = OK;
     int64_t oldest = 0;
@@ -67,7 +67,7 @@ static enum status find_oldest_unknown(struct store *store, int64_t *ret_since_m
 static enum status read_key(struct store *store, struct checkpoint_key *ret_key, struct err *err)
 {
     struct store_identity identity;
-    store->ops->identity(store, &identity);
+    store->ops->identity(store, &identity, NULL);
     enum status status = checkpoint_key_of(&identity, ret_key, err);
     mem_wipe(&identity, sizeof identity);
     return status;
@@ -76,18 +76,23 @@ static enum status read_key(struct store *store, struct checkpoint_key *ret_key,
 static enum status read_facts(struct store *store, struct inspect_facts *ret_facts, struct err *err)
 {
     struct store_head head;
+    struct store_counts counts;
     struct journal_info info = {0};
     struct checkpoint_key key;
+    enum status status = store->ops->counts(store, STORE_KINDS_ASKED, &counts, err);
+    if (status != OK) {
+        return status;
+    }
     store->ops->head(store, &head);
-    *ret_facts = (struct inspect_facts){.operations = head.records,
-        .in_progress = head.in_progress,
-        .unknown = head.unknown,
+    *ret_facts = (struct inspect_facts){.operations = counts.records,
+        .in_progress = counts.by_status[RECORD_IN_PROGRESS],
+        .unknown = counts.by_status[RECORD_UNKNOWN],
         .entries = head.seq,
         .time_ms = head.moment.time_ms,
         .boot_ms = head.moment.boot_ms,
         .boot_id = head.moment.boot_id,
         .jump_ms = head.moment.jump_ms};
-    enum status status = journal_info(store, &info, err);
+    status = journal_info(store, &info, err);
     ret_facts->bytes = info.bytes;
     ret_facts->segments = info.segments;
     ret_facts->segments_squeezed = info.segments_squeezed;
@@ -98,7 +103,7 @@ static enum status read_facts(struct store *store, struct inspect_facts *ret_fac
     if (status == OK) {
         (void)checkpoint_key_put(ret_facts->public_key, &key);
     }
-    return status == OK && head.unknown > 0
+    return status == OK && ret_facts->unknown > 0
                ? find_oldest_unknown(store, &ret_facts->unknown_since_ms, err)
                : status;
 }

@@ -1,10 +1,9 @@
-#include "engine/look.h"
-
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "engine/query.h"
 #include "evidence/cursor.h"
 #include "lib/answer.h"
 #include "once/once.h"
@@ -23,12 +22,12 @@ enum {
 };
 
 struct lib_look {
-    struct look look;
+    struct query look;
     struct once *once;
     struct arena arena; /* what is found */
 };
 
-static void lib_look_init(struct lib_look *self, struct once *once, enum look_kind kind)
+static void lib_look_init(struct lib_look *self, struct once *once, enum query_kind kind)
 {
     memset(self, 0, sizeof *self);
     self->once = once;
@@ -43,10 +42,10 @@ static enum status lib_look_run(struct lib_look *self, struct err *err)
     struct once *once = self->once;
     enum status status;
     if (once->engine != NULL) {
-        status = look_do(once->engine, &self->look);
+        status = query_do(once->engine, &self->look);
     } else {
         (void)pthread_mutex_lock(&once->lock);
-        status = look_at(once->store, &self->look);
+        status = query_run(once->store, &self->look);
         (void)pthread_mutex_unlock(&once->lock);
     }
     if (status != OK) {
@@ -90,7 +89,7 @@ static bool read_id(const char *text, struct op_id *ret_id)
 static enum status look_one(
     struct lib_look *self, struct once_operation **ret_operation, struct err *err)
 {
-    const struct look *look = &self->look;
+    const struct query *look = &self->look;
     enum status status = lib_look_run(self, err);
     if (status == OK && look->record != NULL) {
         struct operation_parts found = {.record = look->record,
@@ -112,7 +111,7 @@ static enum status get(struct once *once, const char *operation_id,
         return status;
     }
     *ret_operation = NULL;
-    lib_look_init(&self, once, LOOK_OPERATION);
+    lib_look_init(&self, once, QUERY_OPERATION);
     if (!read_id(operation_id, &self.look.operation_id)) {
         return refuse_id(operation_id, err);
     }
@@ -134,7 +133,7 @@ int once_lookup(struct once *once, const char *scope, const char *principal, con
     enum status status = check_handle(once, ret_operation, &err);
     if (status == OK) {
         *ret_operation = NULL;
-        lib_look_init(&self, once, LOOK_OPERATION);
+        lib_look_init(&self, once, QUERY_OPERATION);
         self.look.key = (struct record_key){.tenant = once->tenant,
             .scope = slice_str(scope),
             .principal = slice_str(principal),
@@ -262,7 +261,7 @@ static enum status visit_page(
 static enum status iterate(
     struct lib_look *self, size_t limit, once_operation_visit visit, void *context, struct err *err)
 {
-    struct look *look = &self->look;
+    struct query *look = &self->look;
     bool stop = false;
     size_t left = limit == 0 ? SIZE_MAX : limit;
     do {
@@ -288,7 +287,7 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
     struct lib_look self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
-        lib_look_init(&self, once, LOOK_RECORDS);
+        lib_look_init(&self, once, QUERY_RECORDS);
         status = take_filter(&self.look.scan, filter, &err);
         if (status == OK) {
             status = iterate(&self, filter == NULL ? 0 : filter->limit, visit, context, &err);
@@ -300,7 +299,7 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-static void visit_entries(const struct look *look, struct evidence_cursor *cursor,
+static void visit_entries(const struct query *look, struct evidence_cursor *cursor,
     once_entry_visit visit, void *context, bool *ret_stop)
 {
     for (size_t i = 0; i < look->count && !*ret_stop; i++) {
@@ -321,7 +320,7 @@ static void visit_entries(const struct look *look, struct evidence_cursor *curso
 static enum status all_entries(struct lib_look *self, struct evidence_cursor *cursor,
     once_entry_visit visit, void *context, struct err *err)
 {
-    struct look *look = &self->look;
+    struct query *look = &self->look;
     bool stop = false;
     enum status status;
     look->limit = PAGE_ENTRIES;
@@ -344,7 +343,7 @@ static struct evidence_cursor chain_start(const struct once *once)
     if (once->engine != NULL) {
         identity = *engine_identity(once->engine);
     } else {
-        once->store->ops->identity(once->store, &identity);
+        once->store->ops->identity(once->store, &identity, NULL);
     }
     memcpy(cursor.chain_id, identity.chain_id, sizeof cursor.chain_id);
     mem_wipe(&identity, sizeof identity);
@@ -358,7 +357,7 @@ int once_evidence(struct once *once, const char *operation_id, const char *after
     struct lib_look self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
-        lib_look_init(&self, once, LOOK_ENTRIES);
+        lib_look_init(&self, once, QUERY_ENTRIES);
         struct evidence_cursor cursor = chain_start(once);
         status =
             evidence_cursor_read(slice_str(after), cursor.chain_id, &self.look.after_seq, &err);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "door/door.h"
+#include "engine/query.h"
 #include "http/serve.h"
 #include "server/server.h"
 
@@ -63,7 +64,7 @@ extern const struct server_door server_doors[];
 /* Asks the engine something cheap, again and again, to see that it answers. */
 enum probe_state { PROBE_IDLE, PROBE_ASKED, PROBE_ANSWERED };
 struct probe {
-    struct engine_call call;
+    struct query query;
     struct arena arena;
     _Atomic int state; /* enum probe_state */
 };

@@ -3,15 +3,7 @@
 
 enum { PROBE_ARENA_BYTES = 64 << 10 };
 
-/* Nothing to read: that it comes back, after everything that waits for the disk, is all. */
-static enum status probe_read(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)store;
-    (void)call;
-    (void)err;
-    return OK;
-}
-
+/* That it comes back, after everything that waits for the disk, is all that is asked. */
 static void probe_done(struct engine_call *call)
 {
     struct probe *probe = call->context;
@@ -36,10 +28,10 @@ bool probe_turn(struct probe *probe, struct engine *engine)
         return false;
     }
     arena_clear(&probe->arena);
-    probe->call = (struct engine_call){
-        .read = probe_read, .done = probe_done, .arena = &probe->arena, .context = probe};
+    probe->query = (struct query){.kind = QUERY_NOTHING,
+        .call = {.done = probe_done, .arena = &probe->arena, .context = probe}};
     atomic_store(&probe->state, PROBE_ASKED);
-    if (engine_submit(engine, &probe->call, &probe->call.err) != OK) {
+    if (query_submit(engine, &probe->query, &probe->query.call.err) != OK) {
         atomic_store(&probe->state, PROBE_IDLE);
     }
     return state == PROBE_ANSWERED;

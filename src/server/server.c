@@ -133,19 +133,25 @@ static void end(void *context, unsigned loop)
 
 /* ---- open -------------------------------------------------------------------------------- */
 
-static void note_facts(struct server *server, struct store *store)
+static enum status note_facts(struct server *server, struct store *store, struct err *err)
 {
     struct server_facts *facts = &server->facts;
     struct journal_info info;
     struct store_head head;
+    struct store_counts counts;
+    enum status status = store->ops->counts(store, STORE_KINDS_ASKED, &counts, err);
+    if (status != OK) {
+        return status;
+    }
     store->ops->head(store, &head);
-    facts->operations = head.records;
-    facts->in_progress = head.in_progress;
-    facts->unknown = head.unknown;
+    facts->operations = counts.records;
+    facts->in_progress = counts.by_status[RECORD_IN_PROGRESS];
+    facts->unknown = counts.by_status[RECORD_UNKNOWN];
     facts->entries = head.seq;
     if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
         facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
     }
+    return OK;
 }
 
 static enum status open_engine(struct server *server, struct err *err)
@@ -159,7 +165,11 @@ static enum status open_engine(struct server *server, struct err *err)
     if (status != OK) {
         return status;
     }
-    note_facts(server, store);
+    status = note_facts(server, store, err);
+    if (status != OK) {
+        (void)store->ops->close(store, NULL); /* nothing was changed */
+        return status;
+    }
     return engine_new(store, &options, &server->engine, err);
 }
 

@@ -14,24 +14,18 @@ struct fault {
     const struct mem *mem;
     struct store *wrapped;
     struct fault_point points[STORE_CALL_COUNT];
+    uint64_t aborts; /* so far */
 };
 
 const char *store_call_name(enum store_call call)
 {
     static const char *const names[STORE_CALL_COUNT] = {
-        [STORE_CALL_LOAD] = "load",
-        [STORE_CALL_FIND] = "find",
-        [STORE_CALL_BODY] = "body",
-        [STORE_CALL_COMMIT] = "commit",
-        [STORE_CALL_FLUSH] = "flush",
-        [STORE_CALL_FENCES] = "fences",
-        [STORE_CALL_SCAN] = "scan",
-        [STORE_CALL_DUE] = "due",
-        [STORE_CALL_ENTRIES] = "entries",
-        [STORE_CALL_MAINTAIN] = "maintain",
-        [STORE_CALL_REMOVE] = "remove",
-        [STORE_CALL_CLOSE] = "close",
+#define FAULT_NAME(number, member, parameters, arguments) [STORE_CALL_##number] = #member,
+        STORE_CALLS(FAULT_NAME) STORE_HOUSEKEEPING_CALLS(FAULT_NAME)
+#undef FAULT_NAME
+            [STORE_CALL_CLOSE] = "close",
     };
+    ASSERT((unsigned)call < STORE_CALL_COUNT);
     return names[call];
 }
 
@@ -50,69 +44,78 @@ static enum status fault_say(const struct fault_point *point, enum store_call ca
         (unsigned long long)point->at);
 }
 
+/* A prepare that fails leaves nothing prepared, and a commit always ends what was. */
+static void fault_settle(const struct fault *fault, enum store_call call, enum fault_when when)
+{
+    if ((call == STORE_CALL_PREPARE && when == FAULT_AFTER) ||
+        (call == STORE_CALL_COMMIT && when == FAULT_BEFORE)) {
+        fault->wrapped->ops->abort(fault->wrapped);
+    }
+}
+
 /* Run the call unless the fault comes before it; fail it if the fault comes after. */
-#define FAULT_AROUND(store, call, expression)                                                      \
-    do {                                                                                           \
-        struct fault *fault = (struct fault *)(store);                                             \
-        const struct fault_point *point = fault_strikes(fault, call);                              \
+#define FAULT_AROUND(number, table, member, parameters, arguments)                                 \
+    static enum status fault_inner_##member parameters                                             \
+    {                                                                                              \
+        struct fault *fault = (struct fault *)store;                                               \
+        const struct fault_point *point = fault_strikes(fault, STORE_CALL_##number);               \
         if (point != NULL && point->when == FAULT_BEFORE) {                                        \
-            return fault_say(point, call, err);                                                    \
+            fault_settle(fault, STORE_CALL_##number, FAULT_BEFORE);                                \
+            return fault_say(point, STORE_CALL_##number, err);                                     \
         }                                                                                          \
         struct store *wrapped = fault->wrapped;                                                    \
-        enum status status = wrapped->ops->expression;                                             \
-        return status == OK && point != NULL ? fault_say(point, call, err) : status;               \
-    } while (0)
+        enum status status = wrapped->ops->table member arguments;                                 \
+        if (status == OK && point != NULL) {                                                       \
+            fault_settle(fault, STORE_CALL_##number, FAULT_AFTER);                                 \
+            return fault_say(point, STORE_CALL_##number, err);                                     \
+        }                                                                                          \
+        return status;                                                                             \
+    }
+#define FAULT_CALL(number, member, parameters, arguments)                                          \
+    FAULT_AROUND(number, , member, parameters, arguments)
+#define FAULT_DUTY(number, member, parameters, arguments)                                          \
+    FAULT_AROUND(number, housekeeping->, member, parameters, arguments)
+STORE_CALLS(FAULT_CALL)
+STORE_HOUSEKEEPING_CALLS(FAULT_DUTY)
 
-static enum status fault_load(struct store *store, const struct digest *hashes, size_t count,
-    struct arena *arena, const struct record **ret_records, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_LOAD, load(wrapped, hashes, count, arena, ret_records, err));
-}
-
-static enum status fault_find(struct store *store, const struct op_id *id, struct arena *arena,
-    const struct record **ret_record, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_FIND, find(wrapped, id, arena, ret_record, err));
-}
-
-static enum status fault_body(struct store *store, const struct body_ref *body, struct arena *arena,
-    struct slice *ret_bytes, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_BODY, body(wrapped, body, arena, ret_bytes, err));
-}
-
+/* A fault that makes changes stale waits for a commit that changes records. */
 static enum status fault_commit(struct store *store, const struct commit *commit, struct err *err)
 {
-    FAULT_AROUND(store, STORE_CALL_COMMIT, commit(wrapped, commit, err));
+    struct fault_point *point = &((struct fault *)store)->points[STORE_CALL_COMMIT];
+    bool strikes = point->at == point->calls + 1 && point->status == E_STALE;
+    bool any = false;
+    for (size_t i = 0; strikes && i < commit->count; i++) {
+        bool stale = commit->changes[i].kind != CHANGE_NONE;
+        any = any || stale;
+        if (commit->ret_stale != NULL) {
+            commit->ret_stale[i] = stale;
+        }
+    }
+    point->at += strikes && !any;
+    return fault_inner_commit(store, commit, err);
 }
 
-static enum status fault_flush(struct store *store, struct err *err)
+static void fault_abort(struct store *store)
 {
-    FAULT_AROUND(store, STORE_CALL_FLUSH, flush(wrapped, err));
+    struct fault *fault = (struct fault *)store;
+    fault->aborts++;
+    fault->wrapped->ops->abort(fault->wrapped);
 }
 
-static enum status fault_fences(
-    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
+static enum status fault_maintain(struct store *store, struct err *err)
 {
-    FAULT_AROUND(store, STORE_CALL_FENCES, fences(wrapped, count, ret_first, err));
+    const struct store *wrapped = ((struct fault *)store)->wrapped;
+    return wrapped->ops->housekeeping == NULL ? OK : fault_inner_maintain(store, err);
 }
 
-static enum status fault_scan(struct store *store, const struct scan *scan, struct arena *arena,
-    const struct record **ret_records, size_t *ret_count, struct err *err)
+static enum status fault_removable(
+    struct store *store, struct store_removable *ret_removable, struct err *err)
 {
-    FAULT_AROUND(store, STORE_CALL_SCAN, scan(wrapped, scan, arena, ret_records, ret_count, err));
-}
-
-static enum status fault_due(struct store *store, int64_t now_ms, struct op_id *ret_ids,
-    size_t limit, size_t *ret_count, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_DUE, due(wrapped, now_ms, ret_ids, limit, ret_count, err));
-}
-
-static enum status fault_entries(struct store *store, const struct entry_range *range,
-    entry_visit visit, void *context, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_ENTRIES, entries(wrapped, range, visit, context, err));
+    const struct store_housekeeping *duties = ((struct fault *)store)->wrapped->ops->housekeeping;
+    *ret_removable = (struct store_removable){0};
+    return duties == NULL || duties->removable == NULL
+               ? OK
+               : fault_inner_removable(store, ret_removable, err);
 }
 
 static void fault_head(struct store *store, struct store_head *ret_head)
@@ -121,30 +124,11 @@ static void fault_head(struct store *store, struct store_head *ret_head)
     fault->wrapped->ops->head(fault->wrapped, ret_head);
 }
 
-static void fault_identity(struct store *store, struct store_identity *ret_identity)
+static void fault_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
     struct fault *fault = (struct fault *)store;
-    fault->wrapped->ops->identity(fault->wrapped, ret_identity);
-}
-
-static enum status fault_maintain(struct store *store, int64_t now_ms, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_MAINTAIN, maintain(wrapped, now_ms, err));
-}
-
-static enum status fault_removable(
-    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
-{
-    struct store *wrapped = ((struct fault *)store)->wrapped;
-    *ret_removable = (struct store_removable){0};
-    return wrapped->ops->removable == NULL
-               ? OK
-               : wrapped->ops->removable(wrapped, now_ms, ret_removable, err);
-}
-
-static enum status fault_remove(struct store *store, uint64_t place, struct err *err)
-{
-    FAULT_AROUND(store, STORE_CALL_REMOVE, remove(wrapped, place, err));
+    fault->wrapped->ops->identity(fault->wrapped, ret_identity, ret_shared);
 }
 
 /* The wrapped store is closed whatever is said: the caller has nothing left to close. */
@@ -160,23 +144,27 @@ static enum status fault_close(struct store *store, struct err *err)
     return status;
 }
 
-static const struct store_ops fault_ops = {
-    .name = "fault",
-    .load = fault_load,
-    .find = fault_find,
-    .body = fault_body,
-    .commit = fault_commit,
-    .flush = fault_flush,
-    .fences = fault_fences,
-    .scan = fault_scan,
-    .due = fault_due,
-    .entries = fault_entries,
-    .head = fault_head,
-    .identity = fault_identity,
+static const struct store_housekeeping fault_housekeeping = {
     .maintain = fault_maintain,
     .removable = fault_removable,
-    .remove = fault_remove,
+    .remove = fault_inner_remove,
+};
+
+static const struct store_ops fault_ops = {
+    .name = "fault",
+    .prepare = fault_inner_prepare,
+    .commit = fault_commit,
+    .abort = fault_abort,
+    .flush = fault_inner_flush,
+    .read = fault_inner_read,
+    .scan = fault_inner_scan,
+    .due = fault_inner_due,
+    .entries = fault_inner_entries,
+    .counts = fault_inner_counts,
+    .head = fault_head,
+    .identity = fault_identity,
     .close = fault_close,
+    .housekeeping = &fault_housekeeping,
 };
 
 enum status fault_new(
@@ -194,6 +182,15 @@ enum status fault_new(
     return OK;
 }
 
+struct store *fault_take(struct store *store)
+{
+    ASSERT(store->ops == &fault_ops);
+    struct fault *fault = (struct fault *)store;
+    struct store *wrapped = fault->wrapped;
+    mem_free(fault->mem, fault);
+    return wrapped;
+}
+
 void fault_arm(struct store *store, enum store_call call, uint64_t nth, enum status status,
     enum fault_when when)
 {
@@ -205,8 +202,21 @@ void fault_arm(struct store *store, enum store_call call, uint64_t nth, enum sta
     point->when = when;
 }
 
+bool fault_is_armed(const struct store *store, enum store_call call)
+{
+    ASSERT(store->ops == &fault_ops);
+    const struct fault_point *point = &((const struct fault *)store)->points[call];
+    return point->at > point->calls;
+}
+
 uint64_t fault_calls(const struct store *store, enum store_call call)
 {
     ASSERT(store->ops == &fault_ops);
     return ((const struct fault *)store)->points[call].calls;
+}
+
+uint64_t fault_aborts(const struct store *store)
+{
+    ASSERT(store->ops == &fault_ops);
+    return ((const struct fault *)store)->aborts;
 }

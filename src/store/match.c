@@ -1,10 +1,10 @@
-/* What the filters of a scan and of a range of entries mean, the same for all stores. */
+/* What wants, counts and the filters of a scan and of a range of entries mean, for all stores. */
 #include "base/check.h"
 #include "store/store.h"
 
 bool scan_match(const struct scan *scan, const struct record *record)
 {
-    return record->kind == RECORD_OPERATION &&
+    return store_kind_in(scan->kinds, record->kind) &&
            memcmp(record->key.hash.bytes, scan->after.bytes, DIGEST_BYTES) > 0 &&
            (scan->tenant.len == 0 || slice_equal(scan->tenant, record->key.tenant)) &&
            (scan->scope.len == 0 || slice_equal(scan->scope, record->key.scope)) &&
@@ -50,4 +50,45 @@ void scan_walk_end(struct scan_walk *walk, bool done)
         walk->pace->after = walk->after;
         walk->pace->done = done;
     }
+}
+
+void store_tally_add(
+    struct store_tally *tally, enum record_kind kind, enum record_status status, bool more)
+{
+    ASSERT((unsigned)kind < STORE_KINDS && (unsigned)status < STORE_STATUSES);
+    uint64_t *count = &tally->counts[kind][status];
+    ASSERT(more || *count > 0);
+    *count += more ? 1 : UINT64_MAX;
+}
+
+struct store_counts store_tally_of(const struct store_tally *tally, unsigned kinds)
+{
+    struct store_counts counts = {.records = 0};
+    for (unsigned kind = 0; kind < STORE_KINDS; kind++) {
+        for (unsigned status = 0; (kinds >> kind & 1) != 0 && status < STORE_STATUSES; status++) {
+            counts.records += tally->counts[kind][status];
+            counts.by_status[status] += tally->counts[kind][status];
+        }
+    }
+    return counts;
+}
+
+struct want_choice want_choose(const struct store_want *want, int64_t now_ms)
+{
+    const struct record *record = want->record;
+    unsigned bodies = want->bodies;
+    ASSERT(record != NULL);
+    bool foreign = want->tenant.len > 0 && !slice_equal(want->tenant, record->key.tenant); /* P9 */
+    if (bodies == WANT_NO_BODY || foreign || record_window_over(record, now_ms)) {
+        return (struct want_choice){.outcome = false};
+    }
+    ASSERT(want->arena != NULL);
+    if ((bodies & WANT_BY_FINGERPRINT) != 0) {
+        bodies |=
+            digest_equal(want->fingerprint, &record->fingerprint) ? WANT_OUTCOME : WANT_REQUEST;
+    }
+    const struct body_ref *outcome = &record->outcome.body;
+    return (struct want_choice){
+        .outcome = (bodies & WANT_OUTCOME) != 0 && outcome->retained && outcome->bytes > 0,
+        .request = (bodies & WANT_REQUEST) != 0 && record->request.retained};
 }

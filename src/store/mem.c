@@ -1,10 +1,13 @@
 #include "store/mem.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/rand.h"
+#include "core/source.h"
+#include "store/clock.h"
 
 /* One record, never changed once made; a change makes another. */
 struct item {
@@ -18,21 +21,40 @@ struct kept_entry {
     char *bytes; /* owned */
 };
 
-/* What a change replaced, so that a commit that fails half way can be taken back. */
+/* What a change replaced, so that it can be taken back. */
 struct undo {
     struct item *before; /* NULL: there was none */
-    struct item *after;
+    struct item *after;  /* NULL: it was forgotten */
+};
+
+/* Where the store stood before a commit that is not flushed: a crash may take it back to here. */
+struct mem_unit {
+    struct store_head head;
+    struct store_tally tally;
+    uint64_t fence;
+    size_t undo; /* bytes of undo, entries and bodies then */
+    size_t entries;
+    size_t bodies;
 };
 
 struct mem_store {
     struct store store; /* first: the table's functions cast */
     const struct mem *mem;
+    struct clock system; /* the machine's, when no other was given */
+    struct store_clock clock;
     struct store_identity identity;
+    struct store_shared shared;
     struct store_head head;
-    struct buf items;   /* struct item *, sorted by key hash */
-    struct buf entries; /* struct kept_entry, in order */
-    struct buf bodies;  /* struct slice, owned; a body's place is its index + 1 */
-    struct buf undo;    /* struct undo of the commit being made */
+    struct store_tally tally;
+    struct store_moment now; /* of the batch that is prepared */
+    bool prepared;           /* a commit or abort is to come */
+    uint64_t fence;          /* the highest given out */
+    struct buf items;        /* struct item *, sorted by key hash */
+    struct buf entries;      /* struct kept_entry, in order */
+    struct buf bodies;       /* struct slice, owned; a body's place is its index + 1 */
+    pthread_mutex_t mutex;   /* over what flush ends: */
+    struct buf undo;         /* struct undo of all that is not flushed */
+    struct buf units;        /* struct mem_unit, likewise */
 };
 
 static struct mem_store *mem_of(struct store *store)
@@ -130,44 +152,23 @@ static enum status record_give(
     return OK;
 }
 
-static enum status mem_load(struct store *store, const struct digest *hashes, size_t count,
-    struct arena *arena, const struct record **ret_records, struct err *err)
+static struct item *item_find(const struct mem_store *self, const struct op_id *id, unsigned kinds)
 {
-    const struct mem_store *self = mem_of(store);
-    enum status status = OK;
-    for (size_t i = 0; i < count && status == OK; i++) {
-        const struct item *item = item_get(self, &hashes[i]);
-        ret_records[i] = NULL;
-        if (item != NULL) {
-            status = record_give(item, arena, &ret_records[i], err);
-        }
-    }
-    return status;
-}
-
-static enum status mem_find(struct store *store, const struct op_id *id, struct arena *arena,
-    const struct record **ret_record, struct err *err)
-{
-    const struct mem_store *self = mem_of(store);
-    *ret_record = NULL;
     for (size_t i = 0; i < items_count(self); i++) {
-        const struct item *item = items_of(self)[i];
-        if (item->record.kind == RECORD_OPERATION && op_id_equal(&item->record.operation_id, id)) {
-            return record_give(item, arena, ret_record, err);
+        struct item *item = items_of(self)[i];
+        if (item->record.kind != RECORD_SOURCE && store_kind_in(kinds, item->record.kind) &&
+            op_id_equal(&item->record.operation_id, id)) {
+            return item;
         }
     }
-    return OK;
+    return NULL;
 }
 
-static enum status mem_body(struct store *store, const struct body_ref *body, struct arena *arena,
-    struct slice *ret_bytes, struct err *err)
+static enum status body_give(struct mem_store *self, const struct body_ref *body,
+    struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
-    const struct mem_store *self = mem_of(store);
-    if (!body->retained) {
-        return err_set(err, E_MISUSE, "the body is not retained");
-    }
+    ASSERT(body->retained);
     if (body->bytes == 0) {
-        *ret_bytes = SLICE_EMPTY;
         return OK;
     }
     const struct slice *bodies = (const struct slice *)(const void *)self->bodies.data;
@@ -180,18 +181,101 @@ static enum status mem_body(struct store *store, const struct body_ref *body, st
     if (bytes.len != body->bytes || memcmp(&digest, &body->digest, sizeof digest) != 0) {
         return err_set(err, E_CORRUPT, "the body does not have its digest");
     }
-    enum status status = arena_copy(arena, bytes, ret_bytes);
-    return status == OK ? OK : err_set(err, status, "out of memory for a body");
+    enum status status = arena_copy(want->arena, bytes, ret_bytes);
+    want->body_status = want->body_status == OK ? status : want->body_status;
+    return OK;
 }
 
-static void counts_add(struct store_head *head, const struct item *item, int one)
+static enum status bodies_give(
+    struct mem_store *self, struct store_want *want, int64_t now_ms, struct err *err)
+{
+    struct want_choice choice = want_choose(want, now_ms);
+    const struct record *record = want->record;
+    enum status status = OK;
+    if (choice.outcome) {
+        status = body_give(self, &record->outcome.body, want, &want->outcome, err);
+    }
+    if (status == OK && choice.request) {
+        status = body_give(self, &record->request, want, &want->request, err);
+    }
+    return status;
+}
+
+static enum status source_give(
+    struct mem_store *self, struct store_want *want, struct arena *arena, struct err *err)
+{
+    const struct record *record = want->record;
+    if (!want->source || !source_ordered(&record->source)) {
+        return OK;
+    }
+    enum status status = source_key_seal(&record->key, &record->source, &want->source_key, err);
+    const struct item *item = status == OK ? item_get(self, &want->source_key.hash) : NULL;
+    return item == NULL ? status : record_give(item, arena, &want->source_record, err);
+}
+
+static enum status want_give(struct mem_store *self, struct store_want *want,
+    const struct store_batch *batch, struct err *err)
+{
+    enum status status = OK;
+    want->record = want->source_record = NULL;
+    want->outcome = want->request = SLICE_EMPTY;
+    want->body_status = OK;
+    if (want->same != NULL) {
+        ASSERT(want->same < want);
+        want->record = want->same->record;
+    } else {
+        const struct item *item =
+            want->key != NULL ? item_get(self, want->key) : item_find(self, want->id, want->kinds);
+        status = item == NULL ? OK : record_give(item, batch->arena, &want->record, err);
+    }
+    if (status == OK && want->record != NULL) {
+        status = source_give(self, want, batch->arena, err);
+    }
+    if (status == OK && want->record != NULL) {
+        status = bodies_give(self, want, batch->now_ms, err);
+    }
+    return status;
+}
+
+static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_store *self = mem_of(store);
+    ASSERT(!self->prepared);
+    self->now = store_clock_now(&self->clock);
+    batch->now_ms = self->now.time_ms;
+    batch->clock_held = self->clock.held;
+    batch->counts = store_tally_of(&self->tally, STORE_KINDS_ASKED);
+    batch->fence_first = self->fence + 1;
+    enum status status = OK;
+    for (size_t i = 0; i < batch->count && status == OK; i++) {
+        status = want_give(self, &batch->wants[i], batch, err);
+    }
+    return status;
+}
+
+static enum status mem_prepare(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_store *self = mem_of(store);
+    enum status status = mem_read(store, batch, err);
+    if (status == OK) {
+        ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
+        self->fence += batch->fences;
+        self->prepared = true;
+    }
+    return status;
+}
+
+static void mem_abort(struct store *store)
+{
+    struct mem_store *self = mem_of(store);
+    ASSERT(self->prepared);
+    self->prepared = false;
+}
+
+static void tally_item(struct mem_store *self, const struct item *item, bool more)
 {
     if (item != NULL) {
-        uint64_t step = (uint64_t)(int64_t)one;
-        head->records += item->record.kind == RECORD_OPERATION ? step : 0;
-        head->sources += item->record.kind == RECORD_SOURCE ? step : 0;
-        head->in_progress += item->record.status == RECORD_IN_PROGRESS ? step : 0;
-        head->unknown += item->record.status == RECORD_UNKNOWN ? step : 0;
+        store_tally_add(&self->tally, item->record.kind, item->record.status, more);
     }
 }
 
@@ -262,8 +346,8 @@ static enum status change_record(
     struct undo undo = {.before = found, .after = item};
     buf_append(&self->undo, &undo, sizeof undo);
     if (buf_status(&self->undo) == OK && item_set(self, hash, item) == OK) {
-        counts_add(&self->head, found, -1);
-        counts_add(&self->head, item, 1);
+        tally_item(self, found, false);
+        tally_item(self, item, true);
         return OK;
     }
     if (buf_status(&self->undo) == OK) {
@@ -325,63 +409,107 @@ static void entries_cut(struct mem_store *self, size_t len)
     self->entries.len = len;
 }
 
-/* The commit stands: what it replaced goes. Or it is taken back, last change first. */
-static void commit_end(struct mem_store *self, bool keep)
+/* Take back everything since a unit began, the last change first. */
+static void unit_undo(struct mem_store *self, const struct mem_unit *unit)
 {
     const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
-    for (size_t i = self->undo.len / sizeof *undone; i > 0; i--) {
+    for (size_t i = self->undo.len / sizeof *undone; i > unit->undo / sizeof *undone; i--) {
         const struct undo *undo = &undone[i - 1];
-        if (!keep) {
-            enum status status = item_set(self, &undo->after->record.key.hash, undo->before);
-            ASSERT(status == OK); /* only adding one can fail */
-        }
-        mem_free(self->mem, keep ? undo->before : undo->after);
+        const struct item *there = undo->after == NULL ? undo->before : undo->after;
+        enum status status = item_set(self, &there->record.key.hash, undo->before);
+        ASSERT(status == OK); /* there is room: one was there before */
+        mem_free(self->mem, undo->after);
     }
-    buf_clear(&self->undo);
+    self->undo.len = unit->undo;
+    self->undo.status = OK;
+    entries_cut(self, unit->entries);
+    bodies_cut(self, unit->bodies);
+    self->head = unit->head;
+    self->tally = unit->tally;
 }
 
-static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
+/* Remember where the store stands, before it changes. With the mutex. */
+static enum status unit_begin(struct mem_store *self, struct mem_unit *ret_unit)
 {
-    struct mem_store *self = mem_of(store);
-    struct store_head head = self->head;
-    size_t entries = self->entries.len;
-    size_t bodies = self->bodies.len;
+    *ret_unit = (struct mem_unit){.head = self->head,
+        .tally = self->tally,
+        .fence = self->fence,
+        .undo = self->undo.len,
+        .entries = self->entries.len,
+        .bodies = self->bodies.len};
+    buf_append(&self->units, ret_unit, sizeof *ret_unit);
+    enum status status = buf_status(&self->units);
+    self->units.status = OK;
+    return status;
+}
+
+/* Every change is looked at, so that all that are stale are known. */
+static enum status commit_apply(
+    struct mem_store *self, const struct commit *commit, struct err *err)
+{
+    bool stale = false;
     enum status status = OK;
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
         if (change->kind != CHANGE_NONE) {
             status = change_record(self, change, err);
         }
+        if (commit->ret_stale != NULL) {
+            commit->ret_stale[i] = status == E_STALE;
+        }
+        stale = stale || status == E_STALE;
+        status = status == E_STALE ? OK : status;
         if (status == OK) {
             status = change_entry(self, &change->entry, err);
         }
     }
-    commit_end(self, status == OK);
-    if (status != OK) {
-        entries_cut(self, entries);
-        bodies_cut(self, bodies);
-        self->head = head;
-        return status;
+    return status == OK && stale ? err_set(err, E_STALE, "a record has changed since it was read")
+                                 : status;
+}
+
+static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    struct mem_store *self = mem_of(store);
+    struct mem_unit unit;
+    ASSERT(self->prepared);
+    self->prepared = false;
+    (void)pthread_mutex_lock(&self->mutex);
+    enum status status = unit_begin(self, &unit);
+    if (status == OK) {
+        status = commit_apply(self, commit, err);
+        if (status != OK) {
+            unit_undo(self, &unit);
+            self->units.len -= sizeof unit;
+        }
+    } else {
+        (void)err_set(err, status, "out of memory for a commit");
     }
-    self->head.moment = commit->moment;
-    return OK;
+    if (status == OK) {
+        self->head.moment = self->now;
+        self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+    }
+    (void)pthread_mutex_unlock(&self->mutex);
+    return status;
+}
+
+/* Nothing can be taken back any more: what was replaced goes. With the mutex. */
+static void units_end(struct mem_store *self)
+{
+    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    for (size_t i = 0; i < self->undo.len / sizeof *undone; i++) {
+        mem_free(self->mem, undone[i].before);
+    }
+    buf_clear(&self->undo);
+    buf_clear(&self->units);
 }
 
 static enum status mem_flush(struct store *store, struct err *err)
 {
-    (void)store;
-    (void)err;
-    return OK;
-}
-
-static enum status mem_fences(
-    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
-{
     (void)err;
     struct mem_store *self = mem_of(store);
-    ASSERT(count > 0 && self->head.fence <= UINT64_MAX - count); /* P4 */
-    *ret_first = self->head.fence + 1;
-    self->head.fence += count;
+    (void)pthread_mutex_lock(&self->mutex);
+    units_end(self);
+    (void)pthread_mutex_unlock(&self->mutex);
     return OK;
 }
 
@@ -391,10 +519,12 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     const struct mem_store *self = mem_of(store);
     struct scan_walk walk = scan_walk_start(scan);
     size_t count = 0;
+    ASSERT(scan->kinds != 0);
     size_t i = items_search(self, &scan->after);
     for (; i < items_count(self) && count < scan->limit; i++) {
         const struct item *item = items_of(self)[i];
-        bool wanted = scan->status == 0 || scan->status == item->record.status;
+        bool wanted = store_kind_in(scan->kinds, item->record.kind) &&
+                      (scan->status == 0 || scan->status == item->record.status);
         if (memcmp(&item->record.key.hash, &scan->after, sizeof scan->after) == 0) {
             continue;
         }
@@ -414,19 +544,31 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     return OK;
 }
 
-static enum status mem_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
-    size_t *ret_count, struct err *err)
+static enum status mem_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
+    size_t limit, size_t *ret_count, struct err *err)
 {
     (void)err;
-    const struct mem_store *self = mem_of(store);
+    struct mem_store *self = mem_of(store);
+    int64_t now_ms = store_clock_now(&self->clock).time_ms;
     size_t count = 0;
     for (size_t i = 0; i < items_count(self) && count < limit; i++) {
         const struct record *record = &items_of(self)[i]->record;
-        if (record->status == RECORD_IN_PROGRESS && record->lease_expires_ms <= now_ms) {
-            ret_ids[count++] = record->operation_id;
+        if (store_kind_in(kinds, record->kind) && record->status == RECORD_IN_PROGRESS &&
+            record->lease_expires_ms <= now_ms) {
+            ret_dues[count++] = (struct store_due){.kind = record->kind,
+                .operation_id = record->operation_id,
+                .due_ms = record->lease_expires_ms};
         }
     }
     *ret_count = count;
+    return OK;
+}
+
+static enum status mem_counts(
+    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
+{
+    (void)err;
+    *ret_counts = store_tally_of(&mem_of(store)->tally, kinds);
     return OK;
 }
 
@@ -464,24 +606,56 @@ static void mem_head(struct store *store, struct store_head *ret_head)
     *ret_head = mem_of(store)->head;
 }
 
-static void mem_identity(struct store *store, struct store_identity *ret_identity)
+static void mem_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
-    *ret_identity = mem_of(store)->identity;
+    const struct mem_store *self = mem_of(store);
+    if (ret_identity != NULL) {
+        *ret_identity = self->identity;
+    }
+    if (ret_shared != NULL) {
+        *ret_shared = self->shared;
+    }
 }
 
-static enum status mem_maintain(struct store *store, int64_t now_ms, struct err *err)
+/* E_NOMEM: it stays for now. With the mutex. */
+static enum status item_forget(struct mem_store *self, struct item *item)
+{
+    struct undo undo = {.before = item};
+    buf_append(&self->undo, &undo, sizeof undo);
+    enum status status = buf_status(&self->undo);
+    self->undo.status = OK;
+    if (status == OK) {
+        tally_item(self, item, false);
+        status = item_set(self, &item->record.key.hash, NULL);
+        ASSERT(status == OK);
+    }
+    return status;
+}
+
+/* What is forgotten is committed with the time that it was forgotten at: a restart that takes the
+ * time back brings the records back with it (P8). */
+static enum status mem_maintain(struct store *store, struct err *err)
 {
     (void)err;
     struct mem_store *self = mem_of(store);
-    for (size_t i = items_count(self); i > 0; i--) {
+    struct mem_unit unit;
+    ASSERT(!self->prepared);
+    (void)pthread_mutex_lock(&self->mutex);
+    struct store_moment now = store_clock_now(&self->clock);
+    enum status status = unit_begin(self, &unit);
+    for (size_t i = items_count(self); i > 0 && status == OK; i--) {
         struct item *item = items_of(self)[i - 1];
-        if (record_window_over(&item->record, now_ms)) {
-            counts_add(&self->head, item, -1);
-            enum status status = item_set(self, &item->record.key.hash, NULL);
-            ASSERT(status == OK);
-            mem_free(self->mem, item);
+        if (record_window_over(&item->record, now.time_ms)) {
+            status = item_forget(self, item);
         }
     }
+    if (self->undo.len > unit.undo) {
+        self->head.moment = now;
+    } else if (status == OK) {
+        self->units.len -= sizeof unit;
+    }
+    (void)pthread_mutex_unlock(&self->mutex);
     return OK;
 }
 
@@ -489,6 +663,7 @@ static enum status mem_close(struct store *store, struct err *err)
 {
     (void)err;
     struct mem_store *self = mem_of(store);
+    units_end(self);
     for (size_t i = 0; i < items_count(self); i++) {
         mem_free(self->mem, items_of(self)[i]);
     }
@@ -498,40 +673,85 @@ static enum status mem_close(struct store *store, struct err *err)
     buf_release(&self->entries);
     buf_release(&self->bodies);
     buf_release(&self->undo);
+    buf_release(&self->units);
+    (void)pthread_mutex_destroy(&self->mutex);
     mem_wipe(&self->identity, sizeof self->identity);
+    mem_wipe(&self->shared, sizeof self->shared);
     mem_free(self->mem, self);
     return OK;
 }
 
+static const struct store_housekeeping mem_housekeeping = {.maintain = mem_maintain};
+
 static const struct store_ops mem_ops = {
     .name = "mem",
-    .load = mem_load,
-    .find = mem_find,
-    .body = mem_body,
+    .prepare = mem_prepare,
     .commit = mem_commit,
+    .abort = mem_abort,
     .flush = mem_flush,
-    .fences = mem_fences,
+    .read = mem_read,
     .scan = mem_scan,
     .due = mem_due,
     .entries = mem_entries,
+    .counts = mem_counts,
     .head = mem_head,
     .identity = mem_identity,
-    .maintain = mem_maintain,
     .close = mem_close,
+    .housekeeping = &mem_housekeeping,
 };
 
-enum status store_mem_new(const struct mem *mem, const struct store_identity *identity,
-    struct store **ret_store, struct err *err)
+size_t store_mem_unflushed(struct store *store)
 {
+    struct mem_store *self = mem_of(store);
+    ASSERT(store->ops == &mem_ops);
+    (void)pthread_mutex_lock(&self->mutex);
+    size_t count = self->units.len / sizeof(struct mem_unit);
+    (void)pthread_mutex_unlock(&self->mutex);
+    return count;
+}
+
+uint64_t store_mem_durable_seq(struct store *store)
+{
+    struct mem_store *self = mem_of(store);
+    ASSERT(store->ops == &mem_ops);
+    (void)pthread_mutex_lock(&self->mutex);
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
+    uint64_t seq = self->units.len > 0 ? units[0].head.seq : self->head.seq;
+    (void)pthread_mutex_unlock(&self->mutex);
+    return seq;
+}
+
+void store_mem_restart(struct store *store, size_t kept)
+{
+    struct mem_store *self = mem_of(store);
+    ASSERT(store->ops == &mem_ops);
+    (void)pthread_mutex_lock(&self->mutex);
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
+    if (kept < self->units.len / sizeof *units) {
+        unit_undo(self, &units[kept]);
+        self->fence = units[kept].fence;
+    }
+    units_end(self);
+    self->prepared = false;
+    store_clock_init(&self->clock, self->clock.clock, &self->head.moment);
+    (void)pthread_mutex_unlock(&self->mutex);
+}
+
+enum status store_mem_new(const struct store_options *options,
+    const struct store_mem_secrets *secrets, struct store **ret_store, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
     struct mem_store *self = mem_zalloc(mem, 1, sizeof *self);
     if (self == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     enum status status = OK;
-    if (identity != NULL) {
-        self->identity = *identity;
+    if (secrets != NULL) {
+        self->identity = secrets->identity;
+        self->shared = secrets->shared;
     } else {
         status = rand_bytes(&self->identity, sizeof self->identity, err);
+        status = status == OK ? rand_bytes(&self->shared, sizeof self->shared, err) : status;
     }
     if (status != OK) {
         mem_free(mem, self);
@@ -539,10 +759,15 @@ enum status store_mem_new(const struct mem *mem, const struct store_identity *id
     }
     self->store.ops = &mem_ops;
     self->mem = mem;
+    clock_system(&self->system);
+    store_clock_init(
+        &self->clock, options->clock == NULL ? &self->system : options->clock, &self->head.moment);
+    (void)pthread_mutex_init(&self->mutex, NULL);
     buf_init(&self->items, mem, SIZE_MAX / 2);
     buf_init(&self->entries, mem, SIZE_MAX / 2);
     buf_init(&self->bodies, mem, SIZE_MAX / 2);
     buf_init(&self->undo, mem, SIZE_MAX / 2);
+    buf_init(&self->units, mem, SIZE_MAX / 2);
     *ret_store = &self->store;
     return OK;
 }

@@ -65,8 +65,7 @@ enum status store_open(
     if (status != OK) {
         return status;
     }
-    return named.is_mem ? store_mem_new(
-                              options->mem == NULL ? &mem_libc : options->mem, NULL, ret_store, err)
+    return named.is_mem ? store_mem_new(options, NULL, ret_store, err)
                         : journal_open(named.journal, options, ret_store, err);
 }
 

@@ -1,26 +1,42 @@
 /*
  * store: the table of operations that a place for records and evidence offers.
  *
- * A store only knows how to load records and how to commit a set of changes with their entries
- * atomically. It decides nothing (core/decide.h) and composes no evidence (evidence/entry.h).
+ * A store finds records and commits changes together with their entries. It decides nothing
+ * (core/decide.h) and composes no evidence (evidence/entry.h). A batch touches it twice:
  *
- * Promises:  S1  commit is all or nothing, in the order given, and visible to load when it returns.
+ *   idle --prepare--> prepared --commit | abort--> idle        commit ends it whatever it returns
+ *
+ * Promises:  S1  commit is all or nothing, in the order given, and visible to the next prepare or
+ *                read as soon as it returns. abort leaves nothing behind.
  *            S2  flush returns OK only when everything committed before it was called is on stable
- *                storage. Nothing may be told to anybody before that (P2).
+ *                storage. Nothing may be answered before that (P2).
  *            S3  a change is applied only if the record's version is the expected one; otherwise
- *                the whole commit is E_STALE and nothing happened.
+ *                the whole commit is E_STALE, nothing happened, and the stale changes are marked.
  *            S4  a record or body that does not check out is E_CORRUPT, never absent (P11).
  *            S5  a live record is never dropped to make room (P12); E_LIMIT names the limit.
- *            S6  fences come out strictly increasing, across restarts too (P4).
+ *            S6  fences come out strictly increasing, through aborts and restarts too (P4).
  *            S7  entries come back in the order committed, byte for byte.
+ *            S8  the time that prepare gives never goes back and does not follow a wall clock that
+ *                jumps (P8; store/clock.h for stores that have no server's time).
  *
  * What a failure means:
+ *   prepare E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened; there is nothing to commit or abort
  *   commit  E_STALE        lost a race with another process; nothing happened
  *           E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened
- *           E_UNKNOWN, E_CORRUPT              stop the process (P11); restart re-reads the truth
+ *   both    E_UNKNOWN, E_CORRUPT              stop the process (P11); restart re-reads the truth
  *   flush   anything but OK                   stop the process (P11)
  *
- * Ownership: arguments are read during the call only; what is returned lives in the given arena.
+ * How shared stores do it. PostgreSQL: prepare opens a transaction and sends one pipeline: locks in
+ * the order of the key hashes (rows, and advisory locks for absent keys), the records with bodies
+ * and sources, one draw of a sequence, now(). commit sends all changes, entries and a marker row in
+ * one pipeline with COMMIT; nothing is ever stale. When the connection breaks, the marker says
+ * whether the commit happened; only while nobody can tell is it E_UNKNOWN. abort is ROLLBACK.
+ * Redis: one script reads and draws fences, a second one compares every version_expected and then
+ * writes all, or reports the stale changes; abort does nothing. Both run queries on a second
+ * connection: a handle opened with read_only. Neither needs housekeeping.
+ *
+ * Ownership: arguments are read during the call only, but that a prepared batch's arenas must live
+ *            until its commit; what is returned lives in the given arenas.
  * Threads:   one thread calls everything but flush; one other thread may call flush meanwhile.
  */
 #ifndef ONCE_STORE_STORE_H
@@ -62,37 +78,114 @@ struct change {
     struct entry entry;
 };
 
-/* The engine's time when a batch was decided. Kept, so that time never goes back (P8). */
+/* A store's time, and what it needs to go on from there after a restart (P8). */
 struct store_moment {
-    int64_t time_ms;  /* engine time */
+    int64_t time_ms;  /* the store's time */
     int64_t boot_ms;  /* the boot clock at that moment … */
     uint64_t boot_id; /* … of this start of the machine */
     int64_t jump_ms;  /* of LIMIT_CLOCK_JUMP_MS_MAX, how much this start has used up */
 };
 
+/* Kinds of records as a set: STORE_KIND(RECORD_OPERATION) | STORE_KIND(…). */
+#define STORE_KIND(kind) (1u << (unsigned)(kind))
+#define STORE_KINDS_ALL  (~0u)
+#define STORE_OPERATIONS STORE_KIND(RECORD_OPERATION)
+/* Everything that somebody asked for; a source is only remembered beside it. */
+#define STORE_KINDS_ASKED (STORE_KINDS_ALL & ~STORE_KIND(RECORD_SOURCE))
+
+static inline bool store_kind_in(unsigned kinds, enum record_kind kind)
+{
+    return (kinds & STORE_KIND(kind)) != 0;
+}
+
+enum { STORE_KINDS = 8, STORE_STATUSES = 16 }; /* more than there are; what is counted */
+
+/* How many records of some kinds are live, expired ones included until they are forgotten. */
+struct store_counts {
+    uint64_t records;
+    uint64_t by_status[STORE_STATUSES]; /* of these, by enum record_status */
+};
+
+/* Which bodies of a record are wanted besides it. */
+enum want_bodies {
+    WANT_NO_BODY = 0,
+    WANT_OUTCOME = 1,        /* the outcome's, when it is retained */
+    WANT_REQUEST = 2,        /* the first request's, when it is retained */
+    WANT_BY_FINGERPRINT = 4, /* a replay's or a conflict's: the outcome's when the record has this
+                                fingerprint, the first request's when it has a different one */
+};
+
+/* One record that a batch needs, by the hash of its key or by its id. */
+struct store_want {
+    /* Set by the caller. */
+    const struct digest *key;         /* hash of the key; NULL: by id */
+    const struct op_id *id;           /* operation_id of the record */
+    unsigned kinds;                   /* by id: of which kinds it may be; a source has no id */
+    struct slice tenant;              /* bodies of other tenants are not fetched; empty: of any */
+    const struct store_want *same;    /* an earlier want of this batch with the same key: its record
+                                          is taken over, only the bodies are fetched; or NULL */
+    unsigned bodies;                  /* enum want_bodies, or-ed */
+    const struct digest *fingerprint; /* for WANT_BY_FINGERPRINT */
+    struct arena *arena;              /* for the bodies: the call's own */
+    bool source;                      /* and what is remembered of the record's source */
+
+    /* Set by the store. */
+    const struct record *record;        /* NULL: absent. One past its window may still come back */
+    const struct record *source_record; /* source: NULL: absent, or the record has no source */
+    struct record_key source_key;       /* source: its key, sealed, when the record has a source */
+    struct slice outcome;               /* bytes of the bodies, checked against their digests */
+    struct slice request;
+    enum status body_status; /* OK, or E_NOMEM: a body did not fit into its arena, which is the
+                                failure of that call alone */
+};
+
+/* What is wanted of a store at once. Wants may repeat each other. */
+struct store_batch {
+    /* Set by the caller. */
+    struct store_want *wants;
+    size_t count;
+    uint64_t fences;     /* how many numbers of grants are wanted; not for read */
+    struct arena *arena; /* for the records */
+
+    /* Set by the store. */
+    uint64_t fence_first;       /* the first of the fences, which are consecutive: greater than all
+                                   that were ever given out. With fences 0: the next to come */
+    int64_t now_ms;             /* the store's time: what is decided is decided then */
+    bool clock_held;            /* the wall clock jumped ahead and is not followed (P8) */
+    struct store_counts counts; /* of STORE_KINDS_ASKED; may be a little old */
+};
+
 struct commit {
     const struct change *changes;
     size_t count;
-    struct store_moment moment;
+    uint64_t fence_floor; /* fences from now on are greater than this as well */
+    bool *ret_stale;      /* set on E_STALE, one for each change: its record is at a version other
+                             than the expected one. NULL: nobody asks */
 };
 
-/* Where a store stands. */
+/* The end of this process's chain, as it is known here without asking anybody. */
 struct store_head {
     uint64_t seq;               /* of the last evidence entry; 0 for none */
     struct digest hash;         /* its chained hash; zero for none */
-    uint64_t fence;             /* the highest ever given out */
     struct store_moment moment; /* of the last commit */
-    uint64_t records;           /* operations live now, expired ones included until swept */
-    uint64_t in_progress;       /* of these */
-    uint64_t unknown;           /* of these */
-    uint64_t sources;           /* records of sources (core/source.h), not among these */
 };
 
-/* Made once, when the store is created. Secret but for the chain id. */
-struct store_identity {
-    unsigned char chain_id[16];        /* a UUID; names this chain of evidence */
+/* What every process of one store has in common. Made once, when the store is created. Secret. */
+struct store_shared {
     unsigned char fingerprint_key[32]; /* HMAC key for fingerprints (DESIGN section 6) */
-    unsigned char signing_seed[32];    /* Ed25519 private key of the checkpoints */
+};
+
+/* What each process that writes has alone. Secret but for the chain id. */
+struct store_identity {
+    unsigned char chain_id[16];     /* a UUID; names this chain of evidence */
+    unsigned char signing_seed[32]; /* Ed25519 private key of the checkpoints */
+};
+
+/* A record that needs somebody to act. */
+struct store_due {
+    enum record_kind kind;
+    struct op_id operation_id;
+    int64_t due_ms; /* since when, at the latest */
 };
 
 /* A bound on what one call of scan may cost; the caller goes on with scan.after = after. */
@@ -104,6 +197,7 @@ struct scan_pace {
 };
 
 struct scan {
+    unsigned kinds;            /* of records, not 0 */
     struct slice tenant;       /* empty: any; only for the operator's own tools */
     struct slice scope;        /* empty: any */
     struct slice key;          /* empty: any */
@@ -149,53 +243,75 @@ struct store_removable {
     int64_t newest_ms;  /* when that entry was decided, at the latest */
 };
 
+/*
+ * What only some stores need done for them, in small pieces between batches: a server that has its
+ * own expiry and retention does without the table.
+ */
+struct store_housekeeping {
+    /* A bounded piece: forget expired ones, write ahead, save the index, squeeze. Called often;
+     * returns at once when there is nothing to do. Same failures as commit. */
+    enum status (*maintain)(struct store *store, struct err *err);
+    /* Evidence that may go, and letting it go. The entry that says so must be flushed before
+     * remove. A crash between the two leaves both: it is removable again. */
+    enum status (*removable)(
+        struct store *store, struct store_removable *ret_removable, struct err *err);
+    enum status (*remove)(struct store *store, uint64_t place, struct err *err);
+};
+
 struct store_ops {
     const char *name; /* "journal", "mem", … */
 
-    /* ret_records[i] is NULL when there is none. Records past their window may still come back. */
-    enum status (*load)(struct store *store, const struct digest *hashes, size_t count,
-        struct arena *arena, const struct record **ret_records, struct err *err);
-    /* *ret_record is NULL when there is none. Operations only. */
-    enum status (*find)(struct store *store, const struct op_id *id, struct arena *arena,
-        const struct record **ret_record, struct err *err);
-    /* The bytes of a retained body, checked against the digest. */
-    enum status (*body)(struct store *store, const struct body_ref *body, struct arena *arena,
-        struct slice *ret_bytes, struct err *err);
+    /* Everything that a batch has to know, at once. Afterwards exactly one commit or abort. */
+    enum status (*prepare)(struct store *store, struct store_batch *batch, struct err *err);
     enum status (*commit)(struct store *store, const struct commit *commit, struct err *err);
+    void (*abort)(struct store *store);
     enum status (*flush)(struct store *store, struct err *err);
-    /* The first of count consecutive fences that nobody was ever given. */
-    enum status (*fences)(
-        struct store *store, uint64_t count, uint64_t *ret_first, struct err *err);
 
-    /* Operations only, ordered by key hash; fewer than limit means that was all, unless a pace says
-     * otherwise. */
+    /* The same as prepare for those who only read: no fences, no locks, nothing to end. Not while a
+     * batch is prepared. The time of a read-only handle is that of the last commit it sees. */
+    enum status (*read)(struct store *store, struct store_batch *batch, struct err *err);
+    /* Ordered by key hash; fewer than limit means that was all, unless a pace says otherwise. */
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
-    /* Operations in progress whose lease is over, in no order. May miss some that fell due in the
-     * last seconds; never returns one whose lease is alive. */
-    enum status (*due)(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
-        size_t *ret_count, struct err *err);
+    /* Records of these kinds in progress whose lease is over by the store's time, in no order. May
+     * miss some that fell due in the last seconds; never returns one whose lease is alive. */
+    enum status (*due)(struct store *store, unsigned kinds, struct store_due *ret_dues,
+        size_t limit, size_t *ret_count, struct err *err);
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,
         void *context, struct err *err);
+    /* May be a little old. */
+    enum status (*counts)(
+        struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
 
     void (*head)(struct store *store, struct store_head *ret_head);
-    void (*identity)(struct store *store, struct store_identity *ret_identity);
-    /* A bounded piece of housekeeping: forget expired ones, write ahead, save the index, squeeze.
-     * Called often; returns at once when there is nothing to do. Same failures as commit. */
-    enum status (*maintain)(struct store *store, int64_t now_ms, struct err *err);
-    /* Evidence that may go, and letting it go; both NULL where it is kept for ever. The entry that
-     * says so must be flushed before remove. A crash between the two leaves both: it is removable
-     * again. */
-    enum status (*removable)(struct store *store, int64_t now_ms,
-        struct store_removable *ret_removable, struct err *err);
-    enum status (*remove)(struct store *store, uint64_t place, struct err *err);
+    /* Either may be NULL. */
+    void (*identity)(
+        struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared);
     /* Flush, tidy up and free. The store is gone whatever is returned. */
     enum status (*close)(struct store *store, struct err *err);
+
+    const struct store_housekeeping *housekeeping; /* NULL: it needs none */
 };
 
 /* What the members above mean, for all stores. */
 bool scan_match(const struct scan *scan, const struct record *record);
 bool entry_in_range(const struct entry_range *range, const struct entry *entry);
+
+/* Live records by kind and status, for the stores. */
+struct store_tally {
+    uint64_t counts[STORE_KINDS][STORE_STATUSES];
+};
+/* One more, or one less. */
+void store_tally_add(
+    struct store_tally *tally, enum record_kind kind, enum record_status status, bool more);
+struct store_counts store_tally_of(const struct store_tally *tally, unsigned kinds);
+
+/* Which bodies a want asks for, now that its record is known. */
+struct want_choice {
+    bool outcome;
+    bool request;
+};
+struct want_choice want_choose(const struct store_want *want, int64_t now_ms);
 
 /* How far a scan has come, for the stores. */
 struct scan_walk {
@@ -211,12 +327,13 @@ bool scan_walk_step(struct scan_walk *walk, const struct digest *hash, bool read
 void scan_walk_end(struct scan_walk *walk, bool done);
 
 struct store_options {
-    const struct mem *mem; /* NULL: the C library's */
-    const struct io *io;   /* NULL: the machine's own */
-    bool read_only;        /* look without locking; every change is E_MISUSE */
-    bool must_exist;       /* do not create it */
-    int64_t lock_wait_ms;  /* how long to wait for another process to let go */
-    int64_t retain_ms;     /* evidence older than this may be removed; 0: 400 days */
+    const struct mem *mem;     /* NULL: the C library's */
+    const struct io *io;       /* NULL: the machine's own */
+    const struct clock *clock; /* NULL: the machine's own; must outlive the store */
+    bool read_only;            /* look without locking; every change is E_MISUSE */
+    bool must_exist;           /* do not create it */
+    int64_t lock_wait_ms;      /* how long to wait for another process to let go */
+    int64_t retain_ms;         /* evidence older than this may be removed; 0: 400 days */
 };
 
 /*

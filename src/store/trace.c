@@ -3,11 +3,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "store/wrap.h"
+
 enum { TRACE_LINE_BYTES = 768 }; /* an error text and what failed */
 
 struct trace {
     struct store store; /* first: the table's functions cast */
     const struct mem *mem;
+    struct store_ops ops; /* the table, as far as the wrapped store has it */
+    struct store_housekeeping housekeeping;
     struct store *wrapped;
     trace_line line;
     void *context;
@@ -18,182 +22,119 @@ static struct trace *trace_of(struct store *store)
     return (struct trace *)store;
 }
 
-/* "what -> status: text". */
-static enum status trace_say(
-    struct trace *trace, const char *what, enum status status, const struct err *err)
+/* "what detail -> status: text". */
+static enum status trace_say(struct trace *trace, const char *what, const char *detail,
+    enum status status, const struct err *err)
 {
     char line[TRACE_LINE_BYTES];
-    bool told = status != OK && err != NULL;
-    (void)snprintf(line, sizeof line, "%s -> %s%s%s", what, status_name(status), told ? ": " : "",
-        told ? err->text : "");
+    bool failed = status != OK && err != NULL;
+    (void)snprintf(line, sizeof line, "%s%s -> %s%s%s", what, detail, status_name(status),
+        failed ? ": " : "", failed ? err->text : "");
     trace->line(trace->context, line);
     return status;
 }
 
-static enum status trace_load(struct store *store, const struct digest *hashes, size_t count,
-    struct arena *arena, const struct record **ret_records, struct err *err)
+/* What is worth knowing of a call besides its name, once it was made. */
+static void tell_batch(char *text, size_t size, const struct store_batch *batch)
 {
-    struct trace *trace = trace_of(store);
-    enum status status =
-        trace->wrapped->ops->load(trace->wrapped, hashes, count, arena, ret_records, err);
     size_t found = 0;
-    for (size_t i = 0; status == OK && i < count; i++) {
-        found += ret_records[i] != NULL;
+    size_t bodies = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct store_want *want = &batch->wants[i];
+        found += want->record != NULL;
+        bodies += want->outcome.len > 0;
+        bodies += want->request.len > 0;
     }
-    char what[64];
-    (void)snprintf(what, sizeof what, "load %zu, %zu found", count, found);
-    return trace_say(trace, what, status, err);
+    (void)snprintf(text, size, " %zu, %zu found, %zu bodies, %" PRIu64 " fences", batch->count,
+        found, bodies, batch->fences);
 }
 
-static enum status trace_find(struct store *store, const struct op_id *id, struct arena *arena,
-    const struct record **ret_record, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->find(trace->wrapped, id, arena, ret_record, err);
-    char text[OP_ID_TEXT_BYTES];
-    char what[64];
-    (void)snprintf(what, sizeof what, "find %s", op_id_put(text, id));
-    return trace_say(trace, what, status, err);
-}
+#define TELL_PREPARE   tell_batch(text, sizeof text, batch)
+#define TELL_READ      tell_batch(text, sizeof text, batch)
+#define TELL_COMMIT    (void)snprintf(text, sizeof text, " %zu changes", commit->count)
+#define TELL_FLUSH     text[0] = '\0'
+#define TELL_SCAN      (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)
+#define TELL_DUE       (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", kinds, limit)
+#define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after_seq)
+#define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
+#define TELL_MAINTAIN  text[0] = '\0'
+#define TELL_REMOVABLE text[0] = '\0'
+#define TELL_REMOVE    (void)snprintf(text, sizeof text, " %" PRIu64, place)
 
-static enum status trace_body(struct store *store, const struct body_ref *body, struct arena *arena,
-    struct slice *ret_bytes, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->body(trace->wrapped, body, arena, ret_bytes, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "body of %" PRIu64 " bytes", body->bytes);
-    return trace_say(trace, what, status, err);
-}
+#define TRACE_AROUND(number, table, member, parameters, arguments)                                 \
+    static enum status trace_##member parameters                                                   \
+    {                                                                                              \
+        struct trace *trace = trace_of(store);                                                     \
+        struct store *wrapped = trace->wrapped;                                                    \
+        char text[96];                                                                             \
+        enum status status = wrapped->ops->table member arguments;                                 \
+        TELL_##number;                                                                             \
+        return trace_say(trace, #member, text, status, err);                                       \
+    }
+#define TRACE_CALL(number, member, parameters, arguments)                                          \
+    TRACE_AROUND(number, , member, parameters, arguments)
+#define TRACE_DUTY(number, member, parameters, arguments)                                          \
+    TRACE_AROUND(number, housekeeping->, member, parameters, arguments)
+STORE_CALLS(TRACE_CALL)
+STORE_HOUSEKEEPING_CALLS(TRACE_DUTY)
 
-static enum status trace_commit(struct store *store, const struct commit *commit, struct err *err)
+static void trace_abort(struct store *store)
 {
     struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->commit(trace->wrapped, commit, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "commit %zu changes", commit->count);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_flush(struct store *store, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    return trace_say(trace, "flush", trace->wrapped->ops->flush(trace->wrapped, err), err);
-}
-
-static enum status trace_fences(
-    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->fences(trace->wrapped, count, ret_first, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "fences %" PRIu64, count);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_scan(struct store *store, const struct scan *scan, struct arena *arena,
-    const struct record **ret_records, size_t *ret_count, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status =
-        trace->wrapped->ops->scan(trace->wrapped, scan, arena, ret_records, ret_count, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "scan for at most %zu", scan->limit);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_due(struct store *store, int64_t now_ms, struct op_id *ret_ids,
-    size_t limit, size_t *ret_count, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status =
-        trace->wrapped->ops->due(trace->wrapped, now_ms, ret_ids, limit, ret_count, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "due at %" PRId64, now_ms);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_entries(struct store *store, const struct entry_range *range,
-    entry_visit visit, void *context, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->entries(trace->wrapped, range, visit, context, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "entries behind %" PRIu64, range->after_seq);
-    return trace_say(trace, what, status, err);
+    trace->wrapped->ops->abort(trace->wrapped);
+    (void)trace_say(trace, "abort", "", OK, NULL);
 }
 
 static void trace_head(struct store *store, struct store_head *ret_head)
 {
     struct trace *trace = trace_of(store);
     trace->wrapped->ops->head(trace->wrapped, ret_head);
-    (void)trace_say(trace, "head", OK, NULL);
+    (void)trace_say(trace, "head", "", OK, NULL);
 }
 
-static void trace_identity(struct store *store, struct store_identity *ret_identity)
+static void trace_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
     struct trace *trace = trace_of(store);
-    trace->wrapped->ops->identity(trace->wrapped, ret_identity);
-    (void)trace_say(trace, "identity", OK, NULL);
-}
-
-static enum status trace_maintain(struct store *store, int64_t now_ms, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->maintain(trace->wrapped, now_ms, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "maintain at %" PRId64, now_ms);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_removable(
-    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    *ret_removable = (struct store_removable){0};
-    if (trace->wrapped->ops->removable == NULL) {
-        return OK;
-    }
-    enum status status = trace->wrapped->ops->removable(trace->wrapped, now_ms, ret_removable, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "removable at %" PRId64, now_ms);
-    return trace_say(trace, what, status, err);
-}
-
-static enum status trace_remove(struct store *store, uint64_t place, struct err *err)
-{
-    struct trace *trace = trace_of(store);
-    enum status status = trace->wrapped->ops->remove(trace->wrapped, place, err);
-    char what[64];
-    (void)snprintf(what, sizeof what, "remove %" PRIu64, place);
-    return trace_say(trace, what, status, err);
+    trace->wrapped->ops->identity(trace->wrapped, ret_identity, ret_shared);
+    (void)trace_say(trace, "identity", "", OK, NULL);
 }
 
 static enum status trace_close(struct store *store, struct err *err)
 {
     struct trace *trace = trace_of(store);
     enum status status = trace->wrapped->ops->close(trace->wrapped, err);
-    (void)trace_say(trace, "close", status, err);
+    (void)trace_say(trace, "close", "", status, err);
     mem_free(trace->mem, trace);
     return status;
 }
 
+/* The duties that the wrapped store has; the table itself is left out when it has none. */
+static void trace_duties(struct trace *trace, const struct store_housekeeping *wrapped)
+{
+    if (wrapped != NULL) {
+        trace->housekeeping = (struct store_housekeeping){
+            .maintain = trace_maintain,
+            .removable = wrapped->removable == NULL ? NULL : trace_removable,
+            .remove = wrapped->remove == NULL ? NULL : trace_remove,
+        };
+        trace->ops.housekeeping = &trace->housekeeping;
+    }
+}
+
 static const struct store_ops trace_ops = {
     .name = "trace",
-    .load = trace_load,
-    .find = trace_find,
-    .body = trace_body,
+    .prepare = trace_prepare,
     .commit = trace_commit,
+    .abort = trace_abort,
     .flush = trace_flush,
-    .fences = trace_fences,
+    .read = trace_read,
     .scan = trace_scan,
     .due = trace_due,
     .entries = trace_entries,
+    .counts = trace_counts,
     .head = trace_head,
     .identity = trace_identity,
-    .maintain = trace_maintain,
-    .removable = trace_removable,
-    .remove = trace_remove,
     .close = trace_close,
 };
 
@@ -205,7 +146,9 @@ enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line l
     if (trace == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
-    trace->store.ops = &trace_ops;
+    trace->ops = trace_ops;
+    trace_duties(trace, wrapped->ops->housekeeping);
+    trace->store.ops = &trace->ops;
     trace->mem = mem;
     trace->wrapped = wrapped;
     trace->line = line;

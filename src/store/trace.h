@@ -1,7 +1,7 @@
 /*
  * trace: a store around a store that tells each call in one line.
  *
- * "commit 3 changes -> ok", "load 2 -> corrupt: segment 1 offset 4096: …". Contains no keys or
+ * "commit 3 changes -> ok", "prepare 2, 1 found, 0 bodies, 1 fences -> ok". Contains no keys or
  * bodies.
  *
  * Ownership: owns the store it wraps, from trace_new on; closing it closes that one too.

@@ -275,7 +275,7 @@ static bool world_open(const struct io *io, bool background)
     char url[480];
     (void)snprintf(url, sizeof url, "%s?segment=64KiB&snapshot=48KiB&background=%s", world.url,
         background ? "on" : "off");
-    struct store_options options = {.io = io};
+    struct store_options options = {.io = io, .clock = &world.clock};
     struct engine_options engine_options = {.clock = &world.clock, .checkpoint_every_ms = 200};
     struct store *store;
     struct err err = {0};
@@ -347,7 +347,7 @@ static bool record_right(const struct key *key, const struct record *record)
 
 static void records_check(void)
 {
-    struct store_options options = {.must_exist = true};
+    struct store_options options = {.must_exist = true, .clock = &world.clock};
     struct store *store;
     struct err err = {0};
     if (store_open(world.url, &options, &store, &err) != OK) {
@@ -362,7 +362,11 @@ static void records_check(void)
         assert_int_equal(record_key_seal(&name, NULL), OK);
         const struct record *record = NULL;
         arena_clear(&world.arena);
-        if (store->ops->load(store, &name.hash, 1, &world.arena, &record, &err) != OK) {
+        struct store_want want = {.key = &name.hash};
+        struct store_batch batch = {.wants = &want, .count = 1, .arena = &world.arena};
+        enum status status = store->ops->read(store, &batch, &err);
+        record = status == OK ? want.record : NULL;
+        if (status != OK) {
             wrong("F4: key %u cannot be read: %s", i, err.text);
         } else if (!record_right(&world.keys[i], record)) {
             wrong("F4: key %u stood at %d (or %d), fence %" PRIu64 ", and is %s at %" PRIu64, i,

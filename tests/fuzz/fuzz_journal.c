@@ -76,13 +76,13 @@ static void store_use(const struct io *io, bool read_only)
     arena_init(&arena, &mem_libc, 64 << 20);
     const struct record *records[64];
     size_t count;
-    struct scan scan = {.limit = 64};
+    struct scan scan = {.kinds = STORE_KINDS_ALL, .limit = 64};
     (void)store->ops->scan(store, &scan, &arena, records, &count, &err);
     struct entry_range range = {0};
     (void)store->ops->entries(store, &range, entry_visit_all, NULL, &err);
-    struct op_id ids[16];
-    (void)store->ops->due(store, INT64_MAX / 2, ids, 16, &count, &err);
-    (void)store->ops->maintain(store, INT64_MAX / 2, &err);
+    struct store_due dues[16];
+    (void)store->ops->due(store, STORE_KINDS_ALL, dues, 16, &count, &err);
+    (void)store->ops->housekeeping->maintain(store, &err);
     arena_release(&arena);
     (void)store->ops->close(store, &err);
 }

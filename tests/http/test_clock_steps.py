@@ -1,5 +1,5 @@
 """A wall clock that somebody sets decides nothing: no effect is made twice, and every wait ends in
-its time (P1, P8). tests/unit/test_moment.c has the engine's own time; here are real programs."""
+its time (P1, P8). tests/unit/test_store_clock.c has a store's own time; here are real programs."""
 import concurrent.futures
 import contextlib
 import json

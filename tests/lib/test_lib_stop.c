@@ -28,8 +28,11 @@ static enum status failing_flush(struct store *store, struct err *err)
 static enum status failing_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     enum status status = (enum status)atomic_load(&commit_status);
-    return status == OK ? real->commit(store, commit, err)
-                        : err_set(err, status, "writing: no space left on device");
+    if (status == OK) {
+        return real->commit(store, commit, err);
+    }
+    real->abort(store); /* a commit ends what was prepared, whatever becomes of it */
+    return err_set(err, status, "writing: no space left on device");
 }
 
 enum status __wrap_store_open(

@@ -282,16 +282,6 @@ static void client_turn(struct sim *sim, int index)
 
 /* ---- The operator. ---- */
 
-static enum status look_for_unknown(
-    struct store *store, struct engine_call *engine_call, struct err *err)
-{
-    struct sim_call *call = engine_call->context;
-    struct scan scan = {.status = RECORD_UNKNOWN, .limit = SCAN_MAX};
-    call->scanned = arena_alloc(&call->arena, SCAN_MAX * sizeof *call->scanned);
-    ASSERT(call->scanned != NULL);
-    return store->ops->scan(store, &scan, &call->arena, call->scanned, &call->scanned_count, err);
-}
-
 static bool holder_lives(const struct sim *sim, const struct record *record)
 {
     for (int i = 0; i < SIM_CLIENTS; i++) {
@@ -317,8 +307,8 @@ static int key_of(const struct sim *sim, const struct record *record)
 /* Asks the provider, and settles what nobody works on any more. */
 static void operator_settle(struct sim *sim, const struct sim_call *look)
 {
-    for (size_t i = 0; i < look->scanned_count; i++) {
-        const struct record *record = look->scanned[i];
+    for (size_t i = 0; i < look->query.count; i++) {
+        const struct record *record = look->query.records[i];
         if (holder_lives(sim, record)) {
             continue;
         }
@@ -345,8 +335,12 @@ static void operator_turn(struct sim *sim)
     if (sim->operator_call != NULL || !prng_once_in(&sim->prng, sim->ending ? 2 : 12)) {
         return;
     }
-    struct sim_call *call = actor_call(sim, FROM_OPERATOR, 0, REQUEST_BEGIN);
-    call->call.read = look_for_unknown;
+    int key = (int)prng_below(&sim->prng, SIM_KEYS); /* of the tenant whose unknown ones are read */
+    struct sim_call *call = actor_call(sim, FROM_OPERATOR, key, REQUEST_BEGIN);
+    call->query.kind = QUERY_RECORDS;
+    call->query.tenant = sim->keys[key].key.tenant;
+    call->query.scan = (struct scan){.status = RECORD_UNKNOWN, .limit = SCAN_MAX};
+    call->call.query = &call->query;
     sim->operator_call = call;
     sim_submit(sim, call);
 }
@@ -389,7 +383,7 @@ void actors_answered(struct sim *sim, struct sim_call *call)
 {
     if (call->from == FROM_OPERATOR) {
         sim->operator_call = NULL;
-        if (call->call.read != NULL) {
+        if (call->call.query != NULL) {
             operator_settle(sim, call);
         }
     } else if (call->from >= 0) {

@@ -129,7 +129,7 @@ static void check_stale_version(struct sim *sim, const struct sim_call *call)
 void oracle_committed(struct sim *sim, const struct sim_call *call)
 {
     const struct decision *said = &call->call.decision;
-    if (call->call.read != NULL || call->from == FROM_ROGUE || said->next.fence == 0 ||
+    if (call->call.query != NULL || call->from == FROM_ROGUE || said->next.fence == 0 ||
         said->repeated) {
         return;
     }
@@ -449,7 +449,7 @@ static void check_resolve(struct sim *sim, const struct sim_call *call)
 void oracle_answered(struct sim *sim, const struct sim_call *call)
 {
     const struct decision *said = &call->call.decision;
-    if (call->call.read != NULL) {
+    if (call->call.query != NULL) {
         return; /* a look alone is not committed, and so neither is its time */
     }
     if (call->commit_ms < sim->acked_ms) {
@@ -517,14 +517,17 @@ void oracle_clock(struct sim *sim, int64_t engine_ms)
 static enum status audit_key(struct sim *sim, const struct sim_key *key, int64_t now_ms)
 {
     const struct sim_operation *told = key->told;
-    struct store *store = &sim->store.store;
+    struct store *store = sim->store;
     struct arena arena;
     const struct record *record = NULL;
     if (told == NULL) {
         return OK;
     }
     arena_init(&arena, &mem_libc, 1 << 20);
-    enum status status = store->ops->load(store, &key->key.hash, 1, &arena, &record, NULL);
+    struct store_want want = {.key = &key->key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = &arena};
+    enum status status = store->ops->read(store, &batch, NULL);
+    record = status == OK ? want.record : NULL;
     if (status != OK) {
         arena_release(&arena);
         return status;
@@ -605,7 +608,7 @@ static bool audit_entry(void *context, const struct entry *entry)
 
 static enum status walk_evidence(struct sim *sim, struct audit *audit)
 {
-    struct store *store = &sim->store.store;
+    struct store *store = sim->store;
     struct entry_range all = {0};
     memset(sim->entries, 0, sim->call_count + 1);
     arena_init(&audit->arena, &mem_libc, 1 << 20);
@@ -620,7 +623,7 @@ static enum status walk_evidence(struct sim *sim, struct audit *audit)
 
 static enum status audit_evidence(struct sim *sim)
 {
-    struct store *store = &sim->store.store;
+    struct store *store = sim->store;
     struct audit audit = {.sim = sim};
     struct store_head head;
     enum status status = walk_evidence(sim, &audit);

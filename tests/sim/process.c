@@ -14,10 +14,12 @@ static bool open_store(struct sim *sim, struct store **ret_store)
 {
     struct err err = {0};
     if (!sim->on_journal) {
-        ASSERT(ram_store_open(&sim->ram, ret_store, &err) == OK);
+        *ret_store = sim->memory;
         return true;
     }
-    const struct store_options options = {.io = &sim->shaky.io};
+    const struct store_options options = {.io = &sim->shaky.io,
+        .clock = &sim->clock,
+        .retain_ms = INT64_MAX / 4}; /* the oracle reads all evidence there ever was */
     char url[256];
     (void)snprintf(url, sizeof url, "%s?segment=64KiB&snapshot=64KiB&background=off", sim->path);
     enum status status = journal_open(url, &options, ret_store, &err);
@@ -35,17 +37,26 @@ static bool process_start(struct sim *sim)
     if (!open_store(sim, &inner)) {
         return false;
     }
-    faulty_init(&sim->store, inner);
-    struct store *store = &sim->store.store;
-    struct store_head head;
-    store->ops->head(store, &head);
-    store->ops->identity(store, &sim->identity);
-    moment_init(&sim->moment, &sim->clock, &head.moment);
-    ASSERT(cycle_init(&sim->cycle, store, &mem_libc, &err) == OK);
+    ASSERT(fault_new(inner, NULL, &sim->store, &err) == OK);
+    sim->store->ops->identity(sim->store, &sim->identity, NULL);
+    ASSERT(cycle_init(&sim->cycle, sim->store, &mem_libc, &err) == OK);
     memset(&sim->janitor, 0, sizeof sim->janitor);
     ASSERT(janitor_init(&sim->janitor, &sim->cycle, &sim->identity, &options, &err) == OK);
     sim->up = true;
     return true;
+}
+
+int64_t process_time_ms(struct sim *sim)
+{
+    struct store_batch time = {.count = 0};
+    struct err err = {0};
+    if (sim->store->ops->read(sim->store, &time, &err) != OK) {
+        return sim->engine_ms;
+    }
+    if (time.clock_held) {
+        sim_note(sim, SOMETIMES_CLOCK_HELD);
+    }
+    return time.now_ms;
 }
 
 /* ---- Crashing. ---- */
@@ -57,13 +68,18 @@ static void process_end(struct sim *sim)
     cycle_release(&sim->cycle);
     /* A machine that is dead writes nothing any more, so closing only frees. */
     sim->shaky.dead = true;
-    (void)sim->store.inner->ops->close(sim->store.inner, NULL);
+    if (sim->on_journal) {
+        (void)sim->store->ops->close(sim->store, NULL);
+    } else {
+        ASSERT(fault_take(sim->store) == sim->memory); /* which stays */
+    }
+    sim->store = NULL;
     sim->up = false;
     for (size_t i = 0; i < sim->batch_count; i++) {
         for (size_t j = 0; j < sim->batches[i].count; j++) {
             struct engine_call *call = sim->batches[i].calls[j];
             if (call != NULL && sim_is_ours(call)) {
-                if (call->read == NULL && call->decision.kind == DECISION_FIRST_SEEN) {
+                if (call->query == NULL && call->decision.kind == DECISION_FIRST_SEEN) {
                     sim_note(sim, SOMETIMES_GRANT_UNTOLD);
                 }
                 sim_lose(sim, call->context);
@@ -90,9 +106,9 @@ static void lose_unflushed(struct sim *sim)
         sim_say(sim, "power lost; %zu writes taken back", taken);
         return;
     }
-    size_t unflushed = ram_disk_unflushed(&sim->ram);
+    size_t unflushed = store_mem_unflushed(sim->memory);
     size_t kept = (size_t)prng_below(&sim->prng, unflushed + 1);
-    ram_disk_crash(&sim->ram, kept);
+    sim->memory_kept = kept;
     if (kept < unflushed) {
         sim_note(sim, SOMETIMES_COMMITS_LOST);
     }
@@ -115,6 +131,7 @@ static void lose_power(struct sim *sim)
 static void lose_process(struct sim *sim)
 {
     (void)shaky_revive(&sim->shaky, &sim->prng, false);
+    sim->memory_kept = SIZE_MAX;
     sim->true_ms += 1 + sim_draw_ms(sim, 3000);
     sim_say(sim, "killed");
 }
@@ -125,11 +142,9 @@ static void lose_process(struct sim *sim)
 static void expect_drift(struct sim *sim)
 {
     struct store_head head;
-    sim->store.store.ops->head(&sim->store.store, &head);
+    sim->store->ops->head(sim->store, &head);
     bool anew = head.moment.time_ms == 0 || head.moment.boot_id != sim->clock.boot_id;
-    int64_t now_ms =
-        sim->moment.time_ms + (1 + sim->true_ms - sim->boot_from_ms) - sim->moment.boot_ms;
-    int64_t ahead = now_ms - sim->true_ms;
+    int64_t ahead = process_time_ms(sim) - sim->true_ms;
     int64_t allowed =
         sim->drift_max_ms + LIMIT_CLOCK_JUMP_MS_MAX + (sim->true_ms - sim->drift_from_ms) / 1000;
     if (!anew && ahead > allowed) {
@@ -149,6 +164,9 @@ void process_crash(struct sim *sim, bool power)
             lose_power(sim);
         } else {
             lose_process(sim);
+        }
+        if (!sim->on_journal) {
+            store_mem_restart(sim->memory, sim->memory_kept);
         }
         bool again = !sim->ending && prng_once_in(&sim->prng, 6);
         sim->shaky.dies_in = again && sim->on_journal ? 1 + prng_below(&sim->prng, 20) : 0;
@@ -179,7 +197,11 @@ void process_crash(struct sim *sim, bool power)
 void process_first(struct sim *sim)
 {
     sim->on_journal = sim->directory != NULL && sim->seed % 4 == 0;
-    ram_disk_init(&sim->ram, sim->seed);
+    struct prng prng = {sim->seed};
+    struct store_mem_secrets secrets;
+    const struct store_options options = {.clock = &sim->clock};
+    prng_fill(&prng, &secrets, sizeof secrets);
+    ASSERT(store_mem_new(&options, &secrets, &sim->memory, NULL) == OK);
     shaky_init(&sim->shaky);
     (void)snprintf(sim->path, sizeof sim->path, "%s/%" PRIu64, sim->directory, sim->seed);
     ASSERT(process_start(sim));
@@ -205,5 +227,5 @@ void process_last(struct sim *sim)
         (void)nftw(sim->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     }
     shaky_release(&sim->shaky);
-    ram_disk_release(&sim->ram);
+    ASSERT(sim->memory->ops->close(sim->memory, NULL) == OK);
 }

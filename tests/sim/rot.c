@@ -91,9 +91,9 @@ static uint64_t verified(struct sim *sim, char ret_what[VERIFY_WHAT_BYTES_MAX])
 static void rot_round(struct sim *sim)
 {
     struct err err = {0};
-    struct store *inner;
+    struct store *inner = NULL;
     struct rot rot;
-    const struct store_options options = {.io = &sim->shaky.io};
+    const struct store_options options = {.io = &sim->shaky.io, .clock = &sim->clock};
     char what[VERIFY_WHAT_BYTES_MAX];
     if (!rot_some(sim, &rot)) {
         return;
@@ -103,7 +103,7 @@ static void rot_round(struct sim *sim)
     }
     enum status status = journal_open(sim->path, &options, &inner, &err);
     if (status == OK) {
-        faulty_init(&sim->store, inner);
+        sim->store = inner;
         status = oracle_audit(sim);
         sim->shaky.dead = true;
         (void)inner->ops->close(inner, NULL);

@@ -22,11 +22,11 @@
 
 #include "engine/cycle.h"
 #include "engine/janitor.h"
-#include "engine/moment.h"
-#include "faulty.h"
+#include "engine/query.h"
 #include "prng.h"
-#include "ram_store.h"
 #include "shaky.h"
+#include "store/fault.h"
+#include "store/mem.h"
 
 enum {
     SIM_KEYS = 6,          /* two tenants with the same three keys */
@@ -78,7 +78,8 @@ enum {
     X(COMMIT_UNKNOWN_NOT, "commits unknown, not applied")                                          \
     X(COMMIT_UNKNOWN_DONE, "commits unknown, applied")                                             \
     X(FLUSH_FAILED, "flushes failed")                                                              \
-    X(LOAD_FAILED, "loads failed")                                                                 \
+    X(PREPARE_FAILED, "prepares failed")                                                           \
+    X(COMMIT_STALE, "commits stale, decided again")                                                \
     X(CLOCK_BACK, "clock steps back")                                                              \
     X(CLOCK_JUMP, "clock jumps ahead")                                                             \
     X(CLOCK_HELD, "expiry paused by a jump")                                                       \
@@ -103,18 +104,19 @@ enum call_fate { FATE_OPEN = 0, FATE_ANSWERED, FATE_REFUSED, FATE_LOST };
 
 /* One call on its way through the engine. */
 struct sim_call {
-    struct engine_call call;
+    union {
+        struct engine_call call;
+        struct query query; /* begins with its call */
+    };
     struct arena arena;
     struct sim_call *next;
-    uint32_t id;                   /* in its trace, so that evidence can be counted */
-    int from;                      /* a client, or FROM_… */
-    int key;                       /* index into sim.keys */
-    int payload;                   /* which of the key's payloads a begin has */
-    uint32_t outcome;              /* number of the outcome that a seal or resolve gives */
-    bool wrong_tenant;             /* the rogue's: from another tenant */
-    int64_t commit_ms;             /* engine time when it was decided */
-    const struct record **scanned; /* the operator's look: what is unknown */
-    size_t scanned_count;
+    uint32_t id;       /* in its trace, so that evidence can be counted */
+    int from;          /* a client, or FROM_… */
+    int key;           /* index into sim.keys */
+    int payload;       /* which of the key's payloads a begin has */
+    uint32_t outcome;  /* number of the outcome that a seal or resolve gives */
+    bool wrong_tenant; /* the rogue's: from another tenant */
+    int64_t commit_ms; /* engine time when it was decided */
     char trace[32];
     char payload_text[48];
     char outcome_text[160];
@@ -231,13 +233,14 @@ struct sim {
     int64_t acked_ms;      /* latest engine time that an answer rests on */
 
     /* The process. */
-    bool on_journal;     /* the real journal on a shaky disk, or else the store in memory */
-    struct ram_disk ram; /* what a process leaves behind, in memory … */
-    struct shaky shaky;  /* … or on disk */
-    char path[128];      /* of the journal */
-    struct faulty store;
+    bool on_journal;             /* the real journal on a shaky disk, or else the store in memory */
+    struct store *memory;        /* that one, which outlives its processes … */
+    size_t memory_kept;          /* commits that were not flushed and survived the last crash */
+    struct shaky shaky;          /* … or the disk, which does */
+    char path[128];              /* of the journal */
+    struct store *store;         /* fails when it is told to; closing it closes the journal */
+    enum sometimes commit_fault; /* what the fault that is armed for a commit counts as */
     struct cycle cycle;
-    struct moment moment;
     struct janitor janitor;
     struct store_identity identity;
     bool up;                                   /* a process runs */
@@ -284,6 +287,8 @@ static inline bool sim_is_ours(const struct engine_call *call)
 }
 
 /* ---- process.c ---- */
+/* The store's time; the latest that any process had when the disk is dead. */
+int64_t process_time_ms(struct sim *sim);
 void process_first(struct sim *sim);
 void process_last(struct sim *sim);
 /* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */

@@ -8,14 +8,14 @@
 
 #include "check_c.h"
 #include "engine/engine.h"
-#include "faulty.h"
-#include "ram_store.h"
+#include "store/fault.h"
+#include "store/mem.h"
 
 enum { CALLS = 200 };
 
 struct bench {
-    struct ram_disk disk;
-    struct faulty faulty;
+    struct store *memory;
+    struct store *fault; /* around it */
     struct engine *engine;
     _Atomic uint64_t answered;
     _Atomic uint64_t early; /* answers to what is not durable */
@@ -30,23 +30,21 @@ struct asked {
 
 static void bench_start(struct bench *bench)
 {
-    struct store *store;
+    static const struct store_options options = {0};
     *bench = (struct bench){0};
-    ram_disk_init(&bench->disk, 1);
-    assert_int_equal(ram_store_open(&bench->disk, &store, NULL), OK);
-    faulty_init(&bench->faulty, store);
+    assert_int_equal(store_mem_new(&options, NULL, &bench->memory, NULL), OK);
+    assert_int_equal(fault_new(bench->memory, NULL, &bench->fault, NULL), OK);
 }
 
 static void bench_run(struct bench *bench)
 {
     struct err err = {0};
-    assert_int_equal(engine_new(&bench->faulty.store, NULL, &bench->engine, &err), OK);
+    assert_int_equal(engine_new(bench->fault, NULL, &bench->engine, &err), OK);
 }
 
 static void bench_end(struct bench *bench)
 {
-    (void)engine_free(bench->engine, NULL); /* what failed, failed; the tests have looked at it */
-    ram_disk_release(&bench->disk);
+    (void)engine_free(bench->engine, NULL); /* what failed, failed; the tests have seen it */
 }
 
 static void ask(struct asked *asked, struct bench *bench, int number)
@@ -70,7 +68,7 @@ static void look_whether_durable(struct engine_call *call)
     struct asked *asked = call->context;
     struct bench *bench = asked->bench;
     uint64_t number = atomic_fetch_add(&bench->answered, 1) + 1;
-    if (call->err.status == OK && ram_disk_durable_seq(&bench->disk) < number) {
+    if (call->err.status == OK && store_mem_durable_seq(bench->memory) < number) {
         atomic_fetch_add(&bench->early, 1);
     }
 }
@@ -109,11 +107,11 @@ static enum status begin(struct bench *bench, int number)
 static void after_a_failed_flush_nothing_is_answered_any_more(void **state)
 {
     (void)state;
-    static const enum fault_plan plans[] = {FAULT_UNKNOWN_NOT, FAULT_UNKNOWN_DONE};
+    static const enum fault_when plans[] = {FAULT_BEFORE, FAULT_AFTER};
     for (size_t i = 0; i < 2; i++) {
         struct bench bench;
         bench_start(&bench);
-        bench.faulty.flush = plans[i];
+        fault_arm(bench.fault, STORE_CALL_FLUSH, 1, E_UNKNOWN, plans[i]);
         bench_run(&bench);
         assert_int_equal(begin(&bench, 1), E_UNKNOWN);
         assert_int_equal(begin(&bench, 2), E_UNKNOWN);
@@ -124,11 +122,11 @@ static void after_a_failed_flush_nothing_is_answered_any_more(void **state)
 static void after_a_commit_of_unknown_fate_nothing_is_answered_any_more(void **state)
 {
     (void)state;
-    static const enum fault_plan plans[] = {FAULT_UNKNOWN_NOT, FAULT_UNKNOWN_DONE};
+    static const enum fault_when plans[] = {FAULT_BEFORE, FAULT_AFTER};
     for (size_t i = 0; i < 2; i++) {
         struct bench bench;
         bench_start(&bench);
-        bench.faulty.commit = plans[i];
+        fault_arm(bench.fault, STORE_CALL_COMMIT, 1, E_UNKNOWN, plans[i]);
         bench_run(&bench);
         assert_int_equal(begin(&bench, 1), E_UNKNOWN);
         assert_int_equal(begin(&bench, 2), E_UNKNOWN);
@@ -141,11 +139,10 @@ static void a_commit_that_certainly_did_not_happen_stops_nothing(void **state)
     (void)state;
     struct bench bench;
     bench_start(&bench);
-    bench.faulty.commit = FAULT_UNAVAILABLE;
+    fault_arm(bench.fault, STORE_CALL_COMMIT, 1, E_UNAVAILABLE, FAULT_BEFORE);
     bench_run(&bench);
     assert_int_equal(begin(&bench, 1), E_UNAVAILABLE);
     assert_int_equal(begin(&bench, 1), OK);
-    assert_string_equal(bench.disk.fault, "");
     bench_end(&bench);
 }
 

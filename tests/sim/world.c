@@ -102,15 +102,12 @@ static void trouble_clock(struct sim *sim)
     sim_say(sim, "the wall clock is off by %+" PRId64 " ms", sim->wall_off_ms);
 }
 
-static struct store_moment engine_now(struct sim *sim)
+static int64_t engine_now(struct sim *sim)
 {
-    struct store_moment now = moment_now(&sim->moment);
-    oracle_clock(sim, now.time_ms);
-    if (sim->moment.held) {
-        sim_note(sim, SOMETIMES_CLOCK_HELD);
-    }
-    sim->engine_ms = now.time_ms > sim->engine_ms ? now.time_ms : sim->engine_ms;
-    return now;
+    int64_t now_ms = process_time_ms(sim);
+    oracle_clock(sim, now_ms);
+    sim->engine_ms = now_ms > sim->engine_ms ? now_ms : sim->engine_ms;
+    return now_ms;
 }
 
 /* ---- Calls. ---- */
@@ -165,20 +162,29 @@ static void maybe_crash(struct sim *sim, uint64_t every, enum sometimes what)
 
 /* ---- Batches. ---- */
 
+static void plan_commit(
+    struct sim *sim, enum status status, enum fault_when when, enum sometimes what)
+{
+    fault_arm(sim->store, STORE_CALL_COMMIT, 1, status, when);
+    sim->commit_fault = what;
+}
+
 static void plan_faults(struct sim *sim)
 {
     if (sim->ending || !prng_once_in(&sim->prng, 20)) {
         return;
     }
-    switch (prng_below(&sim->prng, sim->on_journal ? 7 : 5)) {
-    case 0: sim->store.commit = FAULT_UNAVAILABLE; break;
-    case 1: sim->store.commit = FAULT_UNKNOWN_NOT; break;
-    case 2: sim->store.commit = FAULT_UNKNOWN_DONE; break;
-    case 3: sim->store.load = FAULT_UNAVAILABLE; break;
-    case 5:
-    case 6: sim->shaky.dies_in = 1 + prng_below(&sim->prng, 12); break;
+    switch (prng_below(&sim->prng, sim->on_journal ? 8 : 6)) {
+    case 0: plan_commit(sim, E_UNAVAILABLE, FAULT_BEFORE, SOMETIMES_COMMIT_UNAVAILABLE); break;
+    case 1: plan_commit(sim, E_UNKNOWN, FAULT_BEFORE, SOMETIMES_COMMIT_UNKNOWN_NOT); break;
+    case 2: plan_commit(sim, E_UNKNOWN, FAULT_AFTER, SOMETIMES_COMMIT_UNKNOWN_DONE); break;
+    case 5: plan_commit(sim, E_STALE, FAULT_BEFORE, SOMETIMES_COMMIT_STALE); break;
+    case 3: fault_arm(sim->store, STORE_CALL_PREPARE, 1, E_UNAVAILABLE, FAULT_BEFORE); break;
+    case 6:
+    case 7: sim->shaky.dies_in = 1 + prng_below(&sim->prng, 12); break;
     default:
-        sim->store.flush = prng_once_in(&sim->prng, 2) ? FAULT_UNKNOWN_NOT : FAULT_UNKNOWN_DONE;
+        fault_arm(sim->store, STORE_CALL_FLUSH, 1, E_UNKNOWN,
+            prng_once_in(&sim->prng, 2) ? FAULT_BEFORE : FAULT_AFTER);
         break;
     }
 }
@@ -268,15 +274,35 @@ static void stop_process(struct sim *sim, struct engine_call **calls, size_t cou
     process_crash(sim, prng_once_in(&sim->prng, 2));
 }
 
-static void note_commit_fault(struct sim *sim, enum fault_plan plan, enum fault_plan load)
+/* What became of the faults that were planned for a batch. */
+struct plan {
+    bool prepare; /* armed before the batch */
+    bool commit;
+};
+
+static void note_commit_fault(struct sim *sim, const struct plan *plan)
 {
-    if (load != FAULT_NONE && sim->store.load == FAULT_NONE) {
-        sim_note(sim, SOMETIMES_LOAD_FAILED);
-    } else if (plan != FAULT_NONE && sim->store.commit == FAULT_NONE) {
-        sim_note(sim, plan == FAULT_UNAVAILABLE   ? SOMETIMES_COMMIT_UNAVAILABLE
-                      : plan == FAULT_UNKNOWN_NOT ? SOMETIMES_COMMIT_UNKNOWN_NOT
-                                                  : SOMETIMES_COMMIT_UNKNOWN_DONE);
+    if (plan->prepare && !fault_is_armed(sim->store, STORE_CALL_PREPARE)) {
+        sim_note(sim, SOMETIMES_PREPARE_FAILED);
+    } else if (plan->commit && !fault_is_armed(sim->store, STORE_CALL_COMMIT)) {
+        sim_note(sim, sim->commit_fault);
     }
+}
+
+/* Queries first, as the engine has it; then what is left is decided. */
+static enum status run_calls(
+    struct sim *sim, struct engine_call **calls, size_t count, struct err *err)
+{
+    struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX];
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i]->query == NULL) {
+            deciding[left++] = calls[i];
+        } else if (query_run(sim->store, calls[i]->query) == E_CORRUPT) {
+            return err_set(err, E_CORRUPT, "%s", calls[i]->err.text);
+        }
+    }
+    return left > 0 ? cycle_run(&sim->cycle, deciding, left, err) : OK;
 }
 
 static void run_batch(struct sim *sim)
@@ -287,24 +313,25 @@ static void run_batch(struct sim *sim)
         return;
     }
     plan_faults(sim);
-    enum fault_plan plan = sim->store.commit;
-    enum fault_plan load = sim->store.load;
+    struct plan plan = {.prepare = fault_is_armed(sim->store, STORE_CALL_PREPARE),
+        .commit = fault_is_armed(sim->store, STORE_CALL_COMMIT)};
     size_t count = collect(sim, calls);
-    struct store_moment now = engine_now(sim);
-    enum status status = janitor_turn(&sim->janitor, &now, calls, &count, &err);
+    int64_t now_ms = engine_now(sim);
+    int64_t boot_ms = clock_read(&sim->clock).boot_ms;
+    enum status status = janitor_turn(&sim->janitor, boot_ms, calls, &count, &err);
     if (status == OK && count > 0) {
-        status = cycle_run(&sim->cycle, calls, count, &now, &err);
+        status = run_calls(sim, calls, count, &err);
     }
-    note_commit_fault(sim, plan, load);
+    note_commit_fault(sim, &plan);
     if (status == OK) {
-        keep_batch(sim, calls, count, now.time_ms);
+        keep_batch(sim, calls, count, now_ms);
     } else if (status == E_UNAVAILABLE) {
         refuse_batch(sim, calls, count);
     } else if (status == E_UNKNOWN) {
-        stop_process(sim, calls, count, now.time_ms);
+        stop_process(sim, calls, count, now_ms);
     } else {
         sim_violate(sim, "the batch failed: %s: %s", status_name(status), err.text);
-        stop_process(sim, calls, count, now.time_ms);
+        stop_process(sim, calls, count, now_ms);
     }
 }
 
@@ -348,7 +375,7 @@ static void answer_all(struct sim *sim)
 
 static void flush(struct sim *sim)
 {
-    struct store *store = &sim->store.store;
+    struct store *store = sim->store;
     struct err err = {0};
     if (sim->batch_count == 0) {
         return;
@@ -383,9 +410,6 @@ static void step(struct sim *sim)
     if (!prng_once_in(&sim->prng, 3)) {
         flush(sim);
     }
-    if (sim->ram.fault[0] != '\0') {
-        sim_violate(sim, "%s", sim->ram.fault);
-    }
 }
 
 static void start_world(struct sim *sim, uint64_t seed)
@@ -412,7 +436,9 @@ static void end_world(struct sim *sim)
 {
     sim->ending = true;
     sim->frozen_until_ms = 0;
-    sim->store.commit = sim->store.flush = sim->store.load = FAULT_NONE;
+    fault_arm(sim->store, STORE_CALL_PREPARE, 0, OK, FAULT_BEFORE);
+    fault_arm(sim->store, STORE_CALL_COMMIT, 0, OK, FAULT_BEFORE);
+    fault_arm(sim->store, STORE_CALL_FLUSH, 0, OK, FAULT_BEFORE);
     sim->shaky.dies_in = 0;
     if (sim->shaky.dead) {
         process_crash(sim, true);
@@ -427,7 +453,7 @@ static void end_world(struct sim *sim)
         sim_violate(sim, "somebody is still waiting at the end");
     }
     struct err err = {0};
-    struct store *store = &sim->store.store;
+    struct store *store = sim->store;
     if (store->ops->flush(store, &err) != OK || oracle_audit(sim) != OK) {
         sim_violate(sim, "P2: what was told cannot be read at the end: %s", err.text);
     }

@@ -123,6 +123,29 @@ struct body_ref kit_body(struct slice bytes)
     return body;
 }
 
+static int64_t kit_now_ms = KIT_NOW;
+static int64_t kit_ahead_ms;
+
+static struct clock_reading kit_clock_read(void *context)
+{
+    (void)context;
+    return (struct clock_reading){
+        .wall_ms = kit_now_ms + kit_ahead_ms, .boot_ms = kit_now_ms - KIT_NOW + 5};
+}
+
+const struct clock kit_clock = {.read = kit_clock_read, .boot_id = KIT_BOOT_ID};
+
+void kit_set_time(int64_t now_ms)
+{
+    kit_now_ms = now_ms;
+    kit_ahead_ms = 0;
+}
+
+void kit_jump(int64_t ahead_ms)
+{
+    kit_ahead_ms = ahead_ms;
+}
+
 struct entry kit_entry(struct store *store, const struct op_id *id, const char *text)
 {
     struct store_head head;
@@ -136,17 +159,90 @@ struct entry kit_entry(struct store *store, const struct op_id *id, const char *
     return entry;
 }
 
+enum status kit_commit(
+    struct store *store, const struct commit *commit, int64_t now_ms, struct err *err)
+{
+    struct store_batch batch = {.count = 0};
+    kit_now_ms = now_ms > kit_now_ms ? now_ms : kit_now_ms;
+    enum status status = store->ops->prepare(store, &batch, err);
+    return status == OK ? store->ops->commit(store, commit, err) : status;
+}
+
+enum status kit_maintain(struct store *store, int64_t now_ms, struct err *err)
+{
+    kit_set_time(now_ms > kit_now_ms ? now_ms : kit_now_ms);
+    const struct store_housekeeping *duties = store->ops->housekeeping;
+    return duties == NULL ? OK : duties->maintain(store, err);
+}
+
+static enum status kit_want(
+    struct store *store, struct store_want *want, struct arena *arena, struct err *err)
+{
+    struct store_batch batch = {.wants = want, .count = 1, .arena = arena};
+    return store->ops->read(store, &batch, err);
+}
+
+enum status kit_read(struct store *store, const struct digest *hash, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    struct store_want want = {.key = hash};
+    enum status status = kit_want(store, &want, arena, err);
+    *ret_record = status == OK ? want.record : NULL;
+    return status;
+}
+
+enum status kit_find(struct store *store, const struct op_id *id, unsigned kinds,
+    struct arena *arena, const struct record **ret_record, struct err *err)
+{
+    struct store_want want = {.id = id, .kinds = kinds};
+    enum status status = kit_want(store, &want, arena, err);
+    *ret_record = status == OK ? want.record : NULL;
+    return status;
+}
+
+enum status kit_bytes(struct store *store, const struct digest *hash, enum want_bodies which,
+    struct arena *arena, struct slice *ret_bytes, struct err *err)
+{
+    struct store_want want = {.key = hash, .bodies = which, .arena = arena};
+    enum status status = kit_want(store, &want, arena, err);
+    *ret_bytes = which == WANT_REQUEST ? want.request : want.outcome;
+    return status == OK ? want.body_status : status;
+}
+
+uint64_t kit_fences(struct store *store, uint64_t count)
+{
+    struct store_batch batch = {.fences = count};
+    struct err err = {0};
+    assert_int_equal(store->ops->prepare(store, &batch, &err), OK);
+    store->ops->abort(store);
+    return batch.fence_first;
+}
+
+uint64_t kit_fence(struct store *store)
+{
+    struct store_batch batch = {.count = 0};
+    struct err err = {0};
+    assert_int_equal(store->ops->read(store, &batch, &err), OK);
+    return batch.fence_first - 1;
+}
+
+struct store_counts kit_counts(struct store *store, unsigned kinds)
+{
+    struct store_counts counts = {.records = 0};
+    struct err err = {0};
+    assert_int_equal(store->ops->counts(store, kinds, &counts, &err), OK);
+    return counts;
+}
+
 enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected)
 {
     struct change change = {.kind = CHANGE_PUT,
         .record = record,
         .version_expected = version_expected,
         .entry = kit_entry(store, &record->operation_id, "{\"type\":\"execution.started\"}")};
-    struct commit commit = {.changes = &change,
-        .count = 1,
-        .moment = {.time_ms = record->updated_ms, .boot_ms = 5, .boot_id = 7, .jump_ms = 40000}};
+    struct commit commit = {.changes = &change, .count = 1};
     struct err err = {0};
-    return store->ops->commit(store, &commit, &err);
+    return kit_commit(store, &commit, KIT_NOW, &err);
 }
 
 void kit_put_flush(struct store *store, const struct record *record, uint64_t version_expected)
@@ -161,9 +257,9 @@ const struct record *kit_load(struct store *store, unsigned number, struct arena
     struct record wanted = kit_record(number, 1);
     const struct record *found = NULL;
     struct err err = {0};
-    enum status status = store->ops->load(store, &wanted.key.hash, 1, arena, &found, &err);
+    enum status status = kit_read(store, &wanted.key.hash, arena, &found, &err);
     if (status != OK) {
-        print_error("load: %s\n", err.text);
+        print_error("read: %s\n", err.text);
     }
     assert_int_equal(status, OK);
     return found;

@@ -27,8 +27,35 @@ struct record kit_sealed(const struct record *record, int64_t window_expires_ms)
 /* A reference to a body, as a record carries it. */
 struct body_ref kit_body(struct slice bytes);
 
+/* The clock of the stores under test: it stands still at KIT_NOW until it is set. Time that passes
+ * passes on the boot clock too, of a machine whose boot_id is KIT_BOOT_ID. */
+enum { KIT_BOOT_ID = 7 };
+extern const struct clock kit_clock;
+void kit_set_time(int64_t now_ms);
+/* The wall clock is this far ahead of the time that passed; until the time is set. */
+void kit_jump(int64_t ahead_ms);
+
 /* An evidence entry that follows the store's head; its text says what. The text must live on. */
 struct entry kit_entry(struct store *store, const struct op_id *id, const char *text);
+
+/* Prepare nothing and commit, at that time when it is not earlier than the last. */
+enum status kit_commit(
+    struct store *store, const struct commit *commit, int64_t now_ms, struct err *err);
+/* Housekeeping at that time; OK where there is none to do. */
+enum status kit_maintain(struct store *store, int64_t now_ms, struct err *err);
+/* The record of a key or of an operation id; *ret_record is NULL when absent. */
+enum status kit_read(struct store *store, const struct digest *hash, struct arena *arena,
+    const struct record **ret_record, struct err *err);
+enum status kit_find(struct store *store, const struct op_id *id, unsigned kinds,
+    struct arena *arena, const struct record **ret_record, struct err *err);
+/* One body (WANT_REQUEST or WANT_OUTCOME) of the record under a key. */
+enum status kit_bytes(struct store *store, const struct digest *hash, enum want_bodies which,
+    struct arena *arena, struct slice *ret_bytes, struct err *err);
+/* Draw that many fences and abort. Returns the first. */
+uint64_t kit_fences(struct store *store, uint64_t count);
+/* The highest fence ever given out. */
+uint64_t kit_fence(struct store *store);
+struct store_counts kit_counts(struct store *store, unsigned kinds);
 
 /* One put with its entry, committed. */
 enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected);

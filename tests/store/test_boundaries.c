@@ -37,7 +37,7 @@ static void place_release(struct place *place)
 
 static struct store *open_url(const char *url)
 {
-    struct store_options options = {.io = &power_io_fast};
+    struct store_options options = {.io = &power_io_fast, .clock = &kit_clock};
     struct err err = {0};
     struct store *store = NULL;
     enum status status = store_open(url, &options, &store, &err);
@@ -58,17 +58,15 @@ static void maintain(struct store *store, unsigned turns)
 {
     struct err err = {0};
     for (unsigned i = 0; i < turns; i++) {
-        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
     }
 }
 
 static void commit(struct store *store, const struct change *changes, size_t count)
 {
     struct err err = {0};
-    struct commit commit = {.changes = changes,
-        .count = count,
-        .moment = {.time_ms = KIT_NOW, .boot_ms = 1, .boot_id = 1}};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    struct commit commit = {.changes = changes, .count = count};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
 }
 
 static void put_body(struct store *store, unsigned number, size_t body_bytes)

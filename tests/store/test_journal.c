@@ -35,6 +35,7 @@ static int setup(void **state)
 {
     struct place *place = calloc(1, sizeof *place);
     assert_non_null(place);
+    kit_set_time(KIT_NOW);
     place->dir = kit_dir_make();
     (void)snprintf(place->data, sizeof place->data, "%s/data", place->dir.path);
     (void)snprintf(place->url, sizeof place->url, "journal:%s" SMALL, place->data);
@@ -54,7 +55,7 @@ static int teardown(void **state)
 
 static struct store *open_url(const char *url, const struct io *io)
 {
-    struct store_options options = {.io = io == NULL ? &power_io_fast : io};
+    struct store_options options = {.io = io == NULL ? &power_io_fast : io, .clock = &kit_clock};
     struct err err = {0};
     struct store *store = NULL;
     enum status status = store_open(url, &options, &store, &err);
@@ -67,7 +68,7 @@ static struct store *open_url(const char *url, const struct io *io)
 
 static enum status open_status(const char *url, struct err *err)
 {
-    struct store_options options = {.io = &power_io_fast};
+    struct store_options options = {.io = &power_io_fast, .clock = &kit_clock};
     struct store *store;
     *err = (struct err){0};
     enum status status = store_open(url, &options, &store, err);
@@ -113,8 +114,8 @@ static void fill(struct store *store, unsigned from, unsigned count, struct aren
             .record = &record,
             .request_body = slice_of(body, sizeof body),
             .entry = kit_entry(store, &record.operation_id, "{\"type\":\"started\"}")};
-        struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
-        assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+        struct commit commit = {.changes = &change, .count = 1};
+        assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
         assert_int_equal(store->ops->flush(store, &err), OK);
     }
 }
@@ -320,11 +321,11 @@ static void a_corrupt_record_is_an_error_and_never_absent(void **state)
     struct record record = kit_record(0, 1);
     const struct record *found = NULL;
     struct err err = {0};
-    assert_int_equal(
-        store->ops->load(store, &record.key.hash, 1, &place->arena, &found, &err), E_CORRUPT);
+    assert_int_equal(kit_read(store, &record.key.hash, &place->arena, &found, &err), E_CORRUPT);
     assert_non_null(strstr(err.text, "segment 1 offset"));
     assert_int_equal(
-        store->ops->find(store, &record.operation_id, &place->arena, &found, &err), E_CORRUPT);
+        kit_find(store, &record.operation_id, STORE_OPERATIONS, &place->arena, &found, &err),
+        E_CORRUPT);
     assert_non_null(kit_load(store, 1, &place->arena));
     (void)kit_close(store);
 }
@@ -351,7 +352,8 @@ static void a_seal_soon_after_its_begin_reads_no_file(void **state)
     assert_non_null(kit_load(store, 150, &place->arena));
     struct err err = {0};
     struct slice body = SLICE_EMPTY;
-    assert_int_equal(store->ops->body(store, &late->request, &place->arena, &body, &err), OK);
+    assert_int_equal(
+        kit_bytes(store, &late->key.hash, WANT_REQUEST, &place->arena, &body, &err), OK);
     assert_int_equal(body.len, 700);
     assert_int_equal(reads, 0);
     /* Memory is bounded: what is older comes from the file, and is the same. */
@@ -446,7 +448,7 @@ static void a_saved_index_is_never_needed(void **state)
     for (unsigned i = 0; i < 12; i++) {
         fill(store, i * 10, 10, &place->arena);
         for (int j = 0; j < 6; j++) {
-            assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+            assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
         }
     }
     struct journal_info info;
@@ -466,7 +468,7 @@ static void a_saved_index_is_never_needed(void **state)
         assert_int_equal(store_open(url, &look, &store, &err), OK);
         struct store_head head;
         store->ops->head(store, &head);
-        assert_int_equal(head.records, 120);
+        assert_int_equal(kit_counts(store, STORE_OPERATIONS).records, 120);
         assert_int_equal(head.seq, 120);
         for (unsigned j = 0; j < 120; j++) {
             assert_non_null(kit_load(store, j, &place->arena));
@@ -487,10 +489,10 @@ static void a_saved_index_does_not_count_twice(void **state)
     fill(store, 0, 20, &place->arena);
     struct record record = kit_record(3, 4);
     struct change touch = {.kind = CHANGE_TOUCH, .record = &record, .version_expected = 1};
-    struct commit commit = {.changes = &touch, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    struct commit commit = {.changes = &touch, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
         if (i == 2) { /* not saved before the journal is flushed that far */
             char command[500];
             (void)snprintf(command, sizeof command, "ls '%s'/index-* 2>/dev/null", place->data);
@@ -532,8 +534,8 @@ static void an_older_image_is_noticed_by_its_witness(void **state)
     fill(store, 10, 9, &place->arena);
     struct op_id none = {{0}};
     struct change change = {.entry = kit_entry(store, &none, "{\"other\":1}")};
-    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
     assert_int_equal(kit_close(store), OK);
 }
 
@@ -554,18 +556,26 @@ static bool seq_visit(void *context, const struct entry *entry)
     return true;
 }
 
+static enum status removable_at(
+    struct store *store, int64_t now_ms, struct store_removable *ret_removable)
+{
+    struct err err = {0};
+    kit_set_time(now_ms);
+    return store->ops->housekeeping->removable(store, ret_removable, &err);
+}
+
 /* The oldest squeezed segment goes when the retention is over, and nothing before. */
 static void remove_oldest(const char *url, struct store *store, int64_t later, const char *data)
 {
     struct err err = {0};
     struct store_removable removable;
-    assert_int_equal(store->ops->removable(store, later, &removable, &err), OK);
+    assert_int_equal(removable_at(store, later, &removable), OK);
     assert_int_equal(removable.place, 0);
     int64_t after = later + INT64_C(401) * 86400000;
-    assert_int_equal(store->ops->removable(store, after, &removable, &err), OK);
+    assert_int_equal(removable_at(store, after, &removable), OK);
     assert_int_equal(removable.place, 1);
-    assert_int_equal(store->ops->remove(store, 2, &err), E_MISUSE);
-    assert_int_equal(store->ops->remove(store, 1, &err), OK);
+    assert_int_equal(store->ops->housekeeping->remove(store, 2, &err), E_MISUSE);
+    assert_int_equal(store->ops->housekeeping->remove(store, 1, &err), OK);
     assert_int_equal(kit_close(store), OK);
     store = open_url(url, NULL);
     struct seqs seqs = {.next = removable.seq + 1};
@@ -596,11 +606,11 @@ static void old_segments_are_squeezed_and_removed(void **state)
     struct change touch = {.kind = CHANGE_TOUCH, .version_expected = 1};
     struct record open_one = kit_record(3, 4);
     touch.record = &open_one;
-    struct commit commit = {.changes = &touch, .count = 1, .moment = {later, 1, 1, 0}};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    struct commit commit = {.changes = &touch, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, later, &err), OK);
     assert_int_equal(store->ops->flush(store, &err), OK);
     for (int i = 0; i < 400; i++) {
-        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        assert_int_equal(kit_maintain(store, later, &err), OK);
         assert_int_equal(store->ops->flush(store, &err), OK);
     }
     struct journal_info info;
@@ -612,13 +622,11 @@ static void old_segments_are_squeezed_and_removed(void **state)
         assert_non_null(found);
         assert_int_equal(found->duplicates, 1);
         struct slice body;
-        assert_int_equal(store->ops->body(store, &found->request, &place->arena, &body, &err), OK);
+        assert_int_equal(
+            kit_bytes(store, &found->key.hash, WANT_REQUEST, &place->arena, &body, &err), OK);
         assert_int_equal(body.len, 700);
-        struct store_head head;
-        store->ops->head(store, &head);
-        assert_int_equal(store->ops->maintain(store, later, &err), OK);
-        store->ops->head(store, &head);
-        assert_int_equal(head.records, 1); /* nothing came back */
+        assert_int_equal(kit_maintain(store, later, &err), OK);
+        assert_int_equal(kit_counts(store, STORE_OPERATIONS).records, 1); /* nothing came back */
         struct seqs seqs = {.next = 1};
         struct entry_range range = {0};
         assert_int_equal(store->ops->entries(store, &range, seq_visit, &seqs, &err), OK);
@@ -631,7 +639,7 @@ static void old_segments_are_squeezed_and_removed(void **state)
             assert_int_equal(system(command), 0);
         }
         store = open_url(url, NULL);
-        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        assert_int_equal(kit_maintain(store, later, &err), OK);
     }
     remove_oldest(url, store, later, place->data);
 }
@@ -683,10 +691,10 @@ static void paced_entries_survive_squeezing_and_removal(void **state)
     pace_on(store, &early, 3);
     pace_on(store, &late, 29);
     int64_t later = KIT_NOW + 86400000;
-    struct commit commit = {.moment = {later, 1, 1, 0}};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    struct commit commit = {.count = 0};
+    assert_int_equal(kit_commit(store, &commit, later, &err), OK);
     for (int i = 0; i < 400; i++) {
-        assert_int_equal(store->ops->maintain(store, later, &err), OK);
+        assert_int_equal(kit_maintain(store, later, &err), OK);
         assert_int_equal(store->ops->flush(store, &err), OK);
     }
     struct journal_info info;
@@ -694,11 +702,10 @@ static void paced_entries_survive_squeezing_and_removal(void **state)
     assert_true(info.segments_squeezed > 2);
     pace_on(store, &late, 9); /* rewritten in between */
     struct store_removable removable;
-    assert_int_equal(
-        store->ops->removable(store, later + INT64_C(401) * 86400000, &removable, &err), OK);
+    assert_int_equal(removable_at(store, later + INT64_C(401) * 86400000, &removable), OK);
     assert_true(removable.seq > 4);
     assert_true(removable.seq < 60);
-    assert_int_equal(store->ops->remove(store, removable.place, &err), OK);
+    assert_int_equal(store->ops->housekeeping->remove(store, removable.place, &err), OK);
     early.next = removable.seq + 1; /* what it stood in is gone */
     early.hash = removable.hash;
     pace_on(store, &early, (unsigned)(200 - removable.seq));
@@ -731,7 +738,7 @@ static void a_segment_is_not_squeezed_before_what_replaced_it_is_stable(void **s
         kit_put_flush(store, &sealed, 1);
     }
     for (int i = 0; i < 20; i++) { /* the index is saved */
-        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
         assert_int_equal(store->ops->flush(store, &err), OK);
     }
     for (unsigned i = 0; i < HELD; i++) {
@@ -739,7 +746,7 @@ static void a_segment_is_not_squeezed_before_what_replaced_it_is_stable(void **s
         assert_int_equal(kit_put(store, &sealed, 1), OK);
     }
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
     }
     kit_dir_copy(place->data, copy); /* killed here: the last commits were not all written */
     (void)snprintf(url, sizeof url, "journal:%s?segment=64KiB&background=off", copy);
@@ -755,7 +762,7 @@ static void a_segment_is_not_squeezed_before_what_replaced_it_is_stable(void **s
     /* It is squeezed as soon as they are. */
     assert_int_equal(store->ops->flush(store, &err), OK);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(store->ops->maintain(store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
     }
     struct journal_info info;
     count_squeezed(store, &info);
@@ -774,16 +781,15 @@ static void nothing_expires_before_its_time_is_stable(void **state)
     kit_put_flush(store, &record, 0);
     record = kit_sealed(&record, KIT_NOW + hour);
     kit_put_flush(store, &record, 1);
-    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_int_equal(kit_maintain(store, KIT_NOW + hour / 2, &err), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_int_equal(kit_maintain(store, KIT_NOW + 2 * hour, &err), OK); /* commits the time */
     assert_non_null(kit_load(store, 1, &place->arena));
-    struct commit time_passes = {.moment = {.time_ms = KIT_NOW + 2 * hour}};
-    assert_int_equal(store->ops->commit(store, &time_passes, &err), OK);
-    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_int_equal(kit_maintain(store, KIT_NOW + 2 * hour, &err), OK);
     assert_non_null(kit_load(store, 1, &place->arena));
     assert_int_equal(store->ops->flush(store, &err), OK);
-    assert_int_equal(store->ops->maintain(store, KIT_NOW + hour - 1, &err), OK);
     assert_non_null(kit_load(store, 1, &place->arena));
-    assert_int_equal(store->ops->maintain(store, KIT_NOW + 2 * hour, &err), OK);
+    assert_int_equal(kit_maintain(store, KIT_NOW + 2 * hour, &err), OK);
     assert_null(kit_load(store, 1, &place->arena));
     assert_int_equal(kit_close(store), OK);
 }
@@ -809,8 +815,7 @@ static void a_failed_flush_stops_everything(void **state)
         assert_int_equal(store->ops->flush(store, &err), E_UNKNOWN);
         assert_int_equal(kit_put(store, &record, 0), E_UNKNOWN);
         const struct record *found;
-        assert_int_equal(
-            store->ops->load(store, &first.key.hash, 1, &place->arena, &found, &err), E_UNKNOWN);
+        assert_int_equal(kit_read(store, &first.key.hash, &place->arena, &found, &err), E_UNKNOWN);
         assert_int_equal(kit_close(store), E_UNKNOWN);
         store = open_url(place->url, NULL);
         assert_non_null(kit_load(store, 20u + (unsigned)error, &place->arena));
@@ -855,7 +860,7 @@ static void a_full_disk_refuses_and_goes_on_later(void **state)
 /* A whole life of a store on a faulty io. Returns how many records were acknowledged. */
 static unsigned life(const char *url, const struct io *io, const struct mem *mem)
 {
-    struct store_options options = {.io = io, .mem = mem};
+    struct store_options options = {.io = io, .mem = mem, .clock = &kit_clock};
     struct err err = {0};
     struct store *store;
     unsigned told = 0;
@@ -873,7 +878,7 @@ static unsigned life(const char *url, const struct io *io, const struct mem *mem
             break;
         }
         told = i + 1;
-        if (store->ops->maintain(store, KIT_NOW, &err) != OK) {
+        if (kit_maintain(store, KIT_NOW, &err) != OK) {
             break;
         }
     }
@@ -971,7 +976,7 @@ static void a_flush_overlaps_everything_else(void **state)
         struct record record = kit_record(i, i + 1);
         assert_int_equal(kit_put(flusher.store, &record, 0), OK);
         assert_non_null(kit_load(flusher.store, i / 2, &place->arena));
-        assert_int_equal(flusher.store->ops->maintain(flusher.store, KIT_NOW, &err), OK);
+        assert_int_equal(kit_maintain(flusher.store, KIT_NOW, &err), OK);
         arena_clear(&place->arena);
         if (i % 500 == 0) {
             struct seqs seqs = {.next = 1};
@@ -1010,16 +1015,17 @@ static void the_largest_body_fits(void **state)
         .record = &sealed,
         .version_expected = 1,
         .outcome_body = slice_of(bytes, size)};
-    struct commit commit = {.changes = &change, .count = 1, .moment = {KIT_NOW, 1, 1, 0}};
+    struct commit commit = {.changes = &change, .count = 1};
     struct err err = {0};
-    assert_int_equal(store->ops->commit(store, &commit, &err), OK);
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
     assert_int_equal(store->ops->flush(store, &err), OK);
     fill(store, 3, 3, &place->arena);
     assert_int_equal(kit_close(store), OK);
     store = open_url(place->url, NULL);
     const struct record *found = kit_load(store, 50, &place->arena);
     struct slice body;
-    assert_int_equal(store->ops->body(store, &found->outcome.body, &place->arena, &body, &err), OK);
+    assert_int_equal(
+        kit_bytes(store, &found->key.hash, WANT_OUTCOME, &place->arena, &body, &err), OK);
     assert_true(slice_equal(body, slice_of(bytes, size)));
     assert_int_equal(kit_close(store), OK);
     assert_int_equal(kit_damages(place->data, NULL), 0);

@@ -58,8 +58,7 @@ static void work_step(struct work *work, struct store *store, unsigned step, str
     work->now.time_ms = KIT_NOW + step * STEP_MS;
     bool begin = found == NULL || found->status != RECORD_IN_PROGRESS;
     if (begin) {
-        uint64_t fence;
-        assert_int_equal(store->ops->fences(store, 1, &fence, &err), OK);
+        uint64_t fence = kit_fences(store, 1);
         next = kit_record(number, fence);
         next.version = found == NULL ? 1 : found->version + 1;
         change.request_body = slice_of(large, step % 3 == 0 ? sizeof large : 40);
@@ -70,8 +69,8 @@ static void work_step(struct work *work, struct store *store, unsigned step, str
     }
     change.version_expected = found == NULL ? 0 : found->version;
     chain_next(store, &change.entry, "{\"step\":1,\"text\":\"0123456789\"}");
-    struct commit commit = {.changes = &change, .count = 1, .moment = {work->now.time_ms, 1, 1, 0}};
-    enum status status = store->ops->commit(store, &commit, &err);
+    struct commit commit = {.changes = &change, .count = 1};
+    enum status status = kit_commit(store, &commit, work->now.time_ms, &err);
     if (status != OK) {
         print_error("commit: %s\n", err.text);
     }
@@ -86,7 +85,7 @@ static void work_record(struct work *work, const char *root)
 {
     char url[512];
     (void)snprintf(url, sizeof url, form, root);
-    struct store_options options = {.io = power_io(work->power)};
+    struct store_options options = {.io = power_io(work->power), .clock = &kit_clock};
     struct store *store;
     struct err err = {0};
     struct arena arena;
@@ -101,7 +100,7 @@ static void work_record(struct work *work, const char *root)
         bool early = step / 40 % 2 == 1; /* housekeeping while a commit is not flushed yet */
         if (early) {
             work->newest[work->count] = work->now; /* a move may fill a segment: that flushes */
-            assert_int_equal(store->ops->maintain(store, work->now.time_ms, &err), OK);
+            assert_int_equal(kit_maintain(store, work->now.time_ms, &err), OK);
         }
         if (step % 3 != 1) {
             work->newest[work->count] = work->now;
@@ -110,7 +109,7 @@ static void work_record(struct work *work, const char *root)
             power_mark(work->power, work->count);
         }
         if (!early) {
-            assert_int_equal(store->ops->maintain(store, work->now.time_ms, &err), OK);
+            assert_int_equal(kit_maintain(store, work->now.time_ms, &err), OK);
         }
         if (step % 90 == 89) {
             work->newest[work->count] = work->now;
@@ -168,7 +167,7 @@ static const char *chain_fault(
     if (head.seq < least->seq || head.seq > most->seq) {
         return "an acknowledged entry is missing, or one is there that never was";
     }
-    if (head.fence < least->fence || head.moment.time_ms < least->time_ms) {
+    if (kit_fence(store) < least->fence || head.moment.time_ms < least->time_ms) {
         return "the fence or the time went back";
     }
     return NULL;
@@ -189,7 +188,7 @@ static const char *record_fault(
         return "a record is older than acknowledged";
     }
     struct slice body;
-    enum status status = store->ops->body(store, &found->request, arena, &body, &err);
+    enum status status = kit_bytes(store, &found->key.hash, WANT_REQUEST, arena, &body, &err);
     return status == OK ? NULL : "a body is missing";
 }
 
@@ -198,7 +197,7 @@ static const char *image_fault(const struct work *work, const char *path, uint64
 {
     char url[512];
     (void)snprintf(url, sizeof url, form, path);
-    struct store_options options = {.io = &power_io_fast};
+    struct store_options options = {.io = &power_io_fast, .clock = &kit_clock};
     struct store *store;
     static struct err err;
     err = (struct err){0};
@@ -231,6 +230,7 @@ static int setup(void **state)
 {
     struct work *work = calloc(1, sizeof *work);
     assert_non_null(work);
+    kit_set_time(KIT_NOW);
     struct kit_dir dir = kit_dir_make();
     work->power = power_new(dir.path);
     work_record(work, dir.path);

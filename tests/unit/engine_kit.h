@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "check_c.h"
-#include "engine/engine.h"
+#include "engine/query.h"
 #include "evidence/verify.h"
 
 struct kit {
@@ -25,6 +25,7 @@ struct kit {
     struct clock clock;
     _Atomic int64_t now_ms; /* both clocks go together: time passes, nothing jumps */
     struct engine *engine;
+    struct store *store; /* the engine's */
     struct arena arena;
     const struct store_ops *inner; /* the journal's own table … */
     struct store_ops ops;          /* … and the same with commit counted */
@@ -54,7 +55,9 @@ static inline void kit_open(void)
     struct store *store = NULL;
     kit.clock = (struct clock){.read = kit_clock, .boot_id = 3};
     kit.options.clock = &kit.clock;
-    assert_int_equal(store_open(kit.url, NULL, &store, &err), OK);
+    const struct store_options store_options = {.clock = &kit.clock};
+    assert_int_equal(store_open(kit.url, &store_options, &store, &err), OK);
+    kit.store = store;
     kit.inner = store->ops;
     kit.ops = *store->ops;
     kit.ops.commit = kit_commit;
@@ -164,19 +167,16 @@ static inline void kit_gate_done(struct engine_call *call)
     (void)pthread_mutex_unlock(&gate->lock);
 }
 
-/* A read that keeps the engine thread until the gate is opened. */
-static inline enum status kit_gate_read(
-    struct store *store, struct engine_call *call, struct err *err)
+/* Keeps the engine thread, which answers it, until the gate is opened. */
+static inline void kit_gate_hold(struct engine_call *call)
 {
     struct kit_gate *gate = call->context;
-    (void)store;
-    (void)err;
     (void)pthread_mutex_lock(&gate->lock);
     while (!gate->open) {
         (void)pthread_cond_wait(&gate->changed, &gate->lock);
     }
     (void)pthread_mutex_unlock(&gate->lock);
-    return OK;
+    kit_gate_done(call);
 }
 
 static inline void kit_gate_pass(struct kit_gate *gate, size_t count)
@@ -188,6 +188,41 @@ static inline void kit_gate_pass(struct kit_gate *gate, size_t count)
         (void)pthread_cond_wait(&gate->changed, &gate->lock);
     }
     (void)pthread_mutex_unlock(&gate->lock);
+}
+
+/* What a test does with the store between two batches. */
+struct kit_visit {
+    struct query query;
+    enum status (*visit)(struct store *store, void *context, struct err *err);
+    void *context;
+    enum status status;
+    struct kit_gate gate;
+};
+
+static inline void kit_visit_done(struct engine_call *call)
+{
+    struct kit_visit *self = (struct kit_visit *)(void *)call;
+    self->status = self->visit(kit.store, self->context, &call->err);
+    struct kit_gate *gate = &self->gate;
+    (void)pthread_mutex_lock(&gate->lock);
+    gate->done++;
+    (void)pthread_cond_signal(&gate->changed);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+/* Runs on the engine thread, which answers small batches itself. */
+static inline void kit_visit(
+    enum status (*visit)(struct store *store, void *context, struct err *err), void *context)
+{
+    struct err err = {0};
+    struct kit_visit self = {
+        .query = {.kind = QUERY_NOTHING, .call = {.arena = &kit.arena, .done = kit_visit_done}},
+        .visit = visit,
+        .context = context,
+        .gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, true, 0}};
+    assert_int_equal(query_submit(kit.engine, &self.query, &err), OK);
+    kit_gate_pass(&self.gate, 1);
+    assert_int_equal(self.status, OK);
 }
 
 #endif

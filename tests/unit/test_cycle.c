@@ -1,22 +1,39 @@
 /*
- * One batch without threads: what its later calls see of its earlier ones (E2).
+ * One batch without threads: what its later calls see of its earlier ones (E2), how often it
+ * touches the store, what a lost race costs, and groups that hold whole or not at all.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "check_c.h"
 #include "engine/cycle.h"
+#include "store/fault.h"
 #include "store/mem.h"
 
-static struct store *store;
+static struct store *store;  /* counts its calls */
+static struct store *memory; /* inside of it */
 static struct cycle cycle;
 static struct arena arena;
-static const struct store_moment now = {.time_ms = 1794770607000, .boot_ms = 5000, .boot_id = 7};
+
+/* Another process of the same store: just before a commit it changes records under some keys. */
+static struct rival {
+    const char *keys[4];
+    int rounds; /* how often it is faster */
+} rival;
+
+static const struct store_ops *table; /* the memory's own */
+static struct store_ops raced;
 
 static int set_up(void **state)
 {
     (void)state;
-    arena_init(&arena, &mem_libc, 1 << 20);
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, NULL), OK);
+    arena_init(&arena, &mem_libc, 64 << 20);
+    static const struct store_options options = {0};
+    assert_int_equal(store_mem_new(&options, NULL, &memory, NULL), OK);
+    assert_int_equal(fault_new(memory, NULL, &store, NULL), OK);
+    table = memory->ops;
+    rival = (struct rival){0};
     return cycle_init(&cycle, store, &mem_libc, NULL);
 }
 
@@ -35,17 +52,22 @@ static struct body_ref body_of(const char *text)
     return body;
 }
 
-static struct engine_call begin_call(const char *payload)
+static struct engine_call begin_key(const char *key, const char *payload)
 {
     struct engine_call call = {.arena = &arena, .request_body = slice_str(payload)};
     call.request.kind = REQUEST_BEGIN;
     call.request.key.tenant = SLICE_LIT("default");
-    call.request.key.key = SLICE_LIT("k");
+    call.request.key.key = slice_str(key);
     assert_int_equal(record_key_seal(&call.request.key, NULL), OK);
     call.request.policy = policy_default;
     call.request.request = body_of(payload);
     call.request.fingerprint = call.request.request.digest;
     return call;
+}
+
+static struct engine_call begin_call(const char *payload)
+{
+    return begin_key("k", payload);
 }
 
 static struct engine_call seal_call(const struct engine_call *begun, const char *body)
@@ -63,7 +85,7 @@ static void run(struct engine_call *a, struct engine_call *b)
 {
     struct engine_call *calls[] = {a, b};
     struct err err = {0};
-    if (cycle_run(&cycle, calls, b == NULL ? 1 : 2, &now, &err) != OK) {
+    if (cycle_run(&cycle, calls, b == NULL ? 1 : 2, &err) != OK) {
         fail_msg("%s", err.text);
     }
 }
@@ -110,6 +132,396 @@ static void the_same_seal_twice_in_a_batch_is_repeated(void **state)
     assert_true(slice_is(again.outcome, "done"));
 }
 
+/* ---- touching the store -------------------------------------------------------------------- */
+
+enum { MIXED = LIMIT_BATCH_REQUESTS_MAX };
+
+static struct engine_call mixed[MIXED];
+static struct engine_call *mixed_calls[MIXED];
+static char mixed_keys[MIXED][16];
+static struct note mixed_note = {.kind = NOTE_ACCESS_READ,
+    .tenant = {.data = "default", .len = 7},
+    .actor = {.data = "me", .len = 2}};
+
+static void run_all(struct engine_call **calls, size_t count)
+{
+    struct err err = {0};
+    if (cycle_run(&cycle, calls, count, &err) != OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(store->ops->flush(store, &err), OK);
+}
+
+static void give_source(struct engine_call *call, size_t i)
+{
+    if (i % 3 == 0) {
+        call->request.source =
+            (struct source){SLICE_LIT("order"), slice_str(mixed_keys[i / 3]), SLICE_LIT("7")};
+    }
+}
+
+/* Begins, half of them with sources, as the first half of the keys; sealed ones behind. */
+static void mix_first(void)
+{
+    for (size_t i = 0; i < MIXED; i++) {
+        (void)snprintf(mixed_keys[i], sizeof mixed_keys[i], "key-%zu", i);
+        mixed[i] = begin_key(mixed_keys[i], "pay");
+        give_source(&mixed[i], i);
+        mixed_calls[i] = &mixed[i];
+    }
+    run_all(mixed_calls, MIXED);
+    for (size_t i = 0; i < MIXED / 2; i++) {
+        mixed[i] = seal_call(&mixed[i], "done");
+    }
+    run_all(mixed_calls, MIXED / 2);
+}
+
+/* Replays with their outcome, conflicts with the first request, seals that change what is known of
+ * a source, seals repeated, new begins, begins that are too old, and notes: one prepare brings all
+ * that they need, and one commit ends it. */
+static void a_batch_of_1024_mixed_calls_touches_the_store_twice(void **state)
+{
+    (void)state;
+    mix_first();
+    for (size_t i = 0; i < MIXED; i++) {
+        struct engine_call running = mixed[i];
+        bool sealed = i < MIXED / 2;
+        switch (i % 4) {
+        case 0: mixed[i] = begin_key(mixed_keys[i], "pay"); break;
+        case 1: mixed[i] = begin_key(mixed_keys[i], "else"); break;
+        case 2: mixed[i] = seal_call(&running, "done"); break;
+        default:
+            mixed[i] = (struct engine_call){.arena = &arena, .note = &mixed_note};
+            if (sealed) {
+                mixed[i] = begin_key(mixed_keys[i], "new");
+                mixed[i].request.key.scope = SLICE_LIT("fresh");
+                assert_int_equal(record_key_seal(&mixed[i].request.key, NULL), OK);
+                give_source(&mixed[i], i);
+            }
+        }
+    }
+    uint64_t before[STORE_CALL_COUNT];
+    for (unsigned call = 0; call < STORE_CALL_COUNT; call++) {
+        before[call] = fault_calls(store, (enum store_call)call);
+    }
+    struct err err = {0};
+    assert_int_equal(cycle_run(&cycle, mixed_calls, MIXED, &err), OK);
+    for (unsigned call = 0; call < STORE_CALL_COUNT; call++) {
+        bool once = call == STORE_CALL_PREPARE || call == STORE_CALL_COMMIT;
+        assert_int_equal(fault_calls(store, (enum store_call)call) - before[call], once);
+    }
+    assert_int_equal(fault_aborts(store), 0);
+    for (size_t i = 0; i < MIXED; i++) {
+        bool sealed = i < MIXED / 2;
+        assert_int_equal(mixed[i].err.status, OK);
+        assert_int_equal(mixed[i].decided, 1);
+        if (i % 4 == 0 && sealed) {
+            assert_int_equal(mixed[i].decision.kind, DECISION_DUPLICATE_REPLAYED);
+            assert_true(slice_is(mixed[i].outcome, "done"));
+        } else if (i % 4 == 1) {
+            assert_int_equal(mixed[i].decision.kind, DECISION_CONFLICT_REJECTED);
+            assert_true(slice_is(mixed[i].first_body, "pay"));
+        } else if (i % 4 == 2) {
+            assert_int_equal(mixed[i].decision.kind, DECISION_SEALED);
+            assert_int_equal(mixed[i].decision.repeated, sealed);
+        }
+    }
+}
+
+static void a_batch_that_leaves_nothing_is_aborted(void **state)
+{
+    (void)state;
+    struct engine_call first = begin_call("pay");
+    struct engine_call waits = begin_call("pay");
+    waits.wait_ms = 1000;
+    run(&first, NULL);
+    run(&waits, NULL);
+    assert_true(waits.parked);
+    assert_int_equal(fault_aborts(store), 1);
+    assert_int_equal(fault_calls(store, STORE_CALL_COMMIT), 1);
+}
+
+/* ---- lost races ---------------------------------------------------------------------------- */
+
+static void rival_change(const char *key)
+{
+    struct engine_call theirs = begin_key(key, "theirs");
+    struct store_want want = {.key = &theirs.request.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &arena};
+    struct err err = {0};
+    assert_int_equal(table->prepare(memory, &batch, &err), OK);
+    struct decide_moment moment = {.now_ms = batch.now_ms, .fence_next = batch.fence_first};
+    struct decision decision = decide(want.record, &theirs.request, moment);
+    struct record next = decision.next;
+    if (want.record != NULL) { /* it is theirs already: a renewal */
+        next = *want.record;
+        next.version++;
+    }
+    next.request = (struct body_ref){.bytes = 0};
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &next,
+        .version_expected = want.record == NULL ? 0 : want.record->version};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(table->commit(memory, &commit, &err), OK);
+}
+
+static enum status raced_commit(struct store *self, const struct commit *commit, struct err *err)
+{
+    struct store_batch again = {.count = 0};
+    if (rival.rounds > 0 && commit->count > 0) {
+        rival.rounds--;
+        table->abort(self);
+        for (size_t i = 0; i < 4 && rival.keys[i] != NULL; i++) {
+            rival_change(rival.keys[i]);
+        }
+        assert_int_equal(table->prepare(self, &again, err), OK);
+    }
+    return table->commit(self, commit, err);
+}
+
+static void race(const char *first, const char *second, int rounds)
+{
+    rival = (struct rival){.keys = {first, second}, .rounds = rounds};
+    raced = *table;
+    raced.commit = raced_commit;
+    memory->ops = &raced;
+}
+
+struct walk {
+    uint64_t seq;
+    struct digest hash;
+    int64_t time_ms;
+};
+
+static bool walk_entry(void *context, const struct entry *entry)
+{
+    struct walk *walk = context;
+    struct digest hash;
+    digest_sha256_2(&walk->hash, sizeof walk->hash, entry->bytes.data, entry->bytes.len, &hash);
+    assert_int_equal(entry->seq, walk->seq + 1);
+    assert_memory_equal(&hash, &entry->hash, sizeof hash);
+    assert_true(entry->time_ms >= walk->time_ms);
+    *walk = (struct walk){entry->seq, entry->hash, entry->time_ms};
+    return true;
+}
+
+/* Dense, chained, and as many as were answered (P10). */
+static void assert_entries(uint64_t count)
+{
+    struct walk walk = {0};
+    struct entry_range all = {0};
+    struct err err = {0};
+    assert_int_equal(store->ops->entries(store, &all, walk_entry, &walk, &err), OK);
+    assert_int_equal(walk.seq, count);
+    assert_int_equal(cycle.chain.seq, count);
+}
+
+enum { RACERS = 6 };
+
+static struct engine_call racers[RACERS];
+static struct engine_call *racer_calls[RACERS];
+
+/* a, b, c, b again, d, e. */
+static void make_racers(void)
+{
+    static const char *const keys[RACERS] = {"a", "b", "c", "b", "d", "e"};
+    for (size_t i = 0; i < RACERS; i++) {
+        racers[i] = begin_key(keys[i], "ours");
+        racer_calls[i] = &racers[i];
+    }
+}
+
+static void only_calls_on_a_stale_key_are_decided_again(void **state)
+{
+    (void)state;
+    make_racers();
+    race("b", NULL, 1);
+    run_all(racer_calls, RACERS);
+    for (size_t i = 0; i < RACERS; i++) {
+        bool on_b = i == 1 || i == 3;
+        assert_int_equal(racers[i].err.status, OK);
+        assert_int_equal(racers[i].decided, on_b ? 2 : 1);
+        assert_int_equal(racers[i].decision.kind,
+            on_b ? DECISION_CONFLICT_REJECTED : DECISION_FIRST_SEEN); /* b is the rival's */
+    }
+    assert_entries(RACERS);
+    assert_int_equal(fault_calls(store, STORE_CALL_PREPARE), 2);
+    assert_int_equal(fault_calls(store, STORE_CALL_COMMIT), 2);
+    assert_int_equal(cycle.counts.records, 5);
+    assert_int_equal(cycle.counts.by_status[RECORD_IN_PROGRESS], 5);
+    run_all(racer_calls, RACERS); /* and what was kept is there */
+    assert_int_equal(racers[0].decision.kind, DECISION_IN_PROGRESS);
+    assert_int_equal(cycle.counts.records, 5);
+}
+
+/* A key that is met by two calls ties them together, and so on: a chain of calls is decided again,
+ * the others are not. */
+static void what_shares_a_key_with_a_stale_call_is_decided_again(void **state)
+{
+    (void)state;
+    make_racers();
+    for (size_t i = 0; i < 2; i++) { /* the seal of either moves the same source */
+        racers[i].request.source =
+            (struct source){SLICE_LIT("order"), SLICE_LIT("1"), SLICE_LIT("1")};
+    }
+    run_all(racer_calls, RACERS);
+    struct engine_call seals[3] = {seal_call(&racers[0], "done"), seal_call(&racers[1], "done"),
+        seal_call(&racers[2], "done")};
+    struct engine_call *calls[3] = {&seals[0], &seals[1], &seals[2]};
+    race("b", NULL, 1);
+    run_all(calls, 3);
+    assert_int_equal(seals[0].decided, 2);
+    assert_int_equal(seals[1].decided, 2);
+    assert_int_equal(seals[2].decided, 1);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(seals[i].decision.kind, DECISION_SEALED);
+    }
+    assert_entries(RACERS + 3);
+}
+
+/* Fences and times of those that are decided again are newer, so they come last in the chain. */
+static void several_rounds_keep_the_chain_in_order(void **state)
+{
+    (void)state;
+    make_racers();
+    race("b", "d", STALE_ROUNDS_MAX - 1);
+    run_all(racer_calls, RACERS);
+    assert_int_equal(racers[0].decided, 1);
+    assert_int_equal(racers[1].decided, STALE_ROUNDS_MAX);
+    assert_int_equal(racers[4].decided, STALE_ROUNDS_MAX);
+    assert_int_equal(racers[4].err.status, OK);
+    assert_entries(RACERS);
+}
+
+static void after_too_many_races_only_those_calls_give_up(void **state)
+{
+    (void)state;
+    make_racers();
+    race("b", NULL, STALE_ROUNDS_MAX + 1);
+    run_all(racer_calls, RACERS);
+    for (size_t i = 0; i < RACERS; i++) {
+        bool on_b = i == 1 || i == 3;
+        assert_int_equal(racers[i].err.status, on_b ? E_UNAVAILABLE : OK);
+        assert_int_equal(racers[i].decided, on_b ? STALE_ROUNDS_MAX : 1);
+    }
+    assert_entries(RACERS - 2);
+}
+
+/* ---- dependent groups ---------------------------------------------------------------------- */
+
+static struct engine_call wrong_seal(void)
+{
+    struct engine_call begun = begin_key("never begun", "x");
+    begun.decision.next.operation_id = op_id_make(1, &begun.request.key.hash, 1);
+    begun.decision.next.fence = 1;
+    return seal_call(&begun, "done");
+}
+
+static void a_dependent_group_holds_whole(void **state)
+{
+    (void)state;
+    struct engine_call a = begin_key("a", "ours");
+    struct engine_call b = begin_key("b", "ours");
+    b.needs_previous = true;
+    run(&a, &b);
+    assert_int_equal(a.decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(b.decision.kind, DECISION_FIRST_SEEN);
+    assert_entries(2);
+    /* The holder's call that repeats what holds is not refused. */
+    struct engine_call seal = seal_call(&a, "done");
+    run(&seal, NULL);
+    struct engine_call again = seal_call(&a, "done");
+    struct engine_call c = begin_key("c", "ours");
+    c.needs_previous = true;
+    run(&again, &c);
+    assert_true(again.decision.repeated);
+    assert_int_equal(c.decision.kind, DECISION_FIRST_SEEN);
+}
+
+/* Whichever of them is refused: none of it is there, none of it was seen by others, and each of its
+ * calls is told, while the rest of the batch goes on. */
+static void of_a_refused_group_nothing_holds(void **state)
+{
+    (void)state;
+    for (size_t culprit = 0; culprit < 3; culprit++) {
+        struct engine_call group[3] = {
+            begin_key("a", "ours"), begin_key("b", "ours"), begin_key("c", "ours")};
+        struct engine_call before = begin_key(culprit == 0   ? "x"
+                                              : culprit == 1 ? "y"
+                                                             : "z",
+            "ours");
+        group[culprit] = wrong_seal();
+        group[1].needs_previous = group[2].needs_previous = true;
+        struct engine_call *calls[] = {&before, &group[0], &group[1], &group[2]};
+        uint64_t entries = cycle.chain.seq;
+        uint64_t records = cycle.counts.records;
+        run_all(calls, 4);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(group[i].err.status, E_UNAVAILABLE);
+            assert_int_equal(group[i].refused, i == culprit);
+        }
+        assert_int_equal(group[culprit].decision.kind, DECISION_NOT_FOUND);
+        assert_non_null(strstr(group[culprit].err.text, "not_found"));
+        assert_int_equal(before.decision.kind, DECISION_FIRST_SEEN);
+        assert_entries(entries + 1);
+        assert_int_equal(cycle.counts.records, records + 1);
+    }
+    struct engine_call a = begin_key("a", "others");
+    run(&a, NULL);
+    assert_int_equal(a.decision.kind, DECISION_FIRST_SEEN);
+}
+
+/* In the same batch a later call finds the keys of a refused group free. */
+static void a_refused_group_is_not_seen_by_those_after_it(void **state)
+{
+    (void)state;
+    struct engine_call a = begin_key("a", "ours");
+    struct engine_call wrong = wrong_seal();
+    struct engine_call later = begin_key("a", "others");
+    struct engine_call *calls[] = {&a, &wrong, &later};
+    wrong.needs_previous = true;
+    run_all(calls, 3);
+    assert_int_equal(a.err.status, E_UNAVAILABLE);
+    assert_true(wrong.refused);
+    assert_int_equal(later.decision.kind, DECISION_FIRST_SEEN);
+    assert_entries(1);
+}
+
+/* A begin that is not granted refuses its group, a duplicate as much as a conflict. */
+static void a_duplicate_refuses_its_group(void **state)
+{
+    (void)state;
+    struct engine_call first = begin_key("a", "ours");
+    run(&first, NULL);
+    struct engine_call again = begin_key("a", "ours");
+    struct engine_call other = begin_key("b", "ours");
+    other.needs_previous = true;
+    run(&again, &other);
+    assert_true(again.refused);
+    assert_int_equal(again.decision.kind, DECISION_IN_PROGRESS);
+    assert_int_equal(other.err.status, E_UNAVAILABLE);
+    assert_false(other.refused);
+    assert_entries(1);
+}
+
+static void a_lost_race_decides_a_whole_group_again(void **state)
+{
+    (void)state;
+    make_racers(); /* a, b, c, b, d, e */
+    racers[3] = begin_key("f", "ours");
+    racers[5].needs_previous = true; /* d and e */
+    racers[1].needs_previous = true; /* a and b */
+    race("b", NULL, 1);
+    run_all(racer_calls, RACERS);
+    static const uint32_t decided[RACERS] = {2, 2, 1, 1, 1, 1};
+    for (size_t i = 0; i < RACERS; i++) {
+        assert_int_equal(racers[i].decided, decided[i]);
+        assert_int_equal(racers[i].err.status, i < 2 ? E_UNAVAILABLE : OK); /* b is the rival's */
+    }
+    assert_true(racers[1].refused);
+    assert_entries(4);
+}
+
 #define IN_CYCLE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -118,6 +530,17 @@ int main(void)
         IN_CYCLE(a_duplicate_is_replayed_in_the_batch_of_the_seal),
         IN_CYCLE(a_conflict_is_explained_in_the_batch_of_the_first),
         IN_CYCLE(the_same_seal_twice_in_a_batch_is_repeated),
+        IN_CYCLE(a_batch_of_1024_mixed_calls_touches_the_store_twice),
+        IN_CYCLE(a_batch_that_leaves_nothing_is_aborted),
+        IN_CYCLE(only_calls_on_a_stale_key_are_decided_again),
+        IN_CYCLE(what_shares_a_key_with_a_stale_call_is_decided_again),
+        IN_CYCLE(several_rounds_keep_the_chain_in_order),
+        IN_CYCLE(after_too_many_races_only_those_calls_give_up),
+        IN_CYCLE(a_dependent_group_holds_whole),
+        IN_CYCLE(of_a_refused_group_nothing_holds),
+        IN_CYCLE(a_refused_group_is_not_seen_by_those_after_it),
+        IN_CYCLE(a_duplicate_refuses_its_group),
+        IN_CYCLE(a_lost_race_decides_a_whole_group_again),
     };
     return cmocka_run_group_tests_name("cycle", tests, NULL, NULL);
 }

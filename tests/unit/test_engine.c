@@ -10,7 +10,7 @@
 
 #include "base/limits.h"
 #include "check_c.h"
-#include "engine/engine.h"
+#include "engine/query.h"
 #include "store/mem.h"
 
 /* A clock that tests move. */
@@ -57,7 +57,8 @@ static int set_up(void **state)
     fixture.fake.boot_ms = 5000;
     fixture.clock = (struct clock){.read = fake_read, .boot_id = 7, .context = &fixture.fake};
     arena_init(&fixture.arena, &mem_libc, 64 << 20);
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, &err), OK);
+    const struct store_options options = {.clock = &fixture.clock};
+    assert_int_equal(store_mem_new(&options, NULL, &store, &err), OK);
     fixture_start(&fixture, store);
     *state = &fixture;
     return 0;
@@ -231,11 +232,11 @@ static void a_lease_that_ran_out_becomes_unknown_by_itself(void **state)
     struct engine_stats stats = {0};
     assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
     fixture_advance(fixture, LIMIT_LEASE_MS_DEFAULT);
-    for (int i = 0; i < 5000 && stats.head.unknown == 0; i++) {
+    for (int i = 0; i < 5000 && stats.counts.by_status[RECORD_UNKNOWN] == 0; i++) {
         engine_stats(fixture->engine, &stats);
         usleep(1000);
     }
-    assert_int_equal(stats.head.unknown, 1);
+    assert_int_equal(stats.counts.by_status[RECORD_UNKNOWN], 1);
     assert_int_equal(do_begin(fixture, "k", "{}", &again), DECISION_HELD_UNKNOWN);
     /* Nobody took over: the holder may still say what it became. */
     assert_int_equal(do_seal(fixture, &first, "late"), DECISION_SEALED);
@@ -292,20 +293,6 @@ static void a_holder_from_a_lost_future_stops_the_grants_of_its_tenant(void **st
     assert_int_equal(do_seal(fixture, &first, "x"), DECISION_SEALED);
 }
 
-static bool count_entry(void *context, const struct entry *entry)
-{
-    uint64_t *seq = context;
-    assert_int_equal(entry->seq, *seq + 1);
-    *seq = entry->seq;
-    return true;
-}
-
-static enum status count_entries(struct store *store, struct engine_call *call, struct err *err)
-{
-    struct entry_range all = {0};
-    return store->ops->entries(store, &all, count_entry, call->context, err);
-}
-
 static void every_answer_has_one_entry(void **state)
 {
     struct fixture *fixture = *state;
@@ -315,8 +302,14 @@ static void every_answer_has_one_entry(void **state)
     (void)do_begin(fixture, "k", "{}", &again);
     (void)do_begin(fixture, "k", "[]", &again);
     (void)do_seal(fixture, &first, "x");
-    struct engine_call read = {.arena = &fixture->arena, .read = count_entries, .context = &seq};
-    assert_int_equal(engine_do(fixture->engine, &read), OK);
+    struct query all = {.kind = QUERY_ENTRIES,
+        .tenant = first.request.key.tenant,
+        .limit = 10,
+        .call = {.arena = &fixture->arena}};
+    assert_int_equal(query_do(fixture->engine, &all), OK);
+    for (; seq < all.count; seq++) {
+        assert_int_equal(all.entries[seq].entry.seq, seq + 1);
+    }
     assert_int_equal(seq, 4);
 }
 
@@ -373,35 +366,26 @@ struct gate {
     size_t done;
 };
 
-/* Keeps the engine thread until the gate is opened. */
-static enum status wait_at_gate(struct store *store, struct engine_call *call, struct err *err)
+/* Keeps the engine thread, which answers, until the gate is opened. */
+static void wait_and_count(struct engine_call *call)
 {
     struct gate *gate = call->context;
-    (void)store;
-    (void)err;
     (void)pthread_mutex_lock(&gate->lock);
     while (!gate->open) {
         (void)pthread_cond_wait(&gate->changed, &gate->lock);
     }
-    (void)pthread_mutex_unlock(&gate->lock);
-    return OK;
-}
-
-static void count_done(struct engine_call *call)
-{
-    struct gate *gate = call->context;
-    (void)pthread_mutex_lock(&gate->lock);
     gate->done++;
-    (void)pthread_cond_signal(&gate->changed);
+    (void)pthread_cond_broadcast(&gate->changed);
     (void)pthread_mutex_unlock(&gate->lock);
 }
 
-static void gated_call(struct fixture *fixture, struct gate *gate, struct engine_call *ret_call)
+static void gated_call(struct fixture *fixture, struct gate *gate, struct query *ret_query)
 {
-    ret_call->arena = &fixture->arena;
-    ret_call->read = wait_at_gate;
-    ret_call->context = gate;
-    ret_call->done = count_done;
+    ret_query->kind = QUERY_NOTHING;
+    ret_query->call.query = ret_query;
+    ret_query->call.arena = &fixture->arena;
+    ret_query->call.context = gate;
+    ret_query->call.done = wait_and_count;
 }
 
 /* E6: past its bound the queue refuses, and what it took before is answered all the same. */
@@ -409,14 +393,14 @@ static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
 {
     struct fixture *fixture = *state;
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
-    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 2 * LIMIT_BATCH_REQUESTS_MAX;
-    struct engine_call *calls = test_calloc(most, sizeof *calls);
+    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 6 * LIMIT_BATCH_REQUESTS_MAX;
+    struct query *calls = test_calloc(most, sizeof *calls);
     struct err err = {0};
     size_t taken = 0;
     enum status status = OK;
     while (status == OK && taken < most) {
         gated_call(fixture, &gate, &calls[taken]);
-        status = engine_submit(fixture->engine, &calls[taken], &err);
+        status = engine_submit(fixture->engine, &calls[taken].call, &err);
         taken += status == OK;
     }
     (void)pthread_mutex_lock(&gate.lock);
@@ -440,14 +424,14 @@ static void of_several_at_once_each_is_taken_or_refused_for_itself(void **state)
 {
     struct fixture *fixture = *state;
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
-    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 2 * LIMIT_BATCH_REQUESTS_MAX;
-    struct engine_call *calls = test_calloc(most, sizeof *calls);
+    size_t most = LIMIT_QUEUE_REQUESTS_MAX + 6 * LIMIT_BATCH_REQUESTS_MAX;
+    struct query *calls = test_calloc(most, sizeof *calls);
     struct engine_call **list = test_calloc(most, sizeof *list);
     for (size_t i = 0; i < most; i++) {
         gated_call(fixture, &gate, &calls[i]);
-        list[i] = &calls[i];
+        list[i] = &calls[i].call;
     }
-    calls[2].read = NULL; /* a request without a key */
+    calls[2].call.query = NULL; /* a request without a key */
     struct err wrong = {0};
     size_t before = 99;
     enum status invalid = engine_submit_each(fixture->engine, list, 5, &before, &wrong);
@@ -489,7 +473,8 @@ static void an_engine_that_stopped_for_good_says_so(void **state)
     ops.flush = fail_flush;
     (void)engine_free(fixture->engine, NULL);
     struct store *store;
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, &err), OK);
+    const struct store_options options = {.clock = &fixture->clock};
+    assert_int_equal(store_mem_new(&options, NULL, &store, &err), OK);
     store->ops = &ops;
     fixture_start(fixture, store);
     call = begin_call(fixture, "l", "{}");

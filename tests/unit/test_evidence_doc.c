@@ -39,13 +39,15 @@ static void write_file(struct world *world, const char *name, struct slice text)
     assert_int_equal(fclose(file), 0);
 }
 
+static const struct store_options store_options = {.clock = &workload_clock};
+
 static void make_evidence(struct world *world)
 {
     struct store *store;
     struct workload workload;
     struct checkpoint_key key;
     char text[CHECKPOINT_KEY_BYTES_MAX];
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, NULL), OK);
+    assert_int_equal(store_mem_new(&store_options, NULL, &store, NULL), OK);
     workload_init(&workload, store, 7);
     for (int i = 0; i < 30; i++) {
         workload_step(&workload);

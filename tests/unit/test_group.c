@@ -67,12 +67,12 @@ static void a_group_is_never_taken_apart(void **state)
     enum { OTHERS = 100 };
     static struct engine_call others[OTHERS];
     struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
-    struct engine_call plug = {
-        .arena = &kit.arena, .read = kit_gate_read, .context = &gate, .done = kit_gate_done};
+    struct query plug = {.kind = QUERY_NOTHING,
+        .call = {.arena = &kit.arena, .context = &gate, .done = kit_gate_hold}};
     struct err err = {0};
     char names[OTHERS][16];
     fill_begins(&gate);
-    assert_int_equal(engine_submit(kit.engine, &plug, &err), OK);
+    assert_int_equal(query_submit(kit.engine, &plug, &err), OK);
     for (size_t i = 0; i < OTHERS; i++) {
         (void)snprintf(names[i], sizeof names[i], "other-%zu", i);
         others[i] = kit_begin("default", "", names[i]);

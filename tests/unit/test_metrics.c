@@ -29,7 +29,9 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
             .quarantined = 2,
             .batch_sizes = {1, 2, [15] = 3},
             .flush_micros = {5},
-            .head = {.seq = 77, .records = 1234567890123, .in_progress = 2, .unknown = 1}},
+            .entries = 77,
+            .counts = {.records = 1234567890123,
+                .by_status = {[RECORD_IN_PROGRESS] = 2, [RECORD_UNKNOWN] = 1}}},
         .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}},
         .log_dropped = 3};
     buf_clear(out);

@@ -23,10 +23,10 @@ static bool keep_last(void *context, const struct entry *entry)
     return true;
 }
 
-static enum status read_last(struct store *store, struct engine_call *call, struct err *err)
+static enum status read_last(struct store *store, void *context, struct err *err)
 {
     struct entry_range all = {0};
-    return store->ops->entries(store, &all, keep_last, call->context, err);
+    return store->ops->entries(store, &all, keep_last, context, err);
 }
 
 static struct last last;
@@ -36,8 +36,7 @@ static void leave(const struct note *note)
 {
     struct engine_call call = {.arena = &kit.arena, .note = note};
     (void)kit_do(&call);
-    struct engine_call read = {.arena = &kit.arena, .read = read_last, .context = &last};
-    (void)kit_do(&read);
+    kit_visit(read_last, &last);
 }
 
 static void assert_in(const char *text)

@@ -10,7 +10,7 @@
 #include "api/routes.h"
 #include "canon/json.h"
 #include "check_c.h"
-#include "engine/look.h"
+#include "engine/query.h"
 #include "evidence/cursor.h"
 #include "evidence/entry.h"
 
@@ -19,11 +19,11 @@ enum { CALLS_MAX = 8 };
 /* What the stand-ins were asked, and what they answer. */
 static struct world {
     /* Set by a test. */
-    struct err refuse_look;   /* status other than OK: look_submit refuses with it */
+    struct err refuse_look;   /* status other than OK: query_submit refuses with it */
     struct err refuse_submit; /* likewise of engine_submit */
     enum status look_fails;   /* of the look itself */
     enum status call_fails;   /* of the call itself */
-    struct look_entry *entries;
+    struct query_entry *entries;
     size_t entry_count;
     bool has_more;
     uint64_t next_seq;
@@ -34,7 +34,7 @@ static struct world {
     /* Seen. */
     const char *order[CALLS_MAX]; /* "look", "note", "read", "answer" */
     size_t order_count;
-    struct look *look;
+    struct query *look;
     struct note note;
     char reason[256];
     unsigned wakes;
@@ -127,12 +127,6 @@ enum status ask_trace(
     return OK;
 }
 
-static void head_of(struct store *store, struct store_head *ret_head)
-{
-    (void)store;
-    *ret_head = world.head;
-}
-
 enum status engine_submit(struct engine *engine, struct engine_call *call, struct err *err)
 {
     (void)engine;
@@ -140,29 +134,32 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
         *err = world.refuse_submit;
         return err->status;
     }
-    assert_true((call->note != NULL) != (call->read != NULL));
-    did(call->note != NULL ? "note" : "read");
+    assert_non_null(call->note);
+    did("note");
     call->err.status = world.call_fails;
-    if (call->note != NULL) {
-        world.note = *call->note;
-        (void)snprintf(world.reason, sizeof world.reason, "%.*s", SLICE_ARGS(call->note->reason));
-    } else {
-        static const struct store_ops ops = {.head = head_of};
-        struct store store = {&ops};
-        assert_int_equal(call->read(&store, call, &call->err), OK);
-    }
+    world.note = *call->note;
+    (void)snprintf(world.reason, sizeof world.reason, "%.*s", SLICE_ARGS(call->note->reason));
     call->done(call);
     return OK;
 }
 
-enum status look_submit(struct engine *engine, struct look *look, struct err *err)
+enum status query_submit(struct engine *engine, struct query *look, struct err *err)
 {
     (void)engine;
-    if (world.refuse_look.status != OK) {
-        *err = world.refuse_look;
+    const struct err *refuse =
+        look->kind == QUERY_NOTHING ? &world.refuse_submit : &world.refuse_look;
+    if (refuse->status != OK) {
+        *err = *refuse;
         return err->status;
     }
-    did("look");
+    did(look->kind == QUERY_ENTRIES ? "look" : "read");
+    look->head = world.head;
+    if (look->kind != QUERY_ENTRIES) {
+        assert_true(look->kind == QUERY_HEAD || look->kind == QUERY_NOTHING);
+        look->call.err.status = world.call_fails;
+        look->call.done(&look->call);
+        return OK;
+    }
     world.look = look;
     look->entries = world.entries;
     look->count = world.entry_count;
@@ -309,9 +306,9 @@ static void assert_order(const char *first, const char *second, const char *thir
     }
 }
 
-static struct look_entry entry_of(uint64_t seq, const char *bytes)
+static struct query_entry entry_of(uint64_t seq, const char *bytes)
 {
-    struct look_entry entry = {
+    struct query_entry entry = {
         .entry = {.kind = ENTRY_EVIDENCE, .seq = seq, .bytes = slice_str(bytes)}};
     entry.entry.hash.bytes[0] = 0xab;
     entry.prev_hash.bytes[0] = 0xcd;
@@ -332,7 +329,7 @@ static const struct json_value *body_of(struct fixture *fixture)
 static void reading_evidence_leaves_its_entry_before_it_shows_anything(void **state)
 {
     struct fixture *fixture = *state;
-    struct look_entry entries[] = {
+    struct query_entry entries[] = {
         entry_of(7, "{\"seq\":7,\"type\":\"execution.started\"}"), entry_of(9, "{\"seq\":9}")};
     world.entries = entries;
     world.entry_count = 2;
@@ -366,7 +363,7 @@ static void reading_evidence_leaves_its_entry_before_it_shows_anything(void **st
 static void nothing_is_shown_when_the_reading_cannot_be_recorded(void **state)
 {
     struct fixture *fixture = *state;
-    struct look_entry entries[] = {entry_of(7, "{\"seq\":7}")};
+    struct query_entry entries[] = {entry_of(7, "{\"seq\":7}")};
     world.entries = entries;
     world.entry_count = 1;
     world.call_fails = E_UNAVAILABLE;
@@ -455,7 +452,7 @@ static void a_cursor_of_a_different_chain_is_refused(void **state)
 static void the_head_is_asked_of_the_engine_and_tells_no_counts(void **state)
 {
     struct fixture *fixture = *state;
-    world.head = (struct store_head){.seq = 77, .records = 5, .in_progress = 4, .fence = 3};
+    world.head = (struct store_head){.seq = 77, .moment = {.time_ms = 5}};
     world.head.hash.bytes[31] = 1;
     run(fixture, api_evidence_head);
     assert_order("read", "answer", NULL);

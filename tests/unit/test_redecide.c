@@ -25,11 +25,13 @@ struct world {
     struct err first; /* the first mismatch */
 };
 
+static const struct store_options store_options = {.clock = &workload_clock};
+
 static int set_up(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &world->store, NULL), OK);
+    assert_int_equal(store_mem_new(&store_options, NULL, &world->store, NULL), OK);
     workload_init(&world->workload, world->store, 42);
     for (int i = 0; i < STEPS; i++) {
         workload_step(&world->workload);

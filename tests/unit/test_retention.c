@@ -36,7 +36,8 @@ static void open_engine(void)
     struct err err = {0};
     struct store *store = NULL;
     struct engine_options options = {.clock = &clock};
-    assert_int_equal(store_open(url, NULL, &store, &err), OK);
+    struct store_options store_options = {.clock = &clock};
+    assert_int_equal(store_open(url, &store_options, &store, &err), OK);
     assert_int_equal(engine_new(store, &options, &engine, &err), OK);
 }
 

@@ -27,7 +27,7 @@ static void open_store(struct world *world, const char *options, struct store **
 {
     char url[160];
     (void)snprintf(url, sizeof url, "%s?background=off%s", world->url, options);
-    struct store_options store_options = {0};
+    struct store_options store_options = {.clock = &workload_clock};
     if (store_open(url, &store_options, ret_store, &world->err) != OK) {
         print_error("%s\n", world->err.text);
         fail();

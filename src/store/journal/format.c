@@ -303,7 +303,7 @@ void identity_encode(const struct identity *identity, unsigned char ret_bytes[ID
     memcpy(ret_bytes, identity_magic, sizeof identity_magic);
     le32_put(ret_bytes + 8, JOURNAL_VERSION);
     memcpy(ret_bytes + 16, identity->keys.chain_id, 16);
-    memcpy(ret_bytes + 32, identity->keys.fingerprint_key, 32);
+    memcpy(ret_bytes + 32, identity->shared.fingerprint_key, 32);
     memcpy(ret_bytes + 64, identity->keys.signing_seed, 32);
     le64_put(ret_bytes + 96, identity->segment_bytes);
     le64_put(ret_bytes + 104, (uint64_t)identity->created_ms);
@@ -327,7 +327,7 @@ const char *identity_decode(
         .created_ms = (int64_t)le64_get(bytes + 104),
     };
     memcpy(identity.keys.chain_id, bytes + 16, 16);
-    memcpy(identity.keys.fingerprint_key, bytes + 32, 32);
+    memcpy(identity.shared.fingerprint_key, bytes + 32, 32);
     memcpy(identity.keys.signing_seed, bytes + 64, 32);
     *ret_identity = identity;
     return NULL;

@@ -180,6 +180,7 @@ bool entry_has_tenant(struct slice payload);
 
 struct identity {
     struct store_identity keys;
+    struct store_shared shared;
     uint64_t segment_bytes; /* the size of new segments */
     int64_t created_ms;     /* wall clock, for people */
 };

@@ -37,6 +37,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "store/clock.h"
 #include "store/journal/format.h"
 #include "store/journal/index.h"
 #include "store/journal/journal.h"
@@ -108,8 +109,15 @@ struct journal {
     struct identity identity;
     int lock_fd; /* -1: not ours */
 
+    struct clock system;      /* the machine's, when no other was given */
+    struct store_clock clock; /* the time that batches are decided by */
+
     struct index index;
     struct store_head head;   /* with everything committed */
+    struct store_tally tally; /* of what is in the index */
+    uint64_t fence;           /* the highest given out */
+    struct store_moment now;  /* of the batch that is prepared … */
+    bool prepared;            /* … and is to be committed or aborted */
     struct segment *segments; /* in the order of their numbers, which are dense */
     size_t segments_count;
     size_t segments_cap;
@@ -246,8 +254,8 @@ bool batch_frame(const struct cursor_batch *batch, uint32_t *at, struct frame *r
 /* write.c: commit and flush. */
 enum status journal_commit(struct store *store, const struct commit *commit, struct err *err);
 enum status journal_flush(struct store *store, struct err *err);
-enum status journal_fences(
-    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err);
+/* Commit the time, when it is long ago that it was and something waits for it to pass. */
+enum status journal_pass_time(struct journal *journal, struct err *err) MUST_CHECK;
 /* Write a record again at the end, with its bodies (J: moved). */
 enum status journal_move(
     struct journal *journal, const struct slot *slot, struct err *err) MUST_CHECK;
@@ -262,20 +270,24 @@ enum status slot_set(
     struct journal *journal, struct slot *found, const struct slot *slot) MUST_CHECK;
 void slot_drop(struct journal *journal, struct slot *slot);
 
-/* read.c: load, find, body, scan, due, entries. */
-enum status journal_load(struct store *store, const struct digest *hashes, size_t count,
-    struct arena *arena, const struct record **ret_records, struct err *err);
-enum status journal_find(struct store *store, const struct op_id *id, struct arena *arena,
-    const struct record **ret_record, struct err *err);
-enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
-    struct slice *ret_bytes, struct err *err);
+/* prepare.c */
+enum status journal_prepare(struct store *store, struct store_batch *batch, struct err *err);
+void journal_abort(struct store *store);
+enum status journal_read(struct store *store, struct store_batch *batch, struct err *err);
+
+/* read.c: records and bodies by their place; scan, due, entries. */
+/* E_CORRUPT with the place. */
+enum status place_corrupt(uint64_t place, const char *wrong, struct err *err);
+/* The bytes of a retained body, checked against its digest. */
+enum status body_read(struct journal *journal, const struct body_ref *body, struct arena *arena,
+    struct slice *ret_bytes, struct err *err) MUST_CHECK;
 /* The same from the file of a closed segment. With the mutex, which is why memory is left alone. */
 enum status body_read_closed(struct journal *journal, const struct body_ref *body,
     struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
 enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err);
-enum status journal_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
-    size_t *ret_count, struct err *err);
+enum status journal_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
+    size_t limit, size_t *ret_count, struct err *err);
 enum status journal_entries(struct store *store, const struct entry_range *range, entry_visit visit,
     void *context, struct err *err);
 /* The record of a slot, duplicates added, in the arena. */
@@ -299,7 +311,7 @@ bool snapshot_work(struct journal *journal);
 void snapshot_abandon(struct journal *journal);
 
 /* maintain.c: the sweep, the background thread, the witness. */
-enum status journal_maintain(struct store *store, int64_t now_ms, struct err *err);
+enum status journal_maintain(struct store *store, struct err *err);
 enum status background_start(struct journal *journal, struct err *err) MUST_CHECK;
 void background_stop(struct journal *journal);
 /* What a witness says; untouched when there is none, or it is not one of this chain's. */
@@ -314,8 +326,8 @@ enum status squeeze_step(struct journal *journal, struct err *err) MUST_CHECK;
 bool squeeze_work(struct journal *journal);
 void squeeze_abandon(struct journal *journal);
 /* The table's. The oldest segment goes to archive/ of the data directory. */
-enum status journal_removable(struct store *store, int64_t now_ms,
-    struct store_removable *ret_removable, struct err *err) MUST_CHECK;
+enum status journal_removable(
+    struct store *store, struct store_removable *ret_removable, struct err *err) MUST_CHECK;
 enum status journal_remove(struct store *store, uint64_t number, struct err *err) MUST_CHECK;
 
 #endif

@@ -115,6 +115,9 @@ static enum status identity_make(struct identity *identity, uint64_t segment_byt
 {
     *identity = (struct identity){.segment_bytes = segment_bytes};
     enum status status = rand_bytes(&identity->keys, sizeof identity->keys, err);
+    if (status == OK) {
+        status = rand_bytes(&identity->shared, sizeof identity->shared, err);
+    }
     uuid_v4(identity->keys.chain_id);
     struct clock clock;
     clock_system(&clock);
@@ -325,7 +328,7 @@ static void journal_check(struct journal *journal)
         live += journal->segments[i].live;
     }
     ASSERT(live == journal->index.count);
-    ASSERT(journal->head.records + journal->head.sources == journal->index.count);
+    ASSERT(store_tally_of(&journal->tally, STORE_KINDS_ALL).records == journal->index.count);
     (void)pthread_mutex_lock(&journal->mutex);
     ASSERT(atomic_load(&journal->stable) <= journal->next.place);
     ASSERT(
@@ -344,9 +347,24 @@ static void journal_head(struct store *store, struct store_head *ret_head)
     *ret_head = journal_of(store)->head;
 }
 
-static void journal_identity(struct store *store, struct store_identity *ret_identity)
+static enum status journal_counts(
+    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
 {
-    *ret_identity = journal_of(store)->identity.keys;
+    (void)err;
+    *ret_counts = store_tally_of(&journal_of(store)->tally, kinds);
+    return OK;
+}
+
+static void journal_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
+{
+    const struct journal *journal = journal_of(store);
+    if (ret_identity != NULL) {
+        *ret_identity = journal->identity.keys;
+    }
+    if (ret_shared != NULL) {
+        *ret_shared = journal->identity.shared;
+    }
 }
 
 static void journal_free(struct journal *journal)
@@ -406,23 +424,27 @@ static enum status journal_close(struct store *store, struct err *err)
     return status;
 }
 
-static const struct store_ops journal_ops = {
-    .name = "journal",
-    .load = journal_load,
-    .find = journal_find,
-    .body = journal_body,
-    .commit = journal_commit,
-    .flush = journal_flush,
-    .fences = journal_fences,
-    .scan = journal_scan,
-    .due = journal_due,
-    .entries = journal_entries,
-    .head = journal_head,
-    .identity = journal_identity,
+static const struct store_housekeeping journal_housekeeping = {
     .maintain = journal_maintain,
     .removable = journal_removable,
     .remove = journal_remove,
+};
+
+static const struct store_ops journal_ops = {
+    .name = "journal",
+    .prepare = journal_prepare,
+    .commit = journal_commit,
+    .abort = journal_abort,
+    .flush = journal_flush,
+    .read = journal_read,
+    .scan = journal_scan,
+    .due = journal_due,
+    .entries = journal_entries,
+    .counts = journal_counts,
+    .head = journal_head,
+    .identity = journal_identity,
     .close = journal_close,
+    .housekeeping = &journal_housekeeping,
 };
 
 static struct journal *journal_new(
@@ -436,6 +458,8 @@ static struct journal *journal_new(
     journal->store.ops = &journal_ops;
     journal->mem = mem;
     journal->io = options->io == NULL ? &io_system : options->io;
+    clock_system(&journal->system);
+    journal->clock.clock = options->clock == NULL ? &journal->system : options->clock;
     journal->options = *read;
     journal->read_only = options->read_only;
     journal->retain_ms =

@@ -48,12 +48,11 @@ static void sweep_part(struct journal *journal, unsigned number, uint32_t cutoff
     index_part_shrink(index, number);
 }
 
-static void sweep(struct journal *journal, int64_t now_ms)
+static void sweep(struct journal *journal)
 {
     (void)pthread_mutex_lock(&journal->mutex);
-    int64_t stable_ms = journal->stable_mark.moment.time_ms;
+    int64_t cutoff_ms = journal->stable_mark.moment.time_ms; /* not the clock's: that may be lost */
     (void)pthread_mutex_unlock(&journal->mutex);
-    int64_t cutoff_ms = now_ms < stable_ms ? now_ms : stable_ms;
     uint32_t cutoff_s = cutoff_ms <= 0 ? 0 : (uint32_t)(cutoff_ms / 1000);
     size_t looked = 0;
     for (unsigned i = 0; i < INDEX_PARTS && looked < SWEEP_SLOTS_MAX; i++) {
@@ -229,8 +228,9 @@ enum status witness_check(
     return OK;
 }
 
-static void witness_step(struct journal *journal, int64_t now_ms)
+static void witness_step(struct journal *journal)
 {
+    int64_t now_ms = store_clock_now(&journal->clock).time_ms;
     if (journal->options.witness[0] == '\0' ||
         (now_ms >= journal->witness_ms && now_ms - journal->witness_ms < WITNESS_EVERY_MS)) {
         return;
@@ -245,19 +245,23 @@ static void witness_step(struct journal *journal, int64_t now_ms)
     (void)pthread_mutex_unlock(&journal->mutex);
 }
 
-enum status journal_maintain(struct store *store, int64_t now_ms, struct err *err)
+enum status journal_maintain(struct store *store, struct err *err)
 {
     struct journal *journal = journal_of(store);
+    ASSERT(!journal->prepared);
     enum status status = journal_failed(journal, err);
     if (status != OK || journal->read_only) {
         return status;
     }
-    sweep(journal, now_ms);
+    sweep(journal);
     status = snapshot_step(journal, err);
     if (status == OK) {
         status = squeeze_step(journal, err);
     }
-    witness_step(journal, now_ms);
+    if (status == OK) {
+        status = journal_pass_time(journal, err);
+    }
+    witness_step(journal);
     if (status == OK && !journal->thread_runs) {
         (void)ahead_work(journal);
         (void)snapshot_work(journal);

@@ -16,7 +16,7 @@ enum {
     ENTRY_SCRATCH_BYTES_MAX = 4 << 20, /* one entry as a tree; the largest is 64 KiB of text */
 };
 
-static enum status place_corrupt(uint64_t place, const char *wrong, struct err *err)
+enum status place_corrupt(uint64_t place, const char *wrong, struct err *err)
 {
     return err_set(err, E_CORRUPT, "segment %" PRIu64 " offset %" PRIu64 ": %s",
         place_segment(place), place_offset(place), wrong);
@@ -186,56 +186,7 @@ enum status record_read(struct journal *journal, const struct slot *slot, struct
     return OK;
 }
 
-enum status journal_load(struct store *store, const struct digest *hashes, size_t count,
-    struct arena *arena, const struct record **ret_records, struct err *err)
-{
-    struct journal *journal = journal_of(store);
-    enum status status = journal_failed(journal, err);
-    for (size_t i = 0; i < count; i++) {
-        index_prefetch(&journal->index, &hashes[i]);
-    }
-    for (size_t i = 0; i < count && status == OK; i++) {
-        const struct slot *slot = index_find(&journal->index, &hashes[i]);
-        ret_records[i] = NULL;
-        if (slot != NULL) {
-            status = record_read(journal, slot, arena, &ret_records[i], err);
-        }
-        /* 128 equal bits of SHA-256 and another key: the disk lies, not the hash. */
-        if (status == OK && ret_records[i] != NULL &&
-            memcmp(&ret_records[i]->key.hash, &hashes[i], sizeof hashes[i]) != 0) {
-            status = place_corrupt(slot->place, "the record here has another key", err);
-        }
-    }
-    return status;
-}
-
-enum status journal_find(struct store *store, const struct op_id *id, struct arena *arena,
-    const struct record **ret_record, struct err *err)
-{
-    struct journal *journal = journal_of(store);
-    enum status status = journal_failed(journal, err);
-    if (status != OK) {
-        return status;
-    }
-    uint64_t prefix = op_id_prefix(id);
-    struct slot *slot = index_seek(&journal->index, prefix << 16, 0);
-    while (slot != NULL && slot->key_high >> 16 == prefix) {
-        const struct record *record = NULL;
-        status = record_read(journal, slot, arena, &record, err);
-        if (status != OK) {
-            return status;
-        }
-        if (record->kind == RECORD_OPERATION && op_id_equal(&record->operation_id, id)) {
-            *ret_record = record;
-            return OK;
-        }
-        slot = index_next(&journal->index, slot_part(slot), slot);
-    }
-    *ret_record = NULL;
-    return OK;
-}
-
-static enum status body_read(struct journal *journal, const struct body_ref *body,
+static enum status body_read_from(struct journal *journal, const struct body_ref *body,
     enum read_from from, struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
     enum status status = journal_failed(journal, err);
@@ -270,17 +221,17 @@ static enum status body_read(struct journal *journal, const struct body_ref *bod
     return OK;
 }
 
-enum status journal_body(struct store *store, const struct body_ref *body, struct arena *arena,
+enum status body_read(struct journal *journal, const struct body_ref *body, struct arena *arena,
     struct slice *ret_bytes, struct err *err)
 {
-    return body_read(journal_of(store), body, READ_ANYWHERE, arena, ret_bytes, err);
+    return body_read_from(journal, body, READ_ANYWHERE, arena, ret_bytes, err);
 }
 
 enum status body_read_closed(struct journal *journal, const struct body_ref *body,
     struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
     ASSERT(place_segment(body->place) < journal->tail.number);
-    return body_read(journal, body, READ_FILE, arena, ret_bytes, err);
+    return body_read_from(journal, body, READ_FILE, arena, ret_bytes, err);
 }
 
 /* Keep it for the caller when it is wanted; what was read to find out is given back. */
@@ -361,10 +312,11 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
     struct scan_walk walk = scan_walk_start(scan);
     size_t count = 0;
+    ASSERT(scan->kinds != 0);
     struct slot *slot = scan_first(&journal->index, &scan->after);
     while (status == OK && slot != NULL && count < scan->limit) {
-        bool wanted =
-            slot->kind == RECORD_OPERATION && (scan->status == 0 || slot->status == scan->status);
+        bool wanted = store_kind_in(scan->kinds, (enum record_kind)slot->kind) &&
+                      (scan->status == 0 || slot->status == scan->status);
         struct digest last = slot_last(slot);
         if (!scan_walk_step(&walk, &last, wanted)) {
             break;
@@ -389,8 +341,9 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
 struct due_search {
     struct journal *journal;
     struct arena *scratch;
+    unsigned kinds;
     uint32_t now_s;
-    struct op_id *ids;
+    struct store_due *dues;
     size_t limit;
     size_t count;
 };
@@ -408,12 +361,15 @@ static enum status due_part(struct due_search *search, unsigned number, struct e
             continue;
         }
         lease_min = slot->due_s < lease_min ? slot->due_s : lease_min;
-        if (slot->due_s <= search->now_s && search->count < search->limit) {
+        if (slot->due_s <= search->now_s && search->count < search->limit &&
+            store_kind_in(search->kinds, (enum record_kind)slot->kind)) {
             const struct record *record;
             arena_clear(search->scratch);
             status = record_read(search->journal, slot, search->scratch, &record, err);
             if (status == OK) {
-                search->ids[search->count++] = record->operation_id;
+                search->dues[search->count++] = (struct store_due){.kind = record->kind,
+                    .operation_id = record->operation_id,
+                    .due_ms = record_due_ms(record)};
             }
         }
     }
@@ -423,17 +379,19 @@ static enum status due_part(struct due_search *search, unsigned number, struct e
     return status;
 }
 
-enum status journal_due(struct store *store, int64_t now_ms, struct op_id *ret_ids, size_t limit,
-    size_t *ret_count, struct err *err)
+enum status journal_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
+    size_t limit, size_t *ret_count, struct err *err)
 {
     struct journal *journal = journal_of(store);
+    int64_t now_ms = store_clock_now(&journal->clock).time_ms;
     enum status status = journal_failed(journal, err);
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
     struct due_search search = {.journal = journal,
         .scratch = &scratch,
+        .kinds = kinds,
         .now_s = now_ms <= 0 ? 0 : (uint32_t)(now_ms / 1000),
-        .ids = ret_ids,
+        .dues = ret_dues,
         .limit = limit};
     size_t looked = 0;
     for (unsigned i = 0; i < INDEX_PARTS && status == OK && search.count < limit; i++) {

@@ -405,8 +405,7 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
 
 static void counts_rebuild(struct journal *journal)
 {
-    journal->head.records = journal->head.sources = 0;
-    journal->head.in_progress = journal->head.unknown = 0;
+    journal->tally = (struct store_tally){.counts = {{0}}};
     for (size_t i = 0; i < journal->segments_count; i++) {
         journal->segments[i].live = 0;
     }
@@ -417,10 +416,8 @@ static void counts_rebuild(struct journal *journal)
             if (segment != NULL) {
                 segment->live++;
             }
-            journal->head.records += slot->kind == RECORD_OPERATION;
-            journal->head.sources += slot->kind == RECORD_SOURCE;
-            journal->head.in_progress += slot->status == RECORD_IN_PROGRESS;
-            journal->head.unknown += slot->status == RECORD_UNKNOWN;
+            store_tally_add(&journal->tally, (enum record_kind)slot->kind,
+                (enum record_status)slot->status, true);
         }
     }
 }
@@ -455,9 +452,10 @@ static void recovery_finish(struct recovery *recovery)
     atomic_store(&journal->recent_place, recovery->at.place);
     journal->head.seq = recovery->at.seq;
     journal->head.hash = recovery->at.hash;
-    journal->head.fence = recovery->at.fence;
+    journal->fence = recovery->at.fence;
     journal->head.moment = recovery->at.moment;
     counts_rebuild(journal);
+    store_clock_init(&journal->clock, journal->clock.clock, &recovery->at.moment);
 }
 
 enum status journal_recover(struct journal *journal, struct err *err)

@@ -320,10 +320,11 @@ bool squeeze_work(struct journal *journal)
 /* Retention -------------------------------------------------------------------------------- */
 
 enum status journal_removable(
-    struct store *store, int64_t now_ms, struct store_removable *ret_removable, struct err *err)
+    struct store *store, struct store_removable *ret_removable, struct err *err)
 {
     (void)err;
     struct journal *journal = journal_of(store);
+    int64_t now_ms = store_clock_now(&journal->clock).time_ms;
     *ret_removable = (struct store_removable){0};
     bool busy = journal->squeeze != NULL && journal->squeeze->number == journal->segments[0].number;
     if (journal->segments_count < 2 || !journal->segments[0].squeezed || busy) {

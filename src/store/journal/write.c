@@ -15,7 +15,10 @@ struct undo {
     struct slot old; /* all zero: there was none */
 };
 
-enum { COMMIT_BYTES_MAX = 128 << 20 }; /* several bodies at their limit, and no more */
+enum {
+    COMMIT_BYTES_MAX = 128 << 20, /* several bodies at their limit, and no more */
+    PASS_TIME_EVERY_MS = 60000,   /* an idle store forgets what expired about so late */
+};
 
 enum status journal_failed(struct journal *journal, struct err *err)
 {
@@ -345,22 +348,14 @@ static uint64_t frame_record(
     return frame_close(journal, kind, payload.len);
 }
 
-static void counts_add(struct store_head *head, const struct slot *slot, int one)
-{
-    uint64_t step = (uint64_t)(int64_t)one;
-    head->records += slot->kind == RECORD_OPERATION ? step : 0;
-    head->sources += slot->kind == RECORD_SOURCE ? step : 0;
-    head->in_progress += slot->status == RECORD_IN_PROGRESS ? step : 0;
-    head->unknown += slot->status == RECORD_UNKNOWN ? step : 0;
-}
-
 static void live_add(struct journal *journal, const struct slot *slot, int one)
 {
     struct segment *segment = segment_get(journal, place_segment(slot->place));
     if (segment != NULL) {
         segment->live += (uint32_t)one;
     }
-    counts_add(&journal->head, slot, one);
+    store_tally_add(
+        &journal->tally, (enum record_kind)slot->kind, (enum record_status)slot->status, one > 0);
 }
 
 enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot)
@@ -518,16 +513,6 @@ static enum status change_entry(struct journal *journal, const struct entry *ent
     return OK;
 }
 
-static enum status change_apply(
-    struct journal *journal, const struct change *change, struct err *err)
-{
-    enum status status = OK;
-    if (change->kind != CHANGE_NONE) {
-        status = change_record(journal, change, err);
-    }
-    return status == OK ? change_entry(journal, &change->entry, err) : status;
-}
-
 /* Wake the background thread when it is time to write zeros ahead, or to make the spare. */
 static void ahead_signal(struct journal *journal)
 {
@@ -544,9 +529,33 @@ static void batch_note(struct journal *journal)
 {
     journal->active->after = (struct mark){.seq = journal->head.seq,
         .hash = journal->head.hash,
-        .fence = journal->head.fence,
+        .fence = journal->fence,
         .moment = journal->head.moment};
     ahead_signal(journal);
+}
+
+/* Every change is looked at, so that all that are stale are known. */
+static enum status commit_apply(
+    struct journal *journal, const struct commit *commit, struct err *err)
+{
+    bool stale = false;
+    enum status status = OK;
+    for (size_t i = 0; i < commit->count && status == OK; i++) {
+        const struct change *change = &commit->changes[i];
+        if (change->kind != CHANGE_NONE) {
+            status = change_record(journal, change, err);
+        }
+        if (commit->ret_stale != NULL) {
+            commit->ret_stale[i] = status == E_STALE;
+        }
+        stale = stale || status == E_STALE;
+        status = status == E_STALE ? OK : status;
+        if (status == OK) {
+            status = change_entry(journal, &change->entry, err);
+        }
+    }
+    return status == OK && stale ? err_set(err, E_STALE, "a record has changed since it was read")
+                                 : status;
 }
 
 static enum status commit_locked(
@@ -561,16 +570,18 @@ static enum status commit_locked(
     struct store_head head = journal->head;
     buf_clear(&journal->undo);
     batch_open(journal);
-    for (size_t i = 0; i < commit->count && status == OK; i++) {
-        status = change_apply(journal, &commit->changes[i], err);
-    }
+    status = commit_apply(journal, commit, err);
     if (status != OK) {
         undo_all(journal);
         journal->head = head;
         *active = before;
         return status;
     }
-    journal->head.moment = commit->moment;
+    ASSERT(journal->now.time_ms >= head.moment.time_ms); /* P8 */
+    journal->head.moment = journal->now;
+    if (journal->fence < commit->fence_floor) {
+        journal->fence = commit->fence_floor;
+    }
     batch_note(journal);
     return OK;
 }
@@ -578,9 +589,8 @@ static enum status commit_locked(
 enum status journal_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     struct journal *journal = journal_of(store);
-    if (journal->read_only) {
-        return err_set(err, E_MISUSE, "the store was opened read-only");
-    }
+    ASSERT(journal->prepared);
+    journal->prepared = false;
     (void)pthread_mutex_lock(&journal->mutex);
     enum status status = journal_failed(journal, err);
     if (status == OK) {
@@ -590,17 +600,22 @@ enum status journal_commit(struct store *store, const struct commit *commit, str
     return status;
 }
 
-enum status journal_fences(
-    struct store *store, uint64_t count, uint64_t *ret_first, struct err *err)
+/* Records are forgotten by committed time only (P8), and an idle store commits none. */
+enum status journal_pass_time(struct journal *journal, struct err *err)
 {
-    struct journal *journal = journal_of(store);
-    if (journal->read_only) {
-        return err_set(err, E_MISUSE, "the store was opened read-only");
+    ASSERT(!journal->prepared && !journal->read_only);
+    struct store_counts counts = store_tally_of(&journal->tally, STORE_KINDS_ALL);
+    struct store_moment now = store_clock_now(&journal->clock);
+    if (counts.records == counts.by_status[RECORD_IN_PROGRESS] + counts.by_status[RECORD_UNKNOWN] ||
+        now.time_ms - journal->head.moment.time_ms < PASS_TIME_EVERY_MS) {
+        return OK;
     }
-    ASSERT(count > 0 && journal->head.fence <= UINT64_MAX - count); /* P4 */
-    *ret_first = journal->head.fence + 1;
-    journal->head.fence += count;
-    return OK;
+    struct commit commit = {.count = 0};
+    journal->now = now;
+    (void)pthread_mutex_lock(&journal->mutex);
+    enum status status = commit_locked(journal, &commit, err);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return status;
 }
 
 static enum status move_locked(

@@ -1,5 +1,8 @@
 /*
- * moment: the engine's time, which never goes back and does not believe jumps (P8).
+ * clock: the time of a store on this machine; it never goes back and does not believe jumps (P8).
+ *
+ * Embedded stores own one and give its time with every prepare. A store on a server takes the
+ * server's time instead.
  *
  * The wall clock is followed while it agrees with the boot clock. When it steps back, or ahead by
  * more than a minute, the boot clock carries the time on alone and `held` says so: a wrong clock
@@ -9,18 +12,18 @@
  *
  * Many small steps do not add up to a jump: all of them together stay within a minute plus a
  * thousandth of the time since the machine started, more than any clock discipline slews. The
- * origin is where moment_init began: the store's last commit when that was in this start of the
- * machine, and otherwise the opening. How much of the minute was used up by then is part of the
+ * origin is where store_clock_init began: the store's last commit when that was in this start of
+ * the machine, and otherwise the opening. How much of the minute was used up by then is part of the
  * commit, so that a restart of the process does not grant it again.
  */
-#ifndef ONCE_ENGINE_MOMENT_H
-#define ONCE_ENGINE_MOMENT_H
+#ifndef ONCE_STORE_CLOCK_H
+#define ONCE_STORE_CLOCK_H
 
 #include "store/store.h"
 
-struct moment {
+struct store_clock {
     const struct clock *clock;
-    int64_t time_ms;        /* the latest engine time */
+    int64_t time_ms;        /* the latest time given */
     int64_t boot_ms;        /* the boot clock then */
     int64_t origin_time_ms; /* the last commit of this boot, or the opening … */
     int64_t origin_boot_ms; /* … on both clocks … */
@@ -29,8 +32,9 @@ struct moment {
 };
 
 /* Start from the last commit of a store; all zero for a new one. */
-void moment_init(struct moment *moment, const struct clock *clock, const struct store_moment *last);
+void store_clock_init(
+    struct store_clock *self, const struct clock *clock, const struct store_moment *last);
 /* Read the clocks and advance. */
-struct store_moment moment_now(struct moment *moment);
+struct store_moment store_clock_now(struct store_clock *self);
 
 #endif

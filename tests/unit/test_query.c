@@ -11,7 +11,7 @@
 
 #include "base/limits.h"
 #include "check_c.h"
-#include "engine/look.h"
+#include "engine/query.h"
 #include "store/mem.h"
 
 struct fake_clock {
@@ -33,6 +33,71 @@ struct fixture {
     struct arena page; /* of a look */
 };
 
+/* ---- named queries: what happened in which order, and a gate that a turn waits at ----------- */
+
+struct order {
+    pthread_mutex_t lock;
+    char text[2048];
+    size_t len;
+    sem_t at_gate;
+    sem_t gate;
+};
+
+struct named {
+    struct query query; /* first */
+    struct order *order;
+    char name;
+    int turns; /* still to come */
+    bool gated;
+    sem_t done;
+    struct arena arena;
+    struct named *mark; /* itself: its bytes are what it asks the store for */
+};
+
+static const struct store_ops *inner; /* the store's own table … */
+static struct store_ops watched;      /* … and the same where named queries are noticed */
+
+static void named_turn(struct named *named)
+{
+    const struct timespec longer_than_a_turn = {.tv_nsec = 1000000};
+    pthread_mutex_lock(&named->order->lock);
+    named->order->text[named->order->len++] = named->name;
+    pthread_mutex_unlock(&named->order->lock);
+    if (named->gated) {
+        sem_post(&named->order->at_gate);
+        sem_wait(&named->order->gate);
+    }
+    (void)nanosleep(&longer_than_a_turn, NULL);
+    named->turns--;
+}
+
+static enum status named_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    unsigned char tail[DIGEST_BYTES - sizeof(void *)];
+    memset(tail, 0xee, sizeof tail);
+    const struct digest *key = batch->count == 1 ? batch->wants[0].key : NULL;
+    if (key != NULL && memcmp(key->bytes + sizeof(void *), tail, sizeof tail) == 0) {
+        struct named *named;
+        memcpy(&named, key->bytes, sizeof named);
+        named_turn(named);
+    }
+    return inner->read(store, batch, err);
+}
+
+static enum status named_scan(struct store *store, const struct scan *scan, struct arena *arena,
+    const struct record **ret_records, size_t *ret_count, struct err *err)
+{
+    struct named *named = NULL;
+    if (scan->scope.len == sizeof named) {
+        memcpy(&named, scan->scope.data, sizeof named);
+        named_turn(named);
+        *ret_count = 0;
+        scan->pace->done = named->turns == 0;
+        return OK;
+    }
+    return inner->scan(store, scan, arena, ret_records, ret_count, err);
+}
+
 static int set_up(void **state)
 {
     static struct fixture fixture;
@@ -44,7 +109,13 @@ static int set_up(void **state)
     fixture.clock = (struct clock){.read = fake_read, .boot_id = 7, .context = &fixture.fake};
     arena_init(&fixture.arena, &mem_libc, 256 << 20);
     arena_init(&fixture.page, &mem_libc, 64 << 20);
-    assert_int_equal(store_mem_new(&mem_libc, NULL, &store, &err), OK);
+    const struct store_options store_options = {.clock = &fixture.clock};
+    assert_int_equal(store_mem_new(&store_options, NULL, &store, &err), OK);
+    inner = store->ops; /* named queries are seen by what they ask the store for */
+    watched = *inner;
+    watched.read = named_read;
+    watched.scan = named_scan;
+    store->ops = &watched;
     struct engine_options options = {.clock = &fixture.clock};
     assert_int_equal(engine_new(store, &options, &fixture.engine, &err), OK);
     *state = &fixture;
@@ -93,9 +164,9 @@ static struct op_id begin(struct fixture *fixture, struct who who)
 
 static void seal(struct fixture *fixture, const char *tenant, struct op_id id, const char *outcome)
 {
-    struct look look = {
+    struct query look = {
         .call = {.arena = &fixture->arena}, .tenant = slice_str(tenant), .operation_id = id};
-    assert_int_equal(look_do(fixture->engine, &look), OK);
+    assert_int_equal(query_do(fixture->engine, &look), OK);
     struct engine_call call = {.arena = &fixture->arena};
     call.request.kind = REQUEST_SEAL;
     call.request.key.tenant = slice_str(tenant);
@@ -120,10 +191,10 @@ static void begin_many(struct fixture *fixture, const char *tenant, unsigned cou
     }
 }
 
-static struct look page_look(struct fixture *fixture, enum look_kind kind, const char *tenant)
+static struct query page_look(struct fixture *fixture, enum query_kind kind, const char *tenant)
 {
     arena_clear(&fixture->page);
-    return (struct look){
+    return (struct query){
         .call = {.arena = &fixture->page}, .kind = kind, .tenant = slice_str(tenant)};
 }
 
@@ -134,26 +205,26 @@ static void one_is_found_by_id_and_by_key_with_its_bodies(void **state)
     struct fixture *fixture = *state;
     struct op_id id = begin(fixture, (struct who){"acme", "s", "p", "k"});
     seal(fixture, "acme", id, "charged");
-    struct look look = page_look(fixture, LOOK_OPERATION, "acme");
+    struct query look = page_look(fixture, QUERY_OPERATION, "acme");
     look.operation_id = id;
-    assert_int_equal(look_do(fixture->engine, &look), OK);
+    assert_int_equal(query_do(fixture->engine, &look), OK);
     assert_non_null(look.record);
     assert_true(slice_is(look.outcome_body, "charged"));
     assert_true(slice_is(look.request_body, "first body"));
-    assert_int_equal(look.head.records, 1);
-    struct look by_key = page_look(fixture, LOOK_OPERATION, "acme");
+    assert_int_equal(look.head.seq, 2);
+    struct query by_key = page_look(fixture, QUERY_OPERATION, "acme");
     by_key.key = (struct record_key){.tenant = SLICE_LIT("acme"),
         .scope = SLICE_LIT("s"),
         .principal = SLICE_LIT("p"),
         .key = SLICE_LIT("k")};
     assert_int_equal(record_key_seal(&by_key.key, NULL), OK);
-    assert_int_equal(look_do(fixture->engine, &by_key), OK);
+    assert_int_equal(query_do(fixture->engine, &by_key), OK);
     assert_non_null(by_key.record);
     assert_true(op_id_equal(&by_key.record->operation_id, &id));
 
-    struct look other = page_look(fixture, LOOK_OPERATION, "other"); /* P9 */
+    struct query other = page_look(fixture, QUERY_OPERATION, "other"); /* P9 */
     other.operation_id = id;
-    assert_int_equal(look_do(fixture->engine, &other), OK);
+    assert_int_equal(query_do(fixture->engine, &other), OK);
     assert_null(other.record);
     assert_int_equal(other.outcome_body.len, 0);
 }
@@ -164,21 +235,21 @@ static void one_past_its_window_is_as_absent(void **state)
     struct op_id id = begin(fixture, (struct who){"acme", "s", "", "k"});
     seal(fixture, "acme", id, "charged");
     advance(fixture, LIMIT_WINDOW_MS_DEFAULT);
-    struct look look = page_look(fixture, LOOK_OPERATION, "acme");
+    struct query look = page_look(fixture, QUERY_OPERATION, "acme");
     look.operation_id = id;
-    assert_int_equal(look_do(fixture->engine, &look), OK);
+    assert_int_equal(query_do(fixture->engine, &look), OK);
     /* The jump is not believed at once (P8): then it is there; it is not once the time has come. */
     for (int i = 0; i < 200 && look.record != NULL; i++) {
         advance(fixture, 3600000);
         usleep(1000);
-        look = page_look(fixture, LOOK_OPERATION, "acme");
+        look = page_look(fixture, QUERY_OPERATION, "acme");
         look.operation_id = id;
-        assert_int_equal(look_do(fixture->engine, &look), OK);
+        assert_int_equal(query_do(fixture->engine, &look), OK);
     }
     assert_null(look.record);
-    struct look page = page_look(fixture, LOOK_RECORDS, "acme");
+    struct query page = page_look(fixture, QUERY_RECORDS, "acme");
     page.scan.limit = 10;
-    assert_int_equal(look_do(fixture->engine, &page), OK);
+    assert_int_equal(query_do(fixture->engine, &page), OK);
     assert_int_equal(page.count, 0);
 }
 
@@ -190,10 +261,10 @@ static unsigned page_through(struct fixture *fixture, struct scan scan, size_t l
     unsigned seen = 0;
     struct digest last = {{0}};
     for (;;) {
-        struct look look = page_look(fixture, LOOK_RECORDS, "acme");
+        struct query look = page_look(fixture, QUERY_RECORDS, "acme");
         look.scan = scan;
         look.scan.limit = limit;
-        assert_int_equal(look_do(fixture->engine, &look), OK);
+        assert_int_equal(query_do(fixture->engine, &look), OK);
         for (size_t i = 0; i < look.count; i++) {
             assert_true(slice_is(look.records[i]->key.tenant, "acme"));
             assert_true(memcmp(&look.records[i]->key.hash, &last, sizeof last) > 0);
@@ -225,10 +296,10 @@ static void every_page_size_shows_every_operation_once(void **state)
     assert_int_equal(page_through(fixture, key, 10), 2); /* under another principal too */
     struct scan theirs = {.tenant = SLICE_LIT("other")}; /* P9: the look's tenant holds */
     assert_int_equal(page_through(fixture, theirs, 10), COUNT + 1);
-    struct look look = page_look(fixture, LOOK_RECORDS, "acme");
-    assert_int_equal(look_do(fixture->engine, &look), E_INVALID);
+    struct query look = page_look(fixture, QUERY_RECORDS, "acme");
+    assert_int_equal(query_do(fixture->engine, &look), E_INVALID);
     look.scan.limit = LIMIT_PAGE_RECORDS_MAX + 1;
-    assert_int_equal(look_do(fixture->engine, &look), E_INVALID);
+    assert_int_equal(query_do(fixture->engine, &look), E_INVALID);
 }
 
 static unsigned evidence_through(
@@ -238,15 +309,15 @@ static unsigned evidence_through(
     uint64_t after = 0;
     struct digest hash = {{0}};
     for (;;) {
-        struct look look = page_look(fixture, LOOK_ENTRIES, tenant);
+        struct query look = page_look(fixture, QUERY_ENTRIES, tenant);
         look.after_seq = after;
         look.limit = limit;
         if (id != NULL) {
             look.operation_id = *id;
         }
-        assert_int_equal(look_do(fixture->engine, &look), OK);
+        assert_int_equal(query_do(fixture->engine, &look), OK);
         for (size_t i = 0; i < look.count; i++) {
-            const struct look_entry *one = &look.entries[i];
+            const struct query_entry *one = &look.entries[i];
             struct digest computed;
             digest_sha256_2(&one->prev_hash, sizeof one->prev_hash, one->entry.bytes.data,
                 one->entry.bytes.len, &computed);
@@ -309,46 +380,6 @@ static void evidence_of_another_tenant_is_never_shown(void **state)
 
 /* ---- turns --------------------------------------------------------------------------------- */
 
-/* What happened in which order, and a gate that a read waits at. */
-struct order {
-    pthread_mutex_t lock;
-    char text[2048];
-    size_t len;
-    sem_t at_gate;
-    sem_t gate;
-};
-
-struct named {
-    struct engine_call call; /* first */
-    struct order *order;
-    char name;
-    int turns; /* still to come */
-    bool gated;
-    sem_t done;
-    struct arena arena;
-};
-
-static void order_add(struct order *order, char what)
-{
-    pthread_mutex_lock(&order->lock);
-    order->text[order->len++] = what;
-    pthread_mutex_unlock(&order->lock);
-}
-
-static enum status named_read(struct store *store, struct engine_call *call, struct err *err)
-{
-    (void)store;
-    (void)err;
-    struct named *named = (struct named *)(void *)call;
-    order_add(named->order, named->name);
-    if (named->gated) {
-        sem_post(&named->order->at_gate);
-        sem_wait(&named->order->gate);
-    }
-    call->read_again = --named->turns > 0;
-    return OK;
-}
-
 static void named_done(struct engine_call *call)
 {
     sem_post(&((struct named *)(void *)call)->done);
@@ -359,9 +390,16 @@ static void named_init(struct named *named, struct order *order, char name, int 
     *named = (struct named){.order = order, .name = name, .turns = turns, .gated = gated};
     arena_init(&named->arena, &mem_libc, 1 << 20);
     sem_init(&named->done, 0, 0);
-    named->call.read = named_read;
-    named->call.done = named_done;
-    named->call.arena = &named->arena;
+    named->query.kind = turns == 1 ? QUERY_OPERATION : QUERY_RECORDS;
+    named->query.tenant = SLICE_LIT("acme");
+    named->query.scan = (struct scan){
+        .scope = slice_of((const char *)(const void *)&named->mark, sizeof named->mark),
+        .limit = 5};
+    named->mark = named;
+    memset(named->query.key.hash.bytes, 0xee, DIGEST_BYTES);
+    memcpy(named->query.key.hash.bytes, &named->mark, sizeof named->mark);
+    named->query.call.done = named_done;
+    named->query.call.arena = &named->arena;
 }
 
 static void named_submit(struct fixture *fixture, struct named *named, struct order *order,
@@ -369,14 +407,20 @@ static void named_submit(struct fixture *fixture, struct named *named, struct or
 {
     struct err err = {0};
     named_init(named, order, name, turns, gated);
-    assert_int_equal(engine_submit(fixture->engine, &named->call, &err), OK);
+    assert_int_equal(query_submit(fixture->engine, &named->query, &err), OK);
 }
 
 static enum status named_try(struct fixture *fixture, struct named *named, struct order *order)
 {
     struct err err = {0};
     named_init(named, order, '.', 1, false);
-    return engine_submit(fixture->engine, &named->call, &err);
+    return query_submit(fixture->engine, &named->query, &err);
+}
+
+static void named_wait(struct named *named)
+{
+    sem_wait(&named->done);
+    arena_release(&named->arena);
 }
 
 static void order_init(struct order *order)
@@ -403,12 +447,12 @@ static void a_read_that_goes_on_is_behind_those_that_wait(void **state)
     }
     sem_wait(&order.at_gate);
     sem_post(&order.gate);
-    sem_wait(&a.done);
+    named_wait(&a);
     for (int i = 0; i < 4; i++) {
-        sem_wait(&others[i].done);
+        named_wait(&others[i]);
     }
     assert_string_equal(order.text, "awxayza");
-    assert_int_equal(a.call.err.status, OK);
+    assert_int_equal(a.query.call.err.status, OK);
 }
 
 /* However many go on, each batch runs one of them: ten cost the others no more than one does. */
@@ -424,7 +468,7 @@ static void of_many_that_go_on_one_is_run_with_each_batch(void **state)
         named_submit(fixture, &many[i], &order, (char)('0' + i), i == 0 ? 3 : 2, i == 0);
     }
     sem_post(&order.gate);
-    sem_wait(&order.at_gate); /* 0 is in its first turn; 1 and 2 have theirs in the same batch */
+    sem_wait(&order.at_gate); /* 0 is in its first turn; 1 and 2 wait for batches of their own */
     named_submit(fixture, &last, &order, 'z', 1, false);
     sem_post(&order.gate);
     sem_wait(&order.at_gate); /* 0 is in its second */
@@ -432,11 +476,11 @@ static void of_many_that_go_on_one_is_run_with_each_batch(void **state)
     sem_wait(&order.at_gate); /* and in its last */
     sem_post(&order.gate);
     for (int i = 0; i < 3; i++) {
-        sem_wait(&many[i].done);
+        named_wait(&many[i]);
     }
-    sem_wait(&last.done);
-    sem_wait(&gate.done);
-    assert_string_equal(order.text, "g012z0120");
+    named_wait(&last);
+    named_wait(&gate);
+    assert_string_equal(order.text, "g01z20120");
 }
 
 static void look_done(struct engine_call *call)
@@ -455,7 +499,7 @@ static void other_calls_are_answered_while_a_long_look_runs(void **state)
     sem_t done;
     begin_many(fixture, "acme", COUNT);
     struct named *calls = mem_zalloc(&mem_libc, CALLS, sizeof *calls);
-    struct look look = page_look(fixture, LOOK_RECORDS, "acme");
+    struct query look = page_look(fixture, QUERY_RECORDS, "acme");
     look.scan.scope = SLICE_LIT("there is none");
     look.scan.limit = 10;
     sem_init(&done, 0, 0);
@@ -464,7 +508,7 @@ static void other_calls_are_answered_while_a_long_look_runs(void **state)
     order_init(&order);
     named_submit(fixture, &calls[0], &order, '.', 1, true);
     sem_wait(&order.at_gate);
-    assert_int_equal(look_submit(fixture->engine, &look, &err), OK);
+    assert_int_equal(query_submit(fixture->engine, &look, &err), OK);
     int turns = 0;
     while (sem_trywait(&done) != 0) {
         turns++;
@@ -472,10 +516,10 @@ static void other_calls_are_answered_while_a_long_look_runs(void **state)
         named_submit(fixture, &calls[turns], &order, '.', 1, true);
         sem_post(&order.gate);
         sem_wait(&order.at_gate);
-        sem_wait(&calls[turns - 1].done); /* answered, whatever the look does */
+        named_wait(&calls[turns - 1]); /* answered, whatever the look does */
     }
     sem_post(&order.gate);
-    sem_wait(&calls[turns].done);
+    named_wait(&calls[turns]);
     assert_true(turns >= COUNT / A_TURN_MAX);
     assert_int_equal(look.call.err.status, OK);
     assert_int_equal(look.count, 0);
@@ -500,7 +544,7 @@ static void a_look_gives_up_when_the_engine_ends(void **state)
     pthread_t thread;
     struct err err = {0};
     begin_many(fixture, "acme", 10);
-    struct look look = page_look(fixture, LOOK_ENTRIES, "acme");
+    struct query look = page_look(fixture, QUERY_ENTRIES, "acme");
     look.limit = 10;
     sem_init(&done, 0, 0);
     look.call.done = look_done;
@@ -508,7 +552,7 @@ static void a_look_gives_up_when_the_engine_ends(void **state)
     order_init(&order);
     named_submit(fixture, &gate, &order, '.', 1, true);
     sem_wait(&order.at_gate);
-    assert_int_equal(look_submit(fixture->engine, &look, &err), OK);
+    assert_int_equal(query_submit(fixture->engine, &look, &err), OK);
     assert_int_equal(pthread_create(&thread, NULL, end_engine, fixture), 0);
     static struct named late[1000];
     int accepted = 0;
@@ -548,17 +592,17 @@ static void memory_that_is_short_fails_the_look_alone(void **state)
     static struct short_memory memory;
     struct mem mem = {.resize = short_resize, .context = &memory};
     begin_many(fixture, "acme", 40);
-    for (int kind = LOOK_RECORDS; kind <= LOOK_ENTRIES; kind++) {
+    for (int kind = QUERY_RECORDS; kind <= QUERY_ENTRIES; kind++) {
         bool failed = true;
         for (long nth = 1; failed; nth++) {
-            struct look look = page_look(fixture, (enum look_kind)kind, "acme");
+            struct query look = page_look(fixture, (enum query_kind)kind, "acme");
             struct arena arena;
             arena_init(&arena, &mem, 1 << 20);
             look.call.arena = &arena;
             look.scan.limit = look.limit = 50;
             memory.asked = 0;
             memory.fail_at = nth;
-            enum status status = look_do(fixture->engine, &look);
+            enum status status = query_do(fixture->engine, &look);
             failed = memory.asked >= nth;
             assert_int_equal(status, failed ? E_NOMEM : OK);
             assert_true(failed || look.count == 40);
@@ -593,10 +637,10 @@ static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
     struct engine_stats stats = {0};
     for (int i = 0; i < 400; i++) {
         advance(fixture, 100);
-        struct look look = page_look(fixture, LOOK_OPERATION, "acme"); /* a turn */
+        struct query look = page_look(fixture, QUERY_OPERATION, "acme"); /* a turn */
         look.key = (struct record_key){.tenant = SLICE_LIT("acme"), .key = SLICE_LIT("none")};
         assert_int_equal(record_key_seal(&look.key, NULL), OK);
-        assert_int_equal(look_do(fixture->engine, &look), OK);
+        assert_int_equal(query_do(fixture->engine, &look), OK);
         engine_stats(fixture->engine, &stats);
         if (stats.unknown_since_ms == wanted) {
             break;
@@ -607,10 +651,10 @@ static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
 
 static struct record unknown_of(struct fixture *fixture, struct op_id id)
 {
-    struct look look = {
+    struct query look = {
         .call = {.arena = &fixture->arena}, .tenant = SLICE_LIT("acme"), .operation_id = id};
     for (int i = 0; i < 2000; i++) {
-        assert_int_equal(look_do(fixture->engine, &look), OK);
+        assert_int_equal(query_do(fixture->engine, &look), OK);
         if (look.record->status == RECORD_UNKNOWN) {
             break;
         }
@@ -666,5 +710,5 @@ int main(void)
         ON(batches_and_flushes_are_counted_by_size),
         ON(the_oldest_unknown_one_is_known),
     };
-    return cmocka_run_group_tests_name("look", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("query", tests, NULL, NULL);
 }

@@ -1,0 +1,299 @@
+#include "engine/query.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+/*
+ * What one turn may cost. A turn is made of steps and ends with the first of: a step's end past
+ * TURN_NANOS, or TURN_STEPS of them. So it is short on a slow disk and bounded by count on any.
+ */
+enum {
+    TURN_NANOS = 300000, /* with the step that is under way then: well below a millisecond */
+    TURN_STEPS = 16,     /* also where the clock is coarse */
+    STEP_LOOKS = 8192,   /* keys looked at in the index: some tens of microseconds */
+    STEP_READS = 32,     /* records read and decoded: likewise when they are cached */
+    STEP_ENTRY_BYTES = 64 << 10,  /* of evidence: some hundred entries, likewise */
+    ENTRY_BYTES_USUAL = 64 << 10, /* more than any entry has: a page with less room is full */
+};
+
+/* Between two turns, in the call's arena: whoever gives a query up has nothing to free. */
+struct progress {
+    bool begun;    /* the first turn only puts it behind those that wait */
+    bool finished; /* a batch that is decided again may read again: what was found stays */
+    struct scan_pace scan_pace;
+    struct entry_pace entry_pace;
+    struct entry_range range;
+    size_t limit;     /* of the page */
+    size_t bytes;     /* of entries in it */
+    enum status kept; /* E_NOMEM: an entry could not be kept */
+};
+
+static struct query *query_of(struct engine_call *call)
+{
+    ASSERT(call->query != NULL && call == &call->query->call);
+    return call->query;
+}
+
+/* The engine looks at call->err only, so a read that fails must always have said so there. */
+static enum status said(enum status status, struct err *err)
+{
+    if (status != OK && err->status == OK) {
+        return err_set(
+            err, status, "%s", status == E_NOMEM ? "out of memory" : status_name(status));
+    }
+    return status;
+}
+
+/* ---- one operation ------------------------------------------------------------------------- */
+
+static enum status read_operation(struct store *reader, struct query *query, struct err *err)
+{
+    static const struct op_id none = {{0}};
+    bool by_key = op_id_equal(&query->operation_id, &none);
+    struct store_want want = {.key = by_key ? &query->key.hash : NULL,
+        .id = &query->operation_id,
+        .kinds = query->kinds == 0 ? STORE_OPERATIONS : query->kinds,
+        .bodies = WANT_OUTCOME | WANT_REQUEST,
+        .tenant = query->tenant,
+        .arena = query->call.arena};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = query->call.arena};
+    enum status status = reader->ops->read(reader, &batch, err);
+    query->call.now_ms = batch.now_ms;
+    /* P9: another tenant's operation is no operation. Nor is one past its window. */
+    if (status != OK || want.record == NULL ||
+        !slice_equal(want.record->key.tenant, query->tenant) ||
+        record_window_over(want.record, query->call.now_ms)) {
+        return status;
+    }
+    if (want.body_status != OK) {
+        return want.body_status;
+    }
+    query->record = want.record;
+    query->outcome_body = want.outcome;
+    query->request_body = want.request;
+    return OK;
+}
+
+/* ---- pages of operations ------------------------------------------------------------------- */
+
+/* *ret_done: the page is full, or that was all. */
+static enum status step_records(
+    struct store *reader, struct query *query, bool *ret_done, struct err *err)
+{
+    struct progress *progress = query->progress;
+    struct scan_pace *pace = &progress->scan_pace;
+    size_t count = 0;
+    *pace = (struct scan_pace){.looks_max = STEP_LOOKS, .reads_max = STEP_READS};
+    query->scan.limit = progress->limit - query->count;
+    query->scan.now_ms = query->call.now_ms; /* past its window is as absent */
+    enum status status = reader->ops->scan(
+        reader, &query->scan, query->call.arena, query->records + query->count, &count, err);
+    if (status != OK) {
+        return status;
+    }
+    query->count += count;
+    query->scan.after = pace->after;
+    query->after = pace->after;
+    query->has_more = !pace->done;
+    *ret_done = pace->done || query->count == progress->limit;
+    return OK;
+}
+
+static enum status begin_records(struct query *query)
+{
+    struct progress *progress = query->progress;
+    progress->limit = query->scan.limit;
+    query->scan.tenant = query->tenant; /* P9: whatever the filter says */
+    query->scan.kinds = query->scan.kinds == 0 ? STORE_OPERATIONS : query->scan.kinds;
+    query->scan.pace = &progress->scan_pace;
+    query->records = arena_alloc(query->call.arena, progress->limit * sizeof(struct record *));
+    return query->records == NULL ? E_NOMEM : OK;
+}
+
+/* ---- pages of evidence --------------------------------------------------------------------- */
+
+/* Keep an entry for the page; false when the page is full, or memory is. */
+static bool keep_entry(void *context, const struct entry *entry)
+{
+    struct query *query = context;
+    struct progress *progress = query->progress;
+    ASSERT(slice_equal(entry->tenant, query->tenant)); /* P9: the range asked for no other */
+    struct query_entry *kept = &query->entries[query->count];
+    *kept = (struct query_entry){.entry = *entry, .prev_hash = progress->entry_pace.hash};
+    kept->entry.tenant = query->tenant;
+    progress->kept = arena_copy(query->call.arena, entry->bytes, &kept->entry.bytes);
+    if (progress->kept != OK) {
+        return false;
+    }
+    query->count++;
+    progress->bytes += entry->bytes.len;
+    return query->count < progress->limit &&
+           progress->bytes + ENTRY_BYTES_USUAL <= LIMIT_PAGE_BYTES_MAX;
+}
+
+static enum status step_entries(
+    struct store *reader, struct query *query, bool *ret_done, struct err *err)
+{
+    struct progress *progress = query->progress;
+    struct entry_pace *pace = &progress->entry_pace;
+    size_t count = query->count;
+    enum status status = reader->ops->entries(reader, &progress->range, keep_entry, query, err);
+    if (status == OK) {
+        status = progress->kept;
+    }
+    bool full =
+        query->count > count && (query->count == progress->limit ||
+                                    progress->bytes + ENTRY_BYTES_USUAL > LIMIT_PAGE_BYTES_MAX);
+    query->next_seq = pace->seq > query->after_seq ? pace->seq : query->after_seq;
+    query->has_more = !pace->done;
+    *ret_done = pace->done || full;
+    return status;
+}
+
+/* Evidence of an operation cannot be older than the operation, which spares reading what is. */
+static enum status entries_since(struct store *reader, struct query *query, struct err *err)
+{
+    struct progress *progress = query->progress;
+    struct store_want want = {.id = &query->operation_id, .kinds = STORE_KINDS_ASKED};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = query->call.arena};
+    enum status status = reader->ops->read(reader, &batch, err);
+    if (status == OK && want.record != NULL &&
+        slice_equal(want.record->key.tenant, query->tenant)) {
+        progress->range.from_ms = want.record->created_ms;
+    }
+    return status;
+}
+
+static enum status begin_entries(struct store *reader, struct query *query, struct err *err)
+{
+    static const struct op_id none = {{0}};
+    struct progress *progress = query->progress;
+    progress->limit = query->limit;
+    progress->entry_pace.bytes_max = STEP_ENTRY_BYTES;
+    progress->range = (struct entry_range){
+        .tenant = query->tenant, .after_seq = query->after_seq, .pace = &progress->entry_pace};
+    query->entries = arena_alloc(query->call.arena, progress->limit * sizeof *query->entries);
+    enum status status = query->entries == NULL ? E_NOMEM : OK;
+    if (status == OK && !op_id_equal(&query->operation_id, &none)) {
+        progress->range.operation_id = &query->operation_id;
+        status = entries_since(reader, query, err);
+    }
+    return status;
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+static enum status begin_page(struct store *reader, struct query *query, struct err *err)
+{
+    struct progress *progress = query->progress;
+    progress->begun = true;
+    return query->kind == QUERY_RECORDS ? begin_records(query) : begin_entries(reader, query, err);
+}
+
+/* Steps until the turn is over or the page is. */
+static enum status turn_page(
+    struct store *reader, struct query *query, bool *ret_done, struct err *err)
+{
+    uint64_t started = clock_nanos();
+    enum status status = OK;
+    for (int i = 0; i < TURN_STEPS && status == OK && !*ret_done; i++) {
+        status = query->kind == QUERY_RECORDS ? step_records(reader, query, ret_done, err)
+                                              : step_entries(reader, query, ret_done, err);
+        if (clock_nanos() - started >= TURN_NANOS) {
+            break;
+        }
+    }
+    return status;
+}
+
+/*
+ * The first turn of a page does nothing but line up: however many queries are in one batch, only
+ * one of those that go on is run with each batch.
+ */
+static enum status read_page(struct store *reader, struct query *query, struct err *err)
+{
+    struct progress *progress = query->progress;
+    struct store_batch time = {.count = 0};
+    bool done = false;
+    enum status status = reader->ops->read(reader, &time, err);
+    query->call.now_ms = time.now_ms;
+    if (status == OK && !progress->begun) {
+        status = begin_page(reader, query, err);
+    } else if (status == OK && !progress->finished) {
+        status = turn_page(reader, query, &done, err);
+        progress->finished = done;
+    }
+    query->call.again = status == OK && !progress->finished;
+    return status;
+}
+
+static enum status read_any(struct store *reader, struct query *query, struct err *err)
+{
+    reader->ops->head(reader, &query->head);
+    switch (query->kind) {
+    case QUERY_NOTHING:
+    case QUERY_HEAD: return OK;
+    case QUERY_OPERATION: return read_operation(reader, query, err);
+    case QUERY_RECORDS:
+    case QUERY_ENTRIES: return read_page(reader, query, err);
+    }
+    return err_set(err, E_MISUSE, "there is no query of kind %d", (int)query->kind);
+}
+
+enum status query_turn(struct store *reader, struct engine_call *call)
+{
+    struct query *query = query_of(call);
+    err_clear(&call->err);
+    call->again = false;
+    return said(read_any(reader, query, &call->err), &call->err);
+}
+
+/* ---- the interface ------------------------------------------------------------------------- */
+
+static enum status query_start(struct query *query, struct err *err)
+{
+    bool page = query->kind == QUERY_RECORDS || query->kind == QUERY_ENTRIES;
+    size_t limit = query->kind == QUERY_RECORDS ? query->scan.limit : query->limit;
+    size_t limit_max =
+        query->kind == QUERY_RECORDS ? LIMIT_PAGE_RECORDS_MAX : LIMIT_PAGE_ENTRIES_MAX;
+    ASSERT(query->call.arena != NULL);
+    ASSERT(query->tenant.len > 0 || (!page && query->kind != QUERY_OPERATION)); /* P9 */
+    if (page && (limit == 0 || limit > limit_max)) {
+        return err_set(err, E_INVALID, "limit is %zu and must be from 1 to %zu", limit, limit_max);
+    }
+    query->record = NULL;
+    query->outcome_body = SLICE_EMPTY;
+    query->request_body = SLICE_EMPTY;
+    query->count = 0;
+    query->has_more = false;
+    query->after = query->scan.after;
+    query->next_seq = query->after_seq;
+    query->call.query = query;
+    query->progress = page ? arena_zalloc(query->call.arena, sizeof(struct progress)) : NULL;
+    return page && query->progress == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+}
+
+enum status query_submit(struct engine *engine, struct query *query, struct err *err)
+{
+    enum status status = query_start(query, err);
+    return status == OK ? engine_submit(engine, &query->call, err) : status;
+}
+
+enum status query_do(struct engine *engine, struct query *query)
+{
+    err_clear(&query->call.err);
+    enum status status = query_start(query, &query->call.err);
+    return status == OK ? engine_do(engine, &query->call) : status;
+}
+
+enum status query_run(struct store *reader, struct query *query)
+{
+    err_clear(&query->call.err);
+    enum status status = query_start(query, &query->call.err);
+    do {
+        status = status == OK ? query_turn(reader, &query->call) : status;
+    } while (status == OK && query->call.again);
+    return status;
+}

@@ -1,0 +1,82 @@
+/*
+ * query: what a store holds, asked of a running engine without holding it up: one operation, pages
+ * of records and evidence, the end of the chain.
+ *
+ * A query is an engine call that does a bounded piece of work at a time and then lets waiting
+ * requests go first, however large the store is. A page may therefore take many turns; it shows
+ * each thing as it was when its piece was read. Queries touch the store between two batches, never
+ * inside of one. They only use what a reader has (read, scan, entries, counts, head), so they can
+ * as well be run beside the engine on a handle of their own: query_run. The embedded journal is
+ * read by one thread only, so its queries run on the engine's.
+ *
+ * Promises:  only what is of the tenant given (P9). A page holds at most LIMIT_PAGE_* things and
+ *            says how to go on. What the filter does not match costs time, never memory.
+ * Ownership: a query is the caller's memory; its results live in call.arena. Set what is asked,
+ *            call query_submit, and read the results in done; or query_do, which waits.
+ */
+#ifndef ONCE_ENGINE_QUERY_H
+#define ONCE_ENGINE_QUERY_H
+
+#include "engine/engine.h"
+
+enum {
+    LIMIT_PAGE_RECORDS_MAX = 1000,
+    LIMIT_PAGE_ENTRIES_MAX = 1000,
+    LIMIT_PAGE_BYTES_MAX = 4 << 20, /* of entries in one page; one always fits */
+};
+
+enum query_kind {
+    QUERY_OPERATION, /* one record, by operation_id or by key, with its bodies */
+    QUERY_RECORDS,   /* a page of records */
+    QUERY_ENTRIES,   /* a page of evidence */
+    QUERY_HEAD,      /* the end of the chain */
+    QUERY_NOTHING,   /* answered when everything before it is durable, and not if that failed */
+};
+
+/* An evidence entry with what ties it to the one before. */
+struct query_entry {
+    struct entry entry;
+    struct digest prev_hash; /* hash of the entry before it; zero for the first */
+};
+
+struct query {
+    struct engine_call call; /* first; the caller sets arena, done, context */
+    enum query_kind kind;
+
+    /* Asked. */
+    struct slice tenant;       /* required, but for nothing and head */
+    unsigned kinds;            /* operation: of which kinds it may be; 0: an operation */
+    struct op_id operation_id; /* operation; entries: only of it, zero for all */
+    struct record_key key;     /* operation: by key when sealed (hash set) and operation_id zero */
+    struct scan scan;          /* records: filters, after, limit; kinds 0: operations */
+    uint64_t after_seq;        /* entries */
+    size_t limit;              /* entries */
+
+    /* Found. */
+    const struct record *record;   /* NULL: absent */
+    struct slice outcome_body;     /* of it, when retained */
+    struct slice request_body;     /* likewise */
+    const struct record **records; /* of a page */
+    struct query_entry *entries;   /* of a page */
+    size_t count;
+    bool has_more;       /* the page was full: there may be more behind … */
+    struct digest after; /* … this key hash */
+    uint64_t next_seq;   /* … this seq: the last one looked at, whether it matched or not */
+    struct store_head head;
+
+    void *progress; /* the query's own, between two turns */
+};
+
+/* As engine_submit; E_INVALID: the limit of a page is 0 or too high. A query that is not done when
+ * the engine shuts down ends with E_UNAVAILABLE. */
+enum status query_submit(struct engine *engine, struct query *query, struct err *err) MUST_CHECK;
+/* Submit and wait. Returns call.err.status. */
+enum status query_do(struct engine *engine, struct query *query) MUST_CHECK;
+/* The same at a store that no engine runs on, in one go. */
+enum status query_run(struct store *reader, struct query *query) MUST_CHECK;
+
+/* The engine's: one turn of a call that has a query. Sets call->again when it has to go on later.
+ * E_CORRUPT is the engine's affair; what else goes wrong is that call's (call->err). */
+enum status query_turn(struct store *reader, struct engine_call *call) MUST_CHECK;
+
+#endif

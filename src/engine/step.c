@@ -1,0 +1,385 @@
+/*
+ * One call of a batch: the record it is about as the batch left it so far, the decision, and what
+ * that changes. Nothing here touches the store.
+ */
+#include "base/check.h"
+#include "core/source.h"
+#include "engine/cycle_impl.h"
+
+/* ---- decide -------------------------------------------------------------------------------- */
+
+/* A key's hash says of which kind its record is. When another is stored there, the disk lies. */
+static enum status kind_check(const struct record *record, unsigned kinds, struct err *err)
+{
+    return record == NULL || store_kind_in(kinds, record->kind)
+               ? OK
+               : err_set(err, E_CORRUPT, "a record is of kind %d, which does not belong there",
+                     (int)record->kind);
+}
+
+/* The record a call is about, as the batch left it so far; NULL when there is none. */
+static enum status found_of(struct step *step, struct err *err)
+{
+    const struct request *request = &step->call->request;
+    step->found = NULL;
+    if (step->key == NULL) {
+        return OK;
+    }
+    ASSERT(step->key->loaded);
+    const struct record *record = step->key->record;
+    if (request->kind == REQUEST_BEGIN) {
+        step->found = record;
+        return kind_check(record, STORE_KINDS_ASKED, err);
+    }
+    /* P9: another tenant's operation is no operation. */
+    bool foreign = record != NULL && request->key.tenant.len > 0 &&
+                   !slice_equal(record->key.tenant, request->key.tenant);
+    step->found = foreign ? NULL : record;
+    return OK;
+}
+
+enum status step_compose(struct cycle *cycle, const struct step *step, struct entry *ret_entry)
+{
+    struct engine_call *call = step->call;
+    struct entry_facts facts = {&call->request, step->found, &call->decision, step->moment};
+    struct chain before = cycle->chain;
+    struct entry entry;
+    buf_clear(&cycle->text);
+    enum status status = step->note == NULL
+                             ? entry_compose(&cycle->chain, &facts, &cycle->text, &entry)
+                             : note_compose(&cycle->chain, step->note, step->found,
+                                   step->moment.now_ms, &cycle->text, &entry);
+    if (status == OK) {
+        status = arena_copy(&cycle->arena, entry.bytes, &entry.bytes);
+    }
+    if (status != OK) {
+        cycle->chain = before;
+        return err_set(&call->err, status, "out of memory for evidence");
+    }
+    ASSERT(entry.seq == before.seq + 1); /* P10 */
+    *ret_entry = entry;
+    return OK;
+}
+
+/* A body that prepare brought, or the call of this batch whose it is (E2). */
+static enum status take_body(const struct step *step, const struct body_ref *body,
+    struct slice brought, struct slice fetched, struct slice *ret_bytes)
+{
+    if (brought.len > 0) {
+        return arena_copy(step->call->arena, brought, ret_bytes);
+    }
+    if (step->want->body_status != OK) {
+        return step->want->body_status;
+    }
+    ASSERT(fetched.len == body->bytes);
+    *ret_bytes = fetched;
+    return OK;
+}
+
+/* What the answer needs besides the record. */
+static enum status take_bodies(const struct step *step)
+{
+    struct engine_call *call = step->call;
+    const struct record *record = &call->decision.next;
+    bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
+    if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
+        return take_body(step, &record->outcome.body, step->key->outcome_body, step->want->outcome,
+            &call->outcome);
+    }
+    if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
+        return take_body(step, &record->request, step->key->request_body, step->want->request,
+            &call->first_body);
+    }
+    return OK;
+}
+
+/* Change what the batch knows of a key. A dependent group may have to take it back. */
+static struct cycle_seen *seen_change(struct work *work, struct cycle_seen *seen)
+{
+    if (work->undo != NULL) {
+        work->undo[work->undo_count++] = (struct undo){.seen = seen, .before = *seen};
+    }
+    return seen;
+}
+
+void count_change(struct cycle *cycle, const struct record *found, const struct record *next)
+{
+    struct store_counts *counts = &cycle->counts;
+    counts->records += found == NULL;
+    if (found != NULL) {
+        counts->by_status[found->status]--;
+    }
+    counts->by_status[next->status]++;
+}
+
+/* What the batch knows of the key from now on. A new operation brings its own bodies or none. */
+static void remember(struct cycle *cycle, struct work *work, struct step *step,
+    const struct record *next, const struct change *change)
+{
+    const struct record *found = step->found;
+    struct cycle_seen *seen = seen_change(work, step->key);
+    ASSERT(digest_equal(&seen->hash, &next->key.hash));
+    seen->record = next;
+    if (step->call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1) {
+        seen->request_body = change->request_body;
+    }
+    if (change->kind == CHANGE_PUT) {
+        seen->outcome_body = change->outcome_body;
+        step->next = next;
+    }
+    count_change(cycle, found, next);
+}
+
+/* Failures of one call that leave the batch as it was; all others end the batch. */
+static bool only_this_call(enum status status)
+{
+    return status == E_NOMEM || status == E_LIMIT;
+}
+
+static void make_change(
+    const struct step *step, const struct record *next, struct change *ret_change)
+{
+    const struct engine_call *call = step->call;
+    const struct record *found = step->found;
+    bool put = call->decision.change == CHANGE_PUT;
+    ret_change->kind = call->decision.change;
+    ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
+    ret_change->version_expected = found == NULL ? 0 : found->version;
+    ret_change->request_body =
+        put && call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1 ? call->request_body
+                                                                                : SLICE_EMPTY;
+    ret_change->outcome_body =
+        put && record_status_sealed(next->status) ? call->outcome_body : SLICE_EMPTY;
+}
+
+/* P12: past the limit a new key is refused; what is there stays. True: refused. */
+static bool past_keys_max(const struct cycle *cycle, const struct step *step)
+{
+    struct engine_call *call = step->call;
+    if (cycle->keys_max == 0 || step->found != NULL || call->decision.kind != DECISION_FIRST_SEEN ||
+        cycle->counts.records < cycle->keys_max) {
+        return false;
+    }
+    (void)err_limit(&call->err, ERR_LIMIT_KEYS, "no room for another key: keys_max (%llu) are live",
+        (unsigned long long)cycle->keys_max);
+    return true;
+}
+
+/* The last sealed version of what a begin came from, for decide. */
+static enum status tell_source(struct step *step, struct err *err)
+{
+    if (!begins(step->call) || step->source == NULL) {
+        return OK;
+    }
+    ASSERT(step->source->loaded);
+    enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
+    if (status == OK) {
+        step->moment.version_sealed = source_version(step->source->record, step->moment.now_ms);
+    }
+    return status;
+}
+
+/* The key of the source of what was sealed. Prepare computed it, unless a begin of this batch gave
+ * the operation a different source; then that begin has it. */
+static enum status source_key_of(const struct step *step, const struct record *sealed,
+    struct record_key *ret_key, struct err *err)
+{
+    const struct store_want *want = step->want;
+    if (want->source && want->record != NULL && source_ordered(&want->record->source) &&
+        source_equal(&want->record->source, &sealed->source)) {
+        *ret_key = want->source_key;
+        return OK;
+    }
+    return source_key_seal(&sealed->key, &sealed->source, ret_key, err);
+}
+
+/*
+ * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
+ * is nothing new. The step's moment gets the version that is the last sealed one from now on: the
+ * seal's entry shows it.
+ */
+static enum status remember_source(struct cycle *cycle, struct step *step,
+    const struct record *sealed, struct change *ret_change, struct err *err)
+{
+    if (step->call->decision.change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
+        !source_ordered(&sealed->source)) {
+        return OK;
+    }
+    struct record_key key;
+    enum status status = source_key_of(step, sealed, &key, err);
+    struct record *next = arena_alloc(&cycle->arena, sizeof *next);
+    if (status != OK || next == NULL) {
+        return status != OK ? status : E_NOMEM;
+    }
+    step->source = seen_of(cycle, &key.hash);
+    ASSERT(step->source->loaded);
+    const struct record *found = step->source->record;
+    status = kind_check(found, STORE_KIND(RECORD_SOURCE), err);
+    if (status == OK && source_remember(found, sealed, &key, next)) {
+        *ret_change = (struct change){.kind = CHANGE_PUT,
+            .record = next,
+            .version_expected = found == NULL ? 0 : found->version};
+        found = next;
+    }
+    step->moment.version_sealed = source_version(found, step->moment.now_ms);
+    return status;
+}
+
+/* Everything about an answer that can fail, before the batch takes notice of the call. ret_changes
+ * are the source's, "none" when it stays, and the operation's with its entry. */
+static enum status make_answer(struct cycle *cycle, struct step *step,
+    struct change ret_changes[CHANGES_A_CALL], struct record **ret_next, struct err *err)
+{
+    struct engine_call *call = step->call;
+    struct record *next = arena_alloc(&cycle->arena, sizeof *next);
+    if (next == NULL) {
+        return E_NOMEM;
+    }
+    /* The batch keeps the record as decided; the answer gets one that outlives the batch. */
+    *next = call->decision.next;
+    enum status status = record_copy(next, call->arena, &call->decision.next);
+    if (status == OK) {
+        status = take_bodies(step);
+    }
+    if (status == OK) {
+        status = remember_source(cycle, step, next, &ret_changes[0], err);
+    }
+    if (status == OK) {
+        status = step_compose(cycle, step, &ret_changes[1].entry);
+    }
+    *ret_next = next;
+    return status;
+}
+
+/* From a lost future, or of a tenant that showed one (quarantine.h). */
+static bool is_quarantined(struct cycle *cycle, const struct work *work, const struct step *step)
+{
+    const struct request *request = &step->call->request;
+    uint64_t highest = work->batch.fence_first + work->batch.fences - 1;
+    return (step->found == NULL && quarantine_notice(&cycle->quarantine, highest, request)) ||
+           (request->kind == REQUEST_BEGIN &&
+               quarantine_holds(&cycle->quarantine, request->key.tenant));
+}
+
+/*
+ * Decide one call. changes[1] gets what is to be committed, changes[0] what goes before it; the
+ * entry of the former is empty when the call is parked, refused, or leaves nothing behind.
+ */
+static enum status decide_request(struct cycle *cycle, struct work *work, struct step *step,
+    struct change changes[CHANGES_A_CALL], struct err *err)
+{
+    struct engine_call *call = step->call;
+    enum status status = found_of(step, err);
+    status = status == OK ? tell_source(step, err) : status;
+    if (status != OK) {
+        return status;
+    }
+    if (is_quarantined(cycle, work, step)) {
+        quarantine_say(&cycle->quarantine, &call->err);
+        return OK;
+    }
+    decide_into(step->found, &call->request, step->moment, &call->decision);
+    if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
+        call->parked = true;
+        return OK;
+    }
+    if (call->decision.kind == DECISION_NOTHING || past_keys_max(cycle, step)) {
+        return OK;
+    }
+    struct record *next = NULL;
+    status = make_answer(cycle, step, changes, &next, err);
+    if (only_this_call(status)) {
+        return err_set(&call->err, status, "out of memory for the answer"), OK;
+    }
+    if (status != OK) {
+        return status;
+    }
+    make_change(step, next, &changes[1]);
+    if (call->decision.change != CHANGE_NONE) {
+        remember(cycle, work, step, next, &changes[1]);
+    }
+    if (changes[0].kind != CHANGE_NONE) {
+        seen_change(work, step->source)->record = changes[0].record;
+    }
+    return OK;
+}
+
+/* ---- notes --------------------------------------------------------------------------------- */
+
+/* The record that a note is about. What is of another tenant is left out of it (P9), so the id that
+ * was asked for is not repeated either: step->note is what may be shown. */
+static void note_about(struct step *step)
+{
+    static const struct op_id none = {{0}};
+    const struct note *note = step->call->note;
+    const struct record *found = step->key == NULL ? NULL : step->key->record;
+    *step->note = *note;
+    if (note->kind == NOTE_DUPLICATES) {
+        ASSERT(step->key->loaded);
+        found = found != NULL && record_window_over(found, step->moment.now_ms) ? NULL : found;
+    }
+    if (found != NULL && !slice_equal(found->key.tenant, note->tenant)) {
+        found = NULL;
+        step->note->operation_id = none;
+    }
+    step->found = found;
+}
+
+static enum status decide_note(struct cycle *cycle, struct step *step, struct entry *ret_entry)
+{
+    struct engine_call *call = step->call;
+    call->decision = (struct decision){.kind = DECISION_NOTHING, .change = CHANGE_NONE};
+    step->note = arena_alloc(&cycle->arena, sizeof *step->note);
+    if (step->note == NULL) {
+        return err_set(&call->err, E_NOMEM, "out of memory for evidence"), OK;
+    }
+    note_about(step);
+    (void)!step_compose(cycle, step, ret_entry); /* what failed is in the call's own err */
+    return OK;
+}
+
+/* ---- one step ------------------------------------------------------------------------------ */
+
+void step_clear(struct step *step, int64_t now_ms)
+{
+    struct engine_call *call = step->call;
+    call->parked = false;
+    call->refused = false;
+    call->outcome = SLICE_EMPTY;
+    call->first_body = SLICE_EMPTY;
+    call->now_ms = now_ms;
+    err_clear(&call->err);
+    step->changes = 0;
+    step->next = NULL;
+    step->again = false;
+}
+
+/* How many of the two changes of one call are to be stored, moved to the front. */
+static size_t keep_changes(struct change changes[CHANGES_A_CALL])
+{
+    if (changes[1].entry.bytes.len == 0) {
+        return 0;
+    }
+    if (changes[0].kind == CHANGE_NONE) {
+        changes[0] = changes[1];
+        return 1;
+    }
+    return 2;
+}
+
+enum status step_decide(struct cycle *cycle, struct work *work, struct step *step, struct err *err)
+{
+    struct change *made = work->changes + work->used; /* there is room for two of each call */
+    step_clear(step, work->batch.now_ms);
+    step->call->decided++;
+    step->moment =
+        (struct decide_moment){.now_ms = work->batch.now_ms, .fence_next = work->fence_next};
+    made[0] = made[1] = (struct change){.kind = CHANGE_NONE};
+    enum status status = step->call->note != NULL ? decide_note(cycle, step, &made[1].entry)
+                                                  : decide_request(cycle, work, step, made, err);
+    step->first = work->used;
+    step->changes = status == OK ? keep_changes(made) : 0;
+    work->used += step->changes;
+    work->fence_next += begins(step->call);
+    return status;
+}

@@ -1,0 +1,143 @@
+/*
+ * Prepare: everything that a batch has to know, found in one pass over its wants.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "core/source.h"
+#include "store/journal/impl.h"
+
+static enum status key_read(struct journal *journal, const struct digest *hash, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    const struct slot *slot = index_find(&journal->index, hash);
+    if (slot == NULL) {
+        return OK;
+    }
+    const struct record *record = NULL;
+    enum status status = record_read(journal, slot, arena, &record, err);
+    /* 128 equal bits of SHA-256 and a different key: the disk lies, not the hash. */
+    if (status == OK && memcmp(&record->key.hash, hash, sizeof *hash) != 0) {
+        return place_corrupt(slot->place, "the record here has another key", err);
+    }
+    *ret_record = status == OK ? record : NULL;
+    return status;
+}
+
+static enum status id_read(struct journal *journal, const struct store_want *want,
+    struct arena *arena, const struct record **ret_record, struct err *err)
+{
+    uint64_t prefix = op_id_prefix(want->id);
+    struct slot *slot = index_seek(&journal->index, prefix << 16, 0);
+    while (slot != NULL && slot->key_high >> 16 == prefix) {
+        const struct record *record = NULL;
+        enum status status = record_read(journal, slot, arena, &record, err);
+        if (status != OK) {
+            return status;
+        }
+        if (store_kind_in(want->kinds, record->kind) &&
+            op_id_equal(&record->operation_id, want->id)) {
+            *ret_record = record;
+            return OK;
+        }
+        slot = index_next(&journal->index, slot_part(slot), slot);
+    }
+    return OK;
+}
+
+/* Lack of memory for it is the failure of the call that wants it, not of the batch. */
+static enum status body_want(struct journal *journal, const struct body_ref *body,
+    struct store_want *want, struct slice *ret_bytes, struct err *err)
+{
+    enum status status = body_read(journal, body, want->arena, ret_bytes, err);
+    if (status == E_NOMEM) {
+        want->body_status = E_NOMEM;
+        return OK;
+    }
+    return status;
+}
+
+/* What goes with a record that was found: its source's record, and bodies. */
+static enum status want_more(
+    struct journal *journal, struct store_want *want, struct store_batch *batch, struct err *err)
+{
+    const struct record *record = want->record;
+    struct want_choice choice = want_choose(want, batch->now_ms);
+    enum status status = OK;
+    if (want->source && source_ordered(&record->source)) {
+        status = source_key_seal(&record->key, &record->source, &want->source_key, err);
+        status = status == OK ? key_read(journal, &want->source_key.hash, batch->arena,
+                                    &want->source_record, err)
+                              : status;
+    }
+    if (status == OK && choice.outcome) {
+        status = body_want(journal, &record->outcome.body, want, &want->outcome, err);
+    }
+    if (status == OK && choice.request) {
+        status = body_want(journal, &record->request, want, &want->request, err);
+    }
+    return status;
+}
+
+static enum status want_read(
+    struct journal *journal, struct store_want *want, struct store_batch *batch, struct err *err)
+{
+    enum status status = OK;
+    want->record = want->source_record = NULL;
+    want->outcome = want->request = SLICE_EMPTY;
+    want->body_status = OK;
+    if (want->same != NULL) {
+        ASSERT(want->same >= batch->wants && want->same < want);
+        want->record = want->same->record;
+    } else if (want->key != NULL) {
+        status = key_read(journal, want->key, batch->arena, &want->record, err);
+    } else {
+        status = id_read(journal, want, batch->arena, &want->record, err);
+    }
+    return status == OK && want->record != NULL ? want_more(journal, want, batch, err) : status;
+}
+
+enum status journal_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    ASSERT(!journal->prepared);
+    /* A reader sees what was committed when it was opened, so that is its time too. */
+    journal->now = journal->read_only ? journal->head.moment : store_clock_now(&journal->clock);
+    batch->now_ms = journal->now.time_ms;
+    batch->clock_held = journal->clock.held;
+    batch->fence_first = journal->fence + 1;
+    batch->counts = store_tally_of(&journal->tally, STORE_KINDS_ASKED);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->wants[i].key != NULL) {
+            index_prefetch(&journal->index, batch->wants[i].key);
+        }
+    }
+    enum status status = journal_failed(journal, err);
+    for (size_t i = 0; i < batch->count && status == OK; i++) {
+        status = want_read(journal, &batch->wants[i], batch, err);
+    }
+    return status;
+}
+
+enum status journal_prepare(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    if (journal->read_only) {
+        return err_set(err, E_MISUSE, "the store was opened read-only");
+    }
+    enum status status = journal_read(store, batch, err);
+    if (status == OK) {
+        ASSERT(journal->fence < UINT64_MAX - batch->fences); /* P4 */
+        journal->fence += batch->fences;
+        journal->prepared = true;
+    }
+    return status;
+}
+
+void journal_abort(struct store *store)
+{
+    struct journal *journal = journal_of(store);
+    ASSERT(journal->prepared);
+    ASSERT(!journal->read_only);
+    journal->prepared = false;
+}

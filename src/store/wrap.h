@@ -1,0 +1,58 @@
+/*
+ * wrap: the calls of a store as a list, for stores around a store (fault, trace).
+ *
+ * X(NUMBER, member, parameters, arguments) for each call that can fail; the parameters are those of
+ * the member, and the arguments hand them on to the store `wrapped`.
+ */
+#ifndef ONCE_STORE_WRAP_H
+#define ONCE_STORE_WRAP_H
+
+#include "store/store.h"
+
+#define STORE_CALLS(X)                                                                             \
+    X(PREPARE, prepare, (struct store * store, struct store_batch * batch, struct err * err),      \
+        (wrapped, batch, err))                                                                     \
+    X(COMMIT, commit, (struct store * store, const struct commit *commit, struct err *err),        \
+        (wrapped, commit, err))                                                                    \
+    X(FLUSH, flush, (struct store * store, struct err * err), (wrapped, err))                      \
+    X(READ, read, (struct store * store, struct store_batch * batch, struct err * err),            \
+        (wrapped, batch, err))                                                                     \
+    X(SCAN, scan,                                                                                  \
+        (struct store * store, const struct scan *scan, struct arena *arena,                       \
+            const struct record **ret_records, size_t *ret_count, struct err *err),                \
+        (wrapped, scan, arena, ret_records, ret_count, err))                                       \
+    X(DUE, due,                                                                                    \
+        (struct store * store, unsigned kinds, struct store_due *ret_dues, size_t limit,           \
+            size_t *ret_count, struct err *err),                                                   \
+        (wrapped, kinds, ret_dues, limit, ret_count, err))                                         \
+    X(ENTRIES, entries,                                                                            \
+        (struct store * store, const struct entry_range *range, entry_visit visit, void *context,  \
+            struct err *err),                                                                      \
+        (wrapped, range, visit, context, err))                                                     \
+    X(COUNTS, counts,                                                                              \
+        (struct store * store, unsigned kinds, struct store_counts *ret_counts, struct err *err),  \
+        (wrapped, kinds, ret_counts, err))
+
+/* Those of the second table, which the wrapped store may leave out. */
+#define STORE_HOUSEKEEPING_CALLS(X)                                                                \
+    X(MAINTAIN, maintain, (struct store * store, struct err * err), (wrapped, err))                \
+    X(REMOVABLE, removable,                                                                        \
+        (struct store * store, struct store_removable * ret_removable, struct err * err),          \
+        (wrapped, ret_removable, err))                                                             \
+    X(REMOVE, remove, (struct store * store, uint64_t place, struct err * err),                    \
+        (wrapped, place, err))
+
+/* Which call it is. */
+enum store_call {
+#define STORE_CALL_NUMBER(number, member, parameters, arguments) STORE_CALL_##number,
+    STORE_CALLS(STORE_CALL_NUMBER) STORE_HOUSEKEEPING_CALLS(STORE_CALL_NUMBER)
+#undef STORE_CALL_NUMBER
+        STORE_CALL_CLOSE,
+};
+
+enum { STORE_CALL_COUNT = STORE_CALL_CLOSE + 1 };
+
+/* "prepare", "commit", … */
+const char *store_call_name(enum store_call call);
+
+#endif
