@@ -301,7 +301,7 @@ struct once_entry {
     int64_t time_ms;
     struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
     unsigned char hash[32];
-    const char *cursor; /* opaque: once_evidence goes on after this entry; valid during the call */
+    const char *cursor; /* opaque: to continue after this entry; valid during the call */
 };
 
 /* Called for each evidence entry of the handle's tenant, in order. Return 0 to continue. The entry

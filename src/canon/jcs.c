@@ -209,23 +209,23 @@ static char *write_container(struct writer *w, char *at, const struct json_value
 }
 
 static char *write_way(
-    struct writer *w, char *at, const struct json_value *value, enum mark_way way);
+    struct writer *w, char *at, const struct json_value *value, enum json_mask_way way);
 
 /* A container on the way to something marked. Its children are in the order of their addresses, as
  * the marks are, so one walk over both meets each mark at its child. */
 static char *write_within(struct writer *w, char *at, const struct json_value *value)
 {
-    const struct marks *marks = w->how.marks;
+    const struct json_mask *marks = w->how.marks;
     bool object = value->type == JSON_OBJECT;
     ASSERT(value->count > 0 && (object || value->type == JSON_ARRAY));
-    size_t next = marks_from(marks, object ? &value->members[0].value : &value->items[0]);
+    size_t next = json_mask_from(marks, object ? &value->members[0].value : &value->items[0]);
     at = write_bytes(w, at, object ? "{" : "[", 1);
     bool any = false;
     for (uint32_t i = 0; i < value->count && at != NULL; i++) {
         const struct json_value *child = object ? &value->members[i].value : &value->items[i];
         bool marked = next < marks->count && marks->items[next].node == child;
-        enum mark_way way = marked ? marks->items[next++].way : MARK_NONE;
-        if (way == MARK_OMITTED) {
+        enum json_mask_way way = marked ? marks->items[next++].way : JSON_MASK_NONE;
+        if (way == JSON_MASK_OMITTED) {
             continue;
         }
         at = any ? write_bytes(w, at, ",", 1) : at;
@@ -240,22 +240,22 @@ static char *write_within(struct writer *w, char *at, const struct json_value *v
 }
 
 static char *write_way(
-    struct writer *w, char *at, const struct json_value *value, enum mark_way way)
+    struct writer *w, char *at, const struct json_value *value, enum json_mask_way way)
 {
     switch (way) {
-    case MARK_NONE: return write_value(w, at, value);
-    case MARK_WITHIN: return write_within(w, at, value);
-    case MARK_REDACTED: return write_bytes(w, at, JCS_REDACTED, sizeof JCS_REDACTED - 1);
-    case MARK_OMITTED: return at;
+    case JSON_MASK_NONE: return write_value(w, at, value);
+    case JSON_MASK_WITHIN: return write_within(w, at, value);
+    case JSON_MASK_REDACTED: return write_bytes(w, at, JCS_REDACTED, sizeof JCS_REDACTED - 1);
+    case JSON_MASK_OMITTED: return at;
     }
     return NULL;
 }
 
-static enum mark_way way_of(const struct marks *marks, const struct json_value *root)
+static enum json_mask_way way_of(const struct json_mask *marks, const struct json_value *root)
 {
-    size_t at = marks == NULL ? 0 : marks_from(marks, root);
+    size_t at = marks == NULL ? 0 : json_mask_from(marks, root);
     bool marked = marks != NULL && at < marks->count && marks->items[at].node == root;
-    return marked ? marks->items[at].way : MARK_NONE;
+    return marked ? marks->items[at].way : JSON_MASK_NONE;
 }
 
 static enum status fail_number(const struct json_value *root, const struct json_value *number,
@@ -300,9 +300,9 @@ enum status jcs_write_marked(const struct json_value *value, const struct jcs_ho
     struct buf *out, struct jcs_report *ret_report, struct err *err)
 {
     struct writer w = {.out = out, .how = *how};
-    enum mark_way way = way_of(how->marks, value);
+    enum json_mask_way way = way_of(how->marks, value);
     char *at = buf_status(out) == OK ? write_way(&w, attach(&w), value, way) : NULL;
-    ASSERT(at != NULL || way == MARK_OMITTED || w.overflow != NULL || buf_status(out) != OK);
+    ASSERT(at != NULL || way == JSON_MASK_OMITTED || w.overflow != NULL || buf_status(out) != OK);
     return finish(&w, at, value, ret_report, err);
 }
 

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/json.h"
-#include "canon/marks.h"
+#include "canon/json_mask.h"
 
 struct jcs_report {
     size_t lossy_count;                   /* numbers whose value the canonical form changes */
@@ -29,8 +29,8 @@ enum status jcs_write(const struct json_value *value, struct buf *out,
 
 /* How a value is written that is not only hashed. Zeroed, it is as jcs_write. */
 struct jcs_how {
-    const struct marks *marks; /* of exactly this tree; may be NULL */
-    bool keep_lossy;           /* numbers without an exact canonical form stay as written; the
+    const struct json_mask *marks; /* of exactly this tree; may be NULL */
+    bool keep_lossy;               /* numbers without an exact canonical form stay as written; the
                                   result is then not RFC 8785, but shows what was there */
 };
 /*

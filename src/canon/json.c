@@ -17,7 +17,7 @@ enum {
 };
 
 /* A value whose container is not closed yet, so its place among its siblings is not known. */
-struct entry {
+struct json_entry {
     struct json_member member; /* items of arrays use the value only */
     uint64_t prefix;           /* first bytes of the name, see name_prefix */
 };
@@ -29,25 +29,25 @@ struct entry {
  * processor, because its narrow stores cannot be forwarded to wide loads: that cost a tenth of the
  * total time.
  */
-struct reader {
-    const char *start;                 /* the text */
-    const char *end;                   /* its end */
-    struct arena *arena;               /* where containers and decoded strings go */
-    struct err *err;                   /* for the text of a failure */
-    enum status status;                /* why it failed */
-    const char *fault;                 /* where it failed; NULL when that is not a place */
-    unsigned depth;                    /* open containers */
-    size_t used;                       /* entries in use */
-    size_t room;                       /* entries allocated */
-    struct entry *entries;             /* values of all open containers, outermost first */
-    struct entry first[ENTRIES_FIRST]; /* what entries is before it grows */
+struct json_reader {
+    const char *start;                      /* the text */
+    const char *end;                        /* its end */
+    struct arena *arena;                    /* where containers and decoded strings go */
+    struct err *err;                        /* for the text of a failure */
+    enum status status;                     /* why it failed */
+    const char *fault;                      /* where it failed; NULL when that is not a place */
+    unsigned depth;                         /* open containers */
+    size_t used;                            /* entries in use */
+    size_t room;                            /* entries allocated */
+    struct json_entry *entries;             /* values of all open containers, outermost first */
+    struct json_entry first[ENTRIES_FIRST]; /* what entries is before it grows */
 };
 
-static const char *fail_as(struct reader *r, enum status status, const char *where,
+static const char *fail_as(struct json_reader *r, enum status status, const char *where,
     const char *format, ...) __attribute__((format(printf, 4, 5), noinline, cold));
 
 static const char *fail_as(
-    struct reader *r, enum status status, const char *where, const char *format, ...)
+    struct json_reader *r, enum status status, const char *where, const char *format, ...)
 {
     char what[ERR_TEXT_BYTES_MAX];
     va_list args;
@@ -64,7 +64,7 @@ static const char *fail_as(
 #define fail(r, where, ...) fail_as((r), E_INVALID, (where), __VA_ARGS__)
 
 /* After an allocation of size bytes was refused. */
-static const char *fail_memory(struct reader *r, const char *at, size_t size)
+static const char *fail_memory(struct json_reader *r, const char *at, size_t size)
 {
     /* The arena rounds up, by less than 16. */
     if (size > SIZE_MAX - 16 || size + 16 > r->arena->max - r->arena->held) {
@@ -75,7 +75,7 @@ static const char *fail_memory(struct reader *r, const char *at, size_t size)
     return NULL;
 }
 
-static const char *fail_unexpected(struct reader *r, const char *at, const char *expected)
+static const char *fail_unexpected(struct json_reader *r, const char *at, const char *expected)
 {
     if (at == r->end) {
         return fail(r, at, "the text ends where %s is expected", expected);
@@ -88,13 +88,13 @@ static const char *fail_unexpected(struct reader *r, const char *at, const char 
 }
 
 /* The byte at a place, or zero at the end; a zero byte is nowhere allowed either. */
-static inline char peek(const struct reader *r, const char *at)
+static inline char peek(const struct json_reader *r, const char *at)
 {
     return at < r->end ? *at : '\0';
 }
 
 /* The first byte from *at that is not white space, or zero at the end; *at moves there. */
-static inline char next_token(const struct reader *r, const char **at)
+static inline char next_token(const struct json_reader *r, const char **at)
 {
     char c = peek(r, *at);
     /* One space, as after a colon, is common enough to guess. */
@@ -111,7 +111,7 @@ static inline char next_token(const struct reader *r, const char **at)
 
 /* Strings. */
 
-static const char *fail_in_string(struct reader *r, const char *at)
+static const char *fail_in_string(struct json_reader *r, const char *at)
 {
     if (at == r->end) {
         return fail(r, at, "the text ends inside a string");
@@ -134,7 +134,7 @@ static bool read_hex4(const char *at, const char *end, uint32_t *ret)
 }
 
 /* At the backslash of a \u escape, or of the two that make a surrogate pair. */
-static const char *read_unicode_escape(struct reader *r, const char *at, uint32_t *ret)
+static const char *read_unicode_escape(struct json_reader *r, const char *at, uint32_t *ret)
 {
     uint32_t high, low;
     if (!read_hex4(at + 2, r->end, &high)) {
@@ -153,7 +153,7 @@ static const char *read_unicode_escape(struct reader *r, const char *at, uint32_
 }
 
 /* At a backslash. */
-static const char *read_escape(struct reader *r, const char *at, uint32_t *ret)
+static const char *read_escape(struct json_reader *r, const char *at, uint32_t *ret)
 {
     static const char names[] = "\"\\/bfnrt";
     static const char codes[] = "\"\\/\b\f\n\r\t";
@@ -171,7 +171,7 @@ static const char *read_escape(struct reader *r, const char *at, uint32_t *ret)
 
 /* Decode from `at` to the closing quote, where everything but the escapes is known to be valid. */
 static const char *decode_string(
-    struct reader *r, const char *at, const char *closing, char *to, struct json_value *ret)
+    struct json_reader *r, const char *at, const char *closing, char *to, struct json_value *ret)
 {
     while (at < closing) {
         const char *run = scan_string_run(at, closing);
@@ -193,7 +193,7 @@ static const char *decode_string(
 }
 
 /* The closing quote of a string with escapes, everything else up to it being valid. */
-static const char *find_closing(struct reader *r, const char *at)
+static const char *find_closing(struct json_reader *r, const char *at)
 {
     for (;;) {
         at = scan_string_run(at, r->end);
@@ -212,7 +212,7 @@ static const char *find_closing(struct reader *r, const char *at)
 
 /* After the opening quote, with the first escape found. */
 static const char *read_escaped_string(
-    struct reader *r, const char *at, const char *escape, struct json_value *ret)
+    struct json_reader *r, const char *at, const char *escape, struct json_value *ret)
 {
     const char *closing = find_closing(r, escape);
     if (closing == NULL) {
@@ -232,7 +232,7 @@ static const char *read_escaped_string(
 
 /* After the opening quote of a string that is not all plain ASCII; plain ends its plain part. */
 static __attribute__((noinline)) const char *read_odd_string(
-    struct reader *r, const char *at, const char *plain, struct json_value *ret)
+    struct json_reader *r, const char *at, const char *plain, struct json_value *ret)
 {
     const char *run = scan_string_run(plain, r->end);
     char stop = peek(r, run);
@@ -245,7 +245,7 @@ static __attribute__((noinline)) const char *read_odd_string(
 }
 
 /* At the opening quote. */
-static inline const char *read_string(struct reader *r, const char *at, struct json_value *ret)
+static inline const char *read_string(struct json_reader *r, const char *at, struct json_value *ret)
 {
     ret->type = JSON_STRING;
     ret->verbatim = true;
@@ -262,7 +262,7 @@ static inline const char *read_string(struct reader *r, const char *at, struct j
 
 /* Numbers and words. */
 
-static inline const char *read_digits(struct reader *r, const char *at)
+static inline const char *read_digits(struct json_reader *r, const char *at)
 {
     const char *from = at;
     while (at < r->end && scan_is_digit(*at)) {
@@ -272,7 +272,7 @@ static inline const char *read_digits(struct reader *r, const char *at)
 }
 
 /* After the integer part. */
-static const char *read_fraction_and_exponent(struct reader *r, const char *at)
+static const char *read_fraction_and_exponent(struct json_reader *r, const char *at)
 {
     if (peek(r, at) == '.') {
         at = read_digits(r, at + 1);
@@ -285,7 +285,7 @@ static const char *read_fraction_and_exponent(struct reader *r, const char *at)
     return at;
 }
 
-static const char *read_number(struct reader *r, const char *at, struct json_value *ret)
+static const char *read_number(struct json_reader *r, const char *at, struct json_value *ret)
 {
     const char *from = at;
     bool negative = *from == '-';
@@ -311,7 +311,7 @@ static const char *read_number(struct reader *r, const char *at, struct json_val
     return at;
 }
 
-static const char *read_word(struct reader *r, const char *at, struct slice word,
+static const char *read_word(struct json_reader *r, const char *at, struct slice word,
     enum json_type type, struct json_value *ret)
 {
     if ((size_t)(r->end - at) < word.len || memcmp(at, word.data, word.len) != 0) {
@@ -323,14 +323,14 @@ static const char *read_word(struct reader *r, const char *at, struct slice word
 
 /* Containers. */
 
-static bool entries_grow(struct reader *r, const char *at)
+static bool entries_grow(struct json_reader *r, const char *at)
 {
     size_t room = r->room * 2;
     bool first = r->entries == r->first;
     if (room * sizeof *r->entries > r->arena->max) {
         return fail_memory(r, at, SIZE_MAX) != NULL;
     }
-    struct entry *entries =
+    struct json_entry *entries =
         mem_resize(r->arena->mem, first ? NULL : r->entries, room * sizeof *entries);
     if (entries == NULL) {
         return fail_memory(r, at, 0) != NULL;
@@ -344,20 +344,20 @@ static bool entries_grow(struct reader *r, const char *at)
 }
 
 /* Make sure that there is a next entry. */
-static inline bool entries_room(struct reader *r, const char *at)
+static inline bool entries_room(struct json_reader *r, const char *at)
 {
     return r->used < r->room || entries_grow(r, at);
 }
 
-static const char *read_container(struct reader *r, const char *at, size_t index);
+static const char *read_container(struct json_reader *r, const char *at, size_t index);
 
-static inline struct json_value *value_at(struct reader *r, size_t index)
+static inline struct json_value *value_at(struct json_reader *r, size_t index)
 {
     return &r->entries[index].member.value;
 }
 
 /* A value and the white space before it. */
-static inline const char *read_value(struct reader *r, const char *at, size_t index)
+static inline const char *read_value(struct json_reader *r, const char *at, size_t index)
 {
     switch (next_token(r, &at)) {
     case '"': return read_string(r, at, value_at(r, index));
@@ -383,7 +383,7 @@ static inline const char *read_value(struct reader *r, const char *at, size_t in
 
 /* Move the entries from base on into the arena. Like the next, this returns `at` or NULL. */
 static const char *close_array(
-    struct reader *r, const char *at, size_t base, struct json_value *ret)
+    struct json_reader *r, const char *at, size_t base, struct json_value *ret)
 {
     size_t count = r->used - base;
     ret->count = (uint32_t)count;
@@ -404,7 +404,7 @@ static const char *close_array(
 }
 
 /* After the opening bracket. */
-static const char *read_items(struct reader *r, const char *at, struct json_value *ret)
+static const char *read_items(struct json_reader *r, const char *at, struct json_value *ret)
 {
     size_t base = r->used;
     if (next_token(r, &at) == ']') {
@@ -464,7 +464,7 @@ static inline uint64_t name_prefix(const struct json_value *name)
 }
 
 /* The order of two entries by name. */
-static inline int entry_order(const struct entry *a, const struct entry *b)
+static inline int entry_order(const struct json_entry *a, const struct json_entry *b)
 {
     if (a->prefix != b->prefix) {
         return a->prefix < b->prefix ? -1 : 1;
@@ -473,7 +473,7 @@ static inline int entry_order(const struct entry *a, const struct entry *b)
 }
 
 /* Insertion, for the small objects nearly all are: nothing moves when they are in order already. */
-static void sort_few(const struct entry *entries, uint32_t *order, uint32_t count)
+static void sort_few(const struct json_entry *entries, uint32_t *order, uint32_t count)
 {
     uint64_t sorted[SORT_INSERTION_MAX]; /* the prefixes, side by side */
     for (uint32_t i = 0; i < count; i++) {
@@ -491,8 +491,8 @@ static void sort_few(const struct entry *entries, uint32_t *order, uint32_t coun
     }
 }
 
-static void merge_runs(
-    const struct entry *entries, const uint32_t *from, uint32_t left, uint32_t right, uint32_t *to)
+static void merge_runs(const struct json_entry *entries, const uint32_t *from, uint32_t left,
+    uint32_t right, uint32_t *to)
 {
     uint32_t i = 0;
     uint32_t j = left;
@@ -506,7 +506,7 @@ static void merge_runs(
 /* Merging, so that no document makes sorting quadratic. Needs as much room again; returns the half
  * of the room that the sorted order ended up in. */
 static uint32_t *sort_many(
-    const struct entry *entries, uint32_t *order, uint32_t *spare, uint32_t count)
+    const struct json_entry *entries, uint32_t *order, uint32_t *spare, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         order[i] = i;
@@ -536,16 +536,16 @@ static void quote_name(char ret_text[QUOTE_BYTES_MAX], struct slice name)
 }
 
 /* Copy the entries from base on into the arena in their sorted order. */
-static const char *place_members(
-    struct reader *r, const char *at, size_t base, const uint32_t *order, struct json_value *ret)
+static const char *place_members(struct json_reader *r, const char *at, size_t base,
+    const uint32_t *order, struct json_value *ret)
 {
-    const struct entry *entries = r->entries + base;
+    const struct json_entry *entries = r->entries + base;
     struct json_member *members = arena_alloc(r->arena, ret->count * sizeof *members);
     if (members == NULL) {
         return fail_memory(r, at, ret->count * sizeof *members);
     }
     for (uint32_t i = 0; i < ret->count; i++) {
-        const struct entry *entry = &entries[order[i]];
+        const struct json_entry *entry = &entries[order[i]];
         members[i] = entry->member;
         if (i > 0 && entry->prefix == entries[order[i - 1]].prefix &&
             entry_order(&entries[order[i - 1]], entry) == 0) {
@@ -560,7 +560,7 @@ static const char *place_members(
 }
 
 static const char *close_large_object(
-    struct reader *r, const char *at, size_t base, struct json_value *ret)
+    struct json_reader *r, const char *at, size_t base, struct json_value *ret)
 {
     const struct mem *mem = r->arena->mem;
     uint32_t *order = mem_alloc(mem, 2 * ret->count * sizeof *order);
@@ -574,7 +574,7 @@ static const char *close_large_object(
 }
 
 static const char *close_object(
-    struct reader *r, const char *at, size_t base, struct json_value *ret)
+    struct json_reader *r, const char *at, size_t base, struct json_value *ret)
 {
     ret->count = (uint32_t)(r->used - base);
     ret->members = NULL;
@@ -590,7 +590,7 @@ static const char *close_object(
 }
 
 /* A name, its colon, and the white space before each, into the entry. */
-static inline const char *read_name(struct reader *r, const char *at, struct entry *ret)
+static inline const char *read_name(struct json_reader *r, const char *at, struct json_entry *ret)
 {
     if (next_token(r, &at) != '"') {
         return fail_unexpected(r, at, "a member name");
@@ -604,7 +604,7 @@ static inline const char *read_name(struct reader *r, const char *at, struct ent
 }
 
 /* After the opening brace. */
-static const char *read_members(struct reader *r, const char *at, struct json_value *ret)
+static const char *read_members(struct json_reader *r, const char *at, struct json_value *ret)
 {
     size_t base = r->used;
     if (next_token(r, &at) == '}') {
@@ -629,7 +629,7 @@ static const char *read_members(struct reader *r, const char *at, struct json_va
     return NULL;
 }
 
-static const char *read_container(struct reader *r, const char *at, size_t index)
+static const char *read_container(struct json_reader *r, const char *at, size_t index)
 {
     if (r->depth == LIMIT_JSON_DEPTH_MAX) {
         return fail_as(
@@ -651,7 +651,7 @@ static const char *read_container(struct reader *r, const char *at, size_t index
 }
 
 /* The whole text, into the first entry. */
-static const char *read_document(struct reader *r)
+static const char *read_document(struct json_reader *r)
 {
     size_t size = (size_t)(r->end - r->start);
     if (size > LIMIT_JSON_BYTES_MAX) {
@@ -676,7 +676,7 @@ enum status json_read_placed(struct slice text, struct arena *arena, const struc
     if (root == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    struct reader r;
+    struct json_reader r;
     r.start = text.len == 0 ? "" : text.data;
     r.end = r.start + text.len;
     r.arena = arena;

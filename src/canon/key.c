@@ -14,12 +14,12 @@ enum rule {
     INTENT,  /* {entity, action, target} */
 };
 
-enum presence { REQUIRED, OPTIONAL };
+enum key_presence { REQUIRED, OPTIONAL };
 
 struct field {
     const char *name;
     enum rule rule;
-    enum presence presence;
+    enum key_presence presence;
 };
 
 /* Those that are hashed come in canonical order, which is the order they are written in. */

@@ -19,12 +19,12 @@
 
 enum { THREADS_MAX = 64, IN_FLIGHT_MAX = 16384, SECONDS_MAX = 3600 };
 
-struct slot {
+struct bench_slot {
     struct bench_thread *owner;
-    struct slot *next; /* in the owner's list of ready ones */
-    uint64_t number;   /* of the slot */
-    uint64_t round;    /* pairs done in it */
-    bool granted;      /* begun; to be sealed next */
+    struct bench_slot *next; /* in the owner's list of ready ones */
+    uint64_t number;         /* of the slot */
+    uint64_t round;          /* pairs done in it */
+    bool granted;            /* begun; to be sealed next */
     uint64_t fence;
     char operation_id[40];
 };
@@ -34,9 +34,9 @@ struct bench_thread {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    struct slot *ready; /* under mutex */
-    size_t slots;       /* it owns */
-    size_t flying;      /* submitted and not yet back; its own */
+    struct bench_slot *ready; /* under mutex */
+    size_t slots;             /* it owns */
+    size_t flying;            /* submitted and not yet back; its own */
     uint64_t pairs;
 };
 
@@ -44,7 +44,7 @@ struct bench {
     struct once *once;
     uint64_t nonce; /* so that a store may be measured again */
     uint64_t until_ns;
-    struct slot *slots;
+    struct bench_slot *slots;
     size_t slot_count;
     struct bench_thread threads[THREADS_MAX];
     size_t thread_count;
@@ -73,7 +73,7 @@ static bool has_error(struct bench *bench)
 static void answered(
     void *context, int result, struct once_answer *answer, const struct once_error *error)
 {
-    struct slot *slot = context;
+    struct bench_slot *slot = context;
     struct bench_thread *owner = slot->owner;
     if (result != ONCE_OK) {
         note_error(owner->bench, error);
@@ -89,7 +89,7 @@ static void answered(
     (void)pthread_mutex_unlock(&owner->mutex);
 }
 
-static bool submit(struct bench_thread *owner, struct slot *slot)
+static bool submit(struct bench_thread *owner, struct bench_slot *slot)
 {
     struct once_error error;
     char key[64];
@@ -114,20 +114,20 @@ static bool submit(struct bench_thread *owner, struct slot *slot)
     return true;
 }
 
-static struct slot *take_ready(struct bench_thread *owner)
+static struct bench_slot *take_ready(struct bench_thread *owner)
 {
     (void)pthread_mutex_lock(&owner->mutex);
     while (owner->ready == NULL) {
         (void)pthread_cond_wait(&owner->wake, &owner->mutex);
     }
-    struct slot *list = owner->ready;
+    struct bench_slot *list = owner->ready;
     owner->ready = NULL;
     (void)pthread_mutex_unlock(&owner->mutex);
     return list;
 }
 
 /* A slot came back: its pair goes on, or the next one begins. */
-static void advance(struct bench_thread *owner, struct slot *slot)
+static void advance(struct bench_thread *owner, struct bench_slot *slot)
 {
     bool over = clock_nanos() >= owner->bench->until_ns || has_error(owner->bench);
     owner->pairs += slot->granted ? 1 : 0;
@@ -148,9 +148,9 @@ static void *thread_main(void *context)
         }
     }
     while (owner->flying > 0) {
-        struct slot *list = take_ready(owner);
+        struct bench_slot *list = take_ready(owner);
         while (list != NULL) {
-            struct slot *slot = list;
+            struct bench_slot *slot = list;
             list = slot->next;
             owner->flying--;
             advance(owner, slot);

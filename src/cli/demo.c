@@ -84,7 +84,7 @@ struct message {
 };
 
 /* What happened, counted by all clients. */
-struct tally {
+struct demo_tally {
     atomic_ulong sent; /* arrivals at Once */
     atomic_ulong replayed;
     atomic_ulong waited; /* in progress elsewhere */
@@ -101,7 +101,7 @@ struct demo {
     struct cli *cli;
     struct once *once;
     struct provider provider;
-    struct tally tally;
+    struct demo_tally tally;
     struct message *messages;
     size_t message_count;
     size_t order_count;
@@ -334,15 +334,15 @@ static void run_clients(struct demo *demo)
     }
 }
 
-struct verdict {
+struct demo_verdict {
     unsigned long effects; /* charges */
     unsigned long doubles; /* more than one of an order */
     unsigned long missing; /* orders not charged */
 };
 
-static struct verdict judge(const struct demo *demo)
+static struct demo_verdict judge(const struct demo *demo)
 {
-    struct verdict verdict = {0};
+    struct demo_verdict verdict = {0};
     for (size_t i = 0; i < demo->order_count; i++) {
         uint32_t charges = demo->provider.charges[i];
         verdict.effects += charges;
@@ -352,9 +352,10 @@ static struct verdict judge(const struct demo *demo)
     return verdict;
 }
 
-static void print_table(const struct demo *demo, const struct verdict *verdict, const char *dir)
+static void print_table(
+    const struct demo *demo, const struct demo_verdict *verdict, const char *dir)
 {
-    const struct tally *tally = &demo->tally;
+    const struct demo_tally *tally = &demo->tally;
     const struct {
         const char *name;
         unsigned long value;
@@ -381,11 +382,11 @@ static void print_table(const struct demo *demo, const struct verdict *verdict, 
     out_text("  once verify --redecide --store journal:%s/data\n", dir);
 }
 
-static int print_json(const struct demo *demo, const struct verdict *verdict, const char *dir)
+static int print_json(const struct demo *demo, const struct demo_verdict *verdict, const char *dir)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
-    const struct tally *tally = &demo->tally;
+    const struct demo_tally *tally = &demo->tally;
     char url[PATH_MAX + 32];
     (void)snprintf(url, sizeof url, "journal:%s/data", dir);
     buf_init(&bytes, &mem_libc, 1 << 16);
@@ -423,7 +424,7 @@ static int perform(struct demo *demo, const char *dir)
     if (demo->error.result != ONCE_OK || closed != ONCE_OK) {
         return cli_fail(demo->error.result != ONCE_OK ? &demo->error : &error);
     }
-    struct verdict verdict = judge(demo);
+    struct demo_verdict verdict = judge(demo);
     int code = CLI_OK;
     if (demo->cli->json) {
         code = print_json(demo, &verdict, dir);

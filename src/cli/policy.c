@@ -43,12 +43,12 @@ static void json_case(struct jsonw *json, const struct policy_result *result)
 }
 
 /* How many cases came out which way. */
-struct tally {
+struct policy_tally {
     size_t count;
     size_t failed;
 };
 
-static int print_tally(struct cli *cli, struct jsonw *json, const struct tally *tally)
+static int print_tally(struct cli *cli, struct jsonw *json, const struct policy_tally *tally)
 {
     if (cli->json) {
         jsonw_close(json, ']');
@@ -68,7 +68,7 @@ static int print_tally(struct cli *cli, struct jsonw *json, const struct tally *
 static int run_all(struct policy_bench *bench, const char *path, const struct config_cases *cases)
 {
     struct cli *cli = bench->cli;
-    struct tally tally = {.count = 0};
+    struct policy_tally tally = {.count = 0};
     struct arena arena;
     struct buf bytes;
     struct jsonw json = {.out = &bytes};

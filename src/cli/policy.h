@@ -2,7 +2,7 @@
  * policy: what the parts of `once policy test` share.
  *
  * policy.c is the command and what it prints, policy_run.c one case, policy_ask.c one request over
- * a socket, standin.c the upstream.
+ * a socket, fake_upstream.c the API.
  */
 #ifndef ONCE_CLI_POLICY_H
 #define ONCE_CLI_POLICY_H
@@ -33,7 +33,7 @@ struct policy_bench {
     struct config *config;           /* read, checked and made fit for a bench */
     const struct config_route *said; /* its routes as they were read */
     const struct config_route *said_otherwise;
-    struct config_route *routes; /* those in use: with a stand-in behind them */
+    struct config_route *routes; /* those in use: with a fake upstream behind them */
     struct config_route *otherwise;
 };
 

@@ -36,24 +36,14 @@ static bool add_line(struct curl_slist **lines, const char *text)
     return longer != NULL;
 }
 
-static bool is_given(const struct case_headers *headers, const char *name)
-{
-    for (size_t i = 0; i < headers->count; i++) {
-        if (strcasecmp(headers->items[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The fields of the case and none of libcurl's own. */
 static bool add_fields(const struct case_request *request, struct curl_slist **lines)
 {
     bool ok = add_line(lines, "Expect:");
     struct buf line;
     buf_init(&line, &mem_libc, LINE_BYTES_MAX);
-    for (size_t i = 0; ok && i < request->headers.count; i++) {
-        const struct case_header *header = &request->headers.items[i];
+    for (size_t i = 0; ok && i < request->content.headers.count; i++) {
+        const struct case_header *header = &request->content.headers.items[i];
         buf_clear(&line);
         /* To libcurl "Name:" means to leave a field out, and "Name;" that it is empty. */
         buf_printf(&line, header->value[0] == '\0' ? "%s;" : "%s: %s", header->name, header->value);
@@ -61,11 +51,12 @@ static bool add_fields(const struct case_request *request, struct curl_slist **l
         ok = buf_status(&line) == OK && add_line(lines, line.data);
     }
     buf_release(&line);
-    if (ok && !is_given(&request->headers, "Accept")) {
+    if (ok && !case_headers_have(&request->content.headers, "Accept")) {
         ok = add_line(lines, "Accept:");
     }
-    if (ok && !is_given(&request->headers, "Content-Type")) {
-        ok = add_line(lines, request->is_json ? "Content-Type: application/json" : "Content-Type:");
+    if (ok && !case_headers_have(&request->content.headers, "Content-Type")) {
+        ok = add_line(
+            lines, request->content.is_json ? "Content-Type: application/json" : "Content-Type:");
     }
     return ok;
 }
@@ -84,10 +75,11 @@ static bool set_up(CURL *curl, const char *url, const struct case_request *reque
     (void)curl_easy_setopt(curl, CURLOPT_HEADERDATA, answer);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
-    if (request->has_body) {
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
+    if (request->content.has_body) {
         (void)curl_easy_setopt(
-            curl, CURLOPT_POSTFIELDS, request->body.len == 0 ? "" : request->body.data);
+            curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->content.body.len);
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS,
+            request->content.body.len == 0 ? "" : request->content.body.data);
     } else if (strcmp(request->method, "HEAD") == 0) {
         (void)curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
     }
@@ -135,17 +127,6 @@ void policy_answer_release(struct policy_answer *answer)
     buf_release(&answer->body);
 }
 
-static struct slice trimmed(const char *from, const char *to)
-{
-    while (from < to && (*from == ' ' || *from == '\t')) {
-        from++;
-    }
-    while (to > from && (to[-1] == '\r' || to[-1] == ' ' || to[-1] == '\t')) {
-        to--;
-    }
-    return slice_of(from, (size_t)(to - from));
-}
-
 bool policy_answer_field(
     const struct policy_answer *answer, const char *name, struct slice *ret_value)
 {
@@ -155,7 +136,8 @@ bool policy_answer_field(
         const char *end = memchr(rest.data, '\n', rest.len);
         size_t line = end == NULL ? rest.len : (size_t)(end - rest.data);
         if (line > len && rest.data[len] == ':' && strncasecmp(rest.data, name, len) == 0) {
-            *ret_value = trimmed(rest.data + len + 1, rest.data + line);
+            line -= rest.data[line - 1] == '\r';
+            *ret_value = slice_trim(slice_of(rest.data + len + 1, line - len - 1));
             return true;
         }
         size_t used = line + (end != NULL);

@@ -1,6 +1,6 @@
 /*
- * One case: a store, an engine and a gateway of its own in this process, a stand-in behind it, and
- * its requests over real sockets, one after another. A request whose upstream waits is sent on a
+ * One case: a store, an engine and a gateway of its own in this process, a fake upstream, and its
+ * requests over real sockets, one after another. A request whose upstream waits is sent on a
  * thread of its own, and what is expected of it is looked at when the case is over.
  */
 #include <inttypes.h>
@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "base/macros.h"
 #include "canon/json.h"
+#include "cli/fake_upstream.h"
 #include "cli/policy.h"
 #include "cli/serve.h"
-#include "cli/standin.h"
 
 enum {
     TIMEOUT_MS = 1000,        /* of a case whose upstream never answers: long for a loopback */
@@ -25,7 +25,7 @@ enum {
 };
 
 /* A request that is under way while others follow. */
-struct waiting {
+struct case_waiting {
     pthread_t thread;
     const struct case_step *step;
     size_t number;
@@ -37,14 +37,14 @@ struct waiting {
 };
 
 /* A case that runs. */
-struct run {
+struct case_run {
     struct policy_bench *bench;
     struct policy_result *result;
     struct policy_difference **last; /* where the next one goes */
     struct arena *arena;
-    struct standin *standin;
+    struct fake_upstream *fake;
     struct serve serve;
-    struct waiting waiting[CASE_STEPS_MAX];
+    struct case_waiting waiting[CASE_STEPS_MAX];
     size_t waiting_count;
 };
 
@@ -117,7 +117,7 @@ static void bench_set(struct policy_bench *bench, const struct config_case *of, 
 
 /* ---- differences ------------------------------------------------------------------------- */
 
-static const char *shown(struct run *run, struct slice text)
+static const char *shown(struct case_run *run, struct slice text)
 {
     struct slice copy = SLICE_EMPTY;
     size_t len = text.len < SHOWN_BYTES_MAX ? text.len : SHOWN_BYTES_MAX;
@@ -133,7 +133,7 @@ static const char *shown(struct run *run, struct slice text)
     return out;
 }
 
-static const char *number(struct run *run, uint64_t value)
+static const char *number(struct case_run *run, uint64_t value)
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%" PRIu64, value);
@@ -146,7 +146,7 @@ struct place {
 };
 
 static void differ(
-    struct run *run, struct place at, const char *what, const char *got, const char *expected)
+    struct case_run *run, struct place at, const char *what, const char *got, const char *expected)
 {
     if (run->last == &run->result->spare.next) {
         return; /* the spare one is used already */
@@ -193,7 +193,7 @@ static struct slice code_in(const struct json_value *root)
     return code != NULL && json_is(code, JSON_STRING) ? json_text(code) : SLICE_EMPTY;
 }
 
-static const char *code_of(struct run *run, const struct policy_answer *answer)
+static const char *code_of(struct case_run *run, const struct policy_answer *answer)
 {
     struct arena scratch;
     const struct json_value *root = NULL;
@@ -210,7 +210,7 @@ static const char *code_of(struct run *run, const struct policy_answer *answer)
 /* ---- against what is expected ------------------------------------------------------------ */
 
 static void compare_text(
-    struct run *run, struct place at, const char *what, struct slice got, const char *expected)
+    struct case_run *run, struct place at, const char *what, struct slice got, const char *expected)
 {
     if (expected != NULL && !slice_is(got, expected)) {
         differ(run, at, what, got.len == 0 ? "none" : shown(run, got), expected);
@@ -228,7 +228,8 @@ static bool contains(struct slice text, const char *part)
     return len == 0;
 }
 
-static void compare_fields(struct run *run, struct place at, const struct policy_answer *answer)
+static void compare_fields(
+    struct case_run *run, struct place at, const struct policy_answer *answer)
 {
     const struct case_headers *headers = &at.step->expect.headers;
     for (size_t i = 0; i < headers->count; i++) {
@@ -247,10 +248,10 @@ static void compare_fields(struct run *run, struct place at, const struct policy
 }
 
 static void compare(
-    struct run *run, struct place at, const struct policy_answer *answer, bool has_reached)
+    struct case_run *run, struct place at, const struct policy_answer *answer, bool has_reached)
 {
     const struct case_expect *expect = &at.step->expect;
-    uint64_t calls = standin_calls(run->standin);
+    uint64_t calls = fake_upstream_calls(run->fake);
     if (answer->status == 0) {
         differ(run, at, "answer", shown(run, slice_str(answer->why)), "one");
         return;
@@ -258,13 +259,13 @@ static void compare(
     if (expect->status != 0 && answer->status != expect->status) {
         differ(run, at, "status", number(run, answer->status), number(run, expect->status));
     }
-    compare_text(run, at, "decision", decision_of(answer, has_reached), expect->decision);
+    compare_text(
+        run, at, "decision", decision_of(answer, has_reached), case_decision(expect->decision));
     bool is_replayed = slice_is(field_of(answer, "Idempotent-Replayed"), "true");
-    if (expect->has_replayed && is_replayed != expect->replayed) {
-        differ(run, at, "replayed", is_replayed ? "true" : "false",
-            expect->replayed ? "true" : "false");
+    if (expect->replayed == (is_replayed ? CASE_NOT_REPLAYED : CASE_REPLAYED)) {
+        differ(run, at, "replayed", is_replayed ? "true" : "false", is_replayed ? "false" : "true");
     }
-    if (expect->has_effects && calls != expect->effects) {
+    if (expect->effects != CASE_EFFECTS_ANY && calls != expect->effects) {
         differ(run, at, "effects", number(run, calls), number(run, expect->effects));
     }
     if (expect->code != NULL) {
@@ -287,36 +288,36 @@ static void compare(
 
 static void *waiting_main(void *context)
 {
-    struct waiting *waiting = context;
+    struct case_waiting *waiting = context;
     policy_ask(waiting->address, waiting->step->request, &waiting->answer);
     atomic_store(&waiting->is_over, true);
     return NULL;
 }
 
-static void waiting_end(struct run *run, struct waiting *waiting)
+static void waiting_end(struct case_run *run, struct case_waiting *waiting)
 {
     (void)pthread_join(waiting->thread, NULL);
     compare(run, (struct place){waiting->step, waiting->number}, &waiting->answer,
-        standin_calls(run->standin) > waiting->calls_before);
+        fake_upstream_calls(run->fake) > waiting->calls_before);
     policy_answer_release(&waiting->answer);
     waiting->is_open = false;
 }
 
 /* Until it is with the upstream, or was answered without it. */
-static void step_wait(struct run *run, struct place at)
+static void step_wait(struct case_run *run, struct place at)
 {
-    struct waiting *waiting = &run->waiting[run->waiting_count++];
-    *waiting = (struct waiting){.step = at.step,
+    struct case_waiting *waiting = &run->waiting[run->waiting_count++];
+    *waiting = (struct case_waiting){.step = at.step,
         .number = at.number,
         .address = server_address(run->serve.server, "gateway", 0),
-        .calls_before = standin_calls(run->standin)};
+        .calls_before = fake_upstream_calls(run->fake)};
     if (pthread_create(&waiting->thread, NULL, waiting_main, waiting) != 0) {
         differ(run, at, "answer", "no thread for the request", "one");
         return;
     }
     waiting->is_open = true;
     for (int i = 0; i < REACH_MS_MAX && !atomic_load(&waiting->is_over) &&
-                    standin_calls(run->standin) == waiting->calls_before;
+                    fake_upstream_calls(run->fake) == waiting->calls_before;
          i++) {
         cli_sleep_ms(1);
     }
@@ -325,22 +326,22 @@ static void step_wait(struct run *run, struct place at)
     }
 }
 
-static void step_once(struct run *run, struct place at)
+static void step_once(struct case_run *run, struct place at)
 {
     struct policy_answer answer;
-    uint64_t before = standin_calls(run->standin);
+    uint64_t before = fake_upstream_calls(run->fake);
     policy_ask(server_address(run->serve.server, "gateway", 0), at.step->request, &answer);
-    compare(run, at, &answer, standin_calls(run->standin) > before);
+    compare(run, at, &answer, fake_upstream_calls(run->fake) > before);
     policy_answer_release(&answer);
 }
 
-static enum status run_steps(struct run *run, struct err *err)
+static enum status run_steps(struct case_run *run, struct err *err)
 {
     const struct config_case *of = run->result->of;
     enum status status = OK;
     for (size_t i = 0; status == OK && i < of->step_count; i++) {
         struct place at = {&of->steps[i], i + 1};
-        status = standin_script(run->standin, &at.step->upstream, err);
+        status = fake_upstream_script(run->fake, &at.step->upstream, err);
         if (status == OK && at.step->upstream.waits) {
             step_wait(run, at);
         }
@@ -352,7 +353,7 @@ static enum status run_steps(struct run *run, struct err *err)
             step_once(run, at);
         }
     }
-    standin_release(run->standin);
+    fake_upstream_release(run->fake);
     for (size_t i = 0; i < run->waiting_count; i++) {
         if (run->waiting[i].is_open) {
             waiting_end(run, &run->waiting[i]);
@@ -365,9 +366,9 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
     struct policy_result *ret_result, struct arena *arena)
 {
     struct err err = {.status = OK};
-    struct run *run = mem_zalloc(&mem_libc, 1, sizeof *run);
+    struct case_run *run = mem_zalloc(&mem_libc, 1, sizeof *run);
     *ret_result = (struct policy_result){.of = of};
-    if (run == NULL || standin_new(&run->standin, &err) != OK) {
+    if (run == NULL || fake_upstream_new(&run->fake, &err) != OK) {
         mem_free(&mem_libc, run);
         return err.status == OK ? CLI_UNAVAILABLE : cli_fail_err(&err);
     }
@@ -375,7 +376,7 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
     run->result = ret_result;
     run->last = &ret_result->first;
     run->arena = arena;
-    bench_set(bench, of, standin_url(run->standin));
+    bench_set(bench, of, fake_upstream_url(run->fake));
     run->serve = (struct serve){.cli = bench->cli, .config = bench->config};
     int code = serve_open(&run->serve);
     int closed = CLI_OK;
@@ -383,7 +384,7 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
         code = run_steps(run, &err) != OK ? cli_fail_err(&err) : CLI_OK;
         closed = serve_close(&run->serve);
     }
-    standin_free(run->standin);
+    fake_upstream_free(run->fake);
     mem_free(&mem_libc, run);
     return code == CLI_OK ? closed : code;
 }

@@ -148,14 +148,14 @@ static enum status set_listed(struct cli *cli, const struct config_option *optio
 }
 
 /* once policy test runs the gateway too, in front of an upstream of its own. */
-static bool has_standin(const struct cli *cli)
+static bool has_fake_upstream(const struct cli *cli)
 {
     return strcmp(cli->command->name, "policy") == 0;
 }
 
 static bool is_gateway(const struct cli *cli)
 {
-    return strcmp(cli->command->name, "gateway") == 0 || has_standin(cli);
+    return strcmp(cli->command->name, "gateway") == 0 || has_fake_upstream(cli);
 }
 
 /* --listen and its like are of the door that the command opens. */
@@ -183,7 +183,7 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     char name[64];
     const char *flag = given_flag(cli, option);
     const char *variable = option->env == NULL ? NULL : getenv(option->env);
-    if (flag != NULL && (option->kind == CONFIG_LISTEN || option->kind == CONFIG_LIST)) {
+    if (flag != NULL && (option->kind == CONFIG_LIST)) {
         return set_listed(cli, option, config, faults);
     }
     if (flag != NULL) {
@@ -231,9 +231,9 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     code = code == CLI_OK ? set : code;
     set = set_all(cli, config_gateway_options, config, faults);
     code = code == CLI_OK ? set : code;
-    if (has_standin(cli)) {
+    if (has_fake_upstream(cli)) {
         set = code_of(config_set(config, config_option_find("gateway.upstream"),
-            "http://127.0.0.1:1", "the stand-in", false, faults));
+            "http://127.0.0.1:1", "the fake upstream", false, faults));
         code = code == CLI_OK ? set : code;
     }
     if (is_gateway(cli)) {
@@ -286,35 +286,6 @@ void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
     jsonw_close(json, ']');
 }
 
-static void json_value(
-    struct jsonw *json, const struct config *config, const struct config_option *option)
-{
-    const void *member = (const char *)config + option->offset;
-    char text[32];
-    switch (option->kind) {
-    case CONFIG_TEXT: jsonw_str_some(json, option->path, *(const char *const *)member); break;
-    case CONFIG_DURATION:
-        jsonw_str(json, option->path, text_put_duration(text, *(const int64_t *)member));
-        break;
-    case CONFIG_SIZE:
-    case CONFIG_COUNT: jsonw_u64(json, option->path, *(const uint64_t *)member); break;
-    case CONFIG_REAL: jsonw_real(json, option->path, *(const double *)member); break;
-    case CONFIG_BOOL: jsonw_bool(json, option->path, *(const bool *)member); break;
-    case CONFIG_CHOICE:
-        jsonw_str(json, option->path, option->choices[*(const uint64_t *)member]);
-        break;
-    case CONFIG_TOKENS: jsonw_u64(json, option->path, config->token_count); break;
-    case CONFIG_LIST: break; /* of the gateway, which has a member of its own */
-    case CONFIG_LISTEN:
-        jsonw_open(json, option->path, '[');
-        for (size_t i = 0; i < config->listen_count; i++) {
-            jsonw_str(json, NULL, config->listen[i]);
-        }
-        jsonw_close(json, ']');
-        break;
-    }
-}
-
 static int show_json(
     const char *path, const struct config *config, const struct config_faults *faults)
 {
@@ -327,9 +298,7 @@ static int show_json(
     serve_faults_json(&json, faults);
     if (faults->count == 0) {
         jsonw_open(&json, "settings", '{');
-        for (const struct config_option *o = config_options; o->path != NULL; o++) {
-            json_value(&json, config, o);
-        }
+        config_put_server(&json, config);
         jsonw_close(&json, '}');
         serve_gateway_json(&json, config);
     }

@@ -7,25 +7,6 @@
 #include "cli/out.h"
 #include "cli/serve_config.h"
 
-static const char *const keys[] = {"required", "generated", "optional"};
-static const char *const kinds[] = {"api", "webhook", "batch"};
-static const char *const on_5xx[] = {"release", "seal", "unknown"};
-static const char *const on_unknown[] = {"hold", "takeover", "reconcile"};
-static const char *const algs[] = {"HS256", "RS256", "ES256"};
-static const char *const principals[] = {"authorization", "header", "jwt", "none"};
-
-static const struct {
-    unsigned bit;
-    const char *name;
-} methods[] = {{CONFIG_METHOD_POST, "POST"}, {CONFIG_METHOD_PUT, "PUT"},
-    {CONFIG_METHOD_PATCH, "PATCH"}, {CONFIG_METHOD_DELETE, "DELETE"}};
-enum { METHODS = COUNT(methods) };
-
-static const char *profile_name(enum config_profile profile)
-{
-    return config_option_find("gateway.profile")->choices[profile];
-}
-
 /* ---- for people -------------------------------------------------------------------------- */
 
 static void text_upstreams(const struct config_route *route)
@@ -38,16 +19,13 @@ static void text_upstreams(const struct config_route *route)
 static void text_route(const struct config_route *route)
 {
     char window[32];
+    char methods[CONFIG_METHODS_BYTES];
     out_text("%-8s%s", "route", route->match);
     text_upstreams(route);
-    out_text("\n%-8s%s, window %s, key %s%s, fences", "", profile_name(route->profile),
-        text_put_duration(window, route->window_ms), keys[route->key],
-        route->key_is_uuid ? " (a UUID)" : "");
-    for (size_t i = 0; i < METHODS; i++) {
-        out_text("%s", (route->fenced & methods[i].bit) != 0 ? " " : "");
-        out_text("%s", (route->fenced & methods[i].bit) != 0 ? methods[i].name : "");
-    }
-    out_text("\n");
+    out_text("\n%-8s%s, window %s, key %s%s, fences %s\n", "",
+        config_choice("gateway.profile", route->profile),
+        text_put_duration(window, route->window_ms), config_choice("gateway.key", route->key),
+        route->key_is_uuid ? " (a UUID)" : "", config_methods_put(methods, route->fenced));
     if (route->reconcile.get != NULL && route->principal != CONFIG_PRINCIPAL_NONE &&
         strstr(route->reconcile.get, "{operation_id}") == NULL) {
         out_text("%-8snote: reconcile asks by {key}, which two principals may share; the API has "
@@ -99,109 +77,31 @@ static void json_texts(struct jsonw *json, const char *name, const char *const *
 
 static void json_methods(struct jsonw *json, const char *name, unsigned bits)
 {
+    char text[CONFIG_METHODS_BYTES];
+    (void)config_methods_put(text, bits);
     jsonw_open(json, name, '[');
-    for (size_t i = 0; i < METHODS; i++) {
-        if ((bits & methods[i].bit) != 0) {
-            jsonw_str(json, NULL, methods[i].name);
-        }
+    for (const char *at = text; *at != '\0'; at += strspn(at, " ")) {
+        size_t len = strcspn(at, " ");
+        jsonw_bytes(json, NULL, slice_of(at, len));
+        at += len;
     }
     jsonw_close(json, ']');
 }
 
-static void json_ms(struct jsonw *json, const char *name, int64_t ms)
+/* Its settings, and what they come to. */
+static void json_route(struct jsonw *json, const struct config_route *route)
 {
-    char text[32];
-    jsonw_str(json, name, text_put_duration(text, ms));
-}
-
-static void json_principal(struct jsonw *json, const struct config_route *route)
-{
-    char text[512];
-    (void)snprintf(text, sizeof text, "%s%s%s", principals[route->principal],
-        route->principal_name == NULL ? "" : ":",
-        route->principal_name == NULL ? "" : route->principal_name);
-    jsonw_str(json, "principal", text);
-    if (route->jwt.key_file != NULL) {
-        jsonw_open(json, "jwt", '{');
-        jsonw_str(json, "alg", algs[route->jwt.alg]);
-        jsonw_str(json, "key_file", route->jwt.key_file);
-        jsonw_str_some(json, "issuer", route->jwt.issuer);
-        jsonw_str_some(json, "audience", route->jwt.audience);
-        jsonw_close(json, '}');
-    }
-}
-
-static void json_statuses(
-    struct jsonw *json, const char *name, const uint16_t *statuses, size_t count)
-{
-    jsonw_open(json, name, '[');
-    for (size_t i = 0; i < count; i++) {
-        jsonw_u64(json, NULL, statuses[i]);
-    }
-    jsonw_close(json, ']');
-}
-
-static void json_unknown(struct jsonw *json, const struct config_route *route)
-{
-    const struct config_reconcile *reconcile = &route->reconcile;
-    jsonw_str(json, "on_5xx", on_5xx[route->on_5xx]);
-    jsonw_str(json, "on_unknown", on_unknown[route->on_unknown]);
-    if (reconcile->get != NULL) {
-        jsonw_open(json, "reconcile", '{');
-        jsonw_str(json, "get", reconcile->get);
-        json_statuses(json, "executed", reconcile->executed, reconcile->executed_count);
-        json_statuses(json, "not_executed", reconcile->not_executed, reconcile->not_executed_count);
-        jsonw_str_some(json, "authorization_file", reconcile->authorization_file);
-        json_ms(json, "every", reconcile->every_ms);
-        json_ms(json, "every_max", reconcile->every_ms_max);
-        json_ms(json, "quiet", reconcile->quiet_ms);
-        jsonw_close(json, '}');
-    }
-}
-
-static void json_bounds(struct jsonw *json, const struct config_route *route)
-{
-    jsonw_open(json, "timeout", '{');
-    json_ms(json, "connect", route->connect_ms);
-    json_ms(json, "first_byte", route->first_byte_ms);
-    json_ms(json, "total", route->total_ms);
-    jsonw_close(json, '}');
-    jsonw_open(json, "limits", '{');
-    jsonw_u64(json, "body_bytes_max", route->body_bytes_max);
-    jsonw_u64(json, "outcome_bytes_max", route->outcome_bytes_max);
-    jsonw_real(json, "duplicate_rate", route->duplicate_rate);
-    jsonw_real(json, "duplicate_burst", route->duplicate_burst);
-    jsonw_close(json, '}');
-}
-
-static void json_route(struct jsonw *json, const char *name, const struct config_route *route)
-{
-    jsonw_open(json, name, '{');
-    jsonw_str(json, "match", route->match);
+    jsonw_open(json, NULL, '{');
+    config_put_route(json, route);
     if (route->line > 0) {
         jsonw_u64(json, "line", route->line);
     }
     json_methods(json, "methods", route->methods);
     json_methods(json, "fenced", route->fenced);
     jsonw_str(json, "path", route->path);
-    json_texts(json, "upstream", route->upstreams, route->upstream_count);
-    jsonw_str_some(json, "ca_file", route->ca_file);
-    jsonw_str(json, "profile", profile_name(route->profile));
-    jsonw_str(json, "tenant", route->tenant);
-    jsonw_str(json, "key", keys[route->key]);
     jsonw_bool(json, "key_is_uuid", route->key_is_uuid);
-    jsonw_str(json, "kind", kinds[route->retention]);
-    json_ms(json, "window", route->window_ms);
-    json_ms(json, "lease", route->lease_ms);
-    json_ms(json, "wait", route->wait_ms_max);
-    json_principal(json, route);
-    json_texts(json, "ignore", route->ignore, route->ignore_count);
-    json_texts(json, "redact", route->redact, route->redact_count);
-    json_texts(json, "replay_headers", route->replay_headers, route->replay_header_count);
     jsonw_u64(json, "conflict_status", route->conflict_status);
     jsonw_bool(json, "conflict_diff", route->conflict_diff);
-    json_unknown(json, route);
-    json_bounds(json, route);
     jsonw_close(json, '}');
 }
 
@@ -232,18 +132,11 @@ void serve_gateway_json(struct jsonw *json, const struct config *config)
         return;
     }
     jsonw_open(json, "gateway", '{');
-    json_texts(json, "listen", gateway->listen, gateway->listen_count);
-    jsonw_str_some(json, "tls_cert", gateway->tls_cert);
-    jsonw_str_some(json, "tls_key", gateway->tls_key);
-    jsonw_str_some(json, "spool_dir", gateway->spool_dir);
-    jsonw_u64(json, "spool_memory", gateway->spool_memory_bytes);
-    jsonw_u64(json, "spool_max", gateway->spool_bytes_max);
-    jsonw_u64(json, "connections_max", gateway->connections_max);
-    json_ms(json, "idle", gateway->idle_ms_max);
+    config_put_gateway(json, gateway);
     json_texts(json, "require_headers", gateway->require_headers, gateway->require_header_count);
     jsonw_open(json, "routes", '[');
     for (size_t i = 0; i < gateway->route_count; i++) {
-        json_route(json, NULL, &gateway->routes[i]);
+        json_route(json, &gateway->routes[i]);
     }
     jsonw_close(json, ']');
     if (gateway->otherwise != NULL) {

@@ -24,7 +24,7 @@ enum {
     CASE_HEADERS_MAX = 32, /* of a message */
 };
 
-/* How the stand-in for the upstream fails. */
+/* How the fake upstream fails. */
 enum case_fail {
     CASE_FAIL_NONE,
     CASE_FAIL_REFUSE,  /* no connection: certainly nothing was sent */
@@ -43,34 +43,36 @@ struct case_headers {
     size_t count;
 };
 
+/* What every message has. */
+struct case_content {
+    struct case_headers headers;
+    struct slice body;
+    bool has_body; /* false: the upstream answers a small JSON */
+    bool is_json;  /* given as json:, which is its Content-Type unless a different one is given */
+};
+
 struct case_request {
     const char *method;
     const char *path; /* and query */
-    struct case_headers headers;
-    struct slice body;
-    bool has_body;
-    bool is_json; /* given as json:, so that it has that Content-Type unless another is given */
+    struct case_content content;
 };
 
 struct case_upstream {
-    unsigned status;
-    struct case_headers headers;
-    struct slice body;
-    bool has_body; /* none: a small JSON */
-    bool is_json;
+    uint64_t status;
+    struct case_content content;
     bool waits; /* answers when the case is over: what follows finds it in progress */
     enum case_fail fail;
     const struct case_upstream *reconcile; /* to the gateway's own question what became of an
                                               operation; NULL: 503, which says nothing */
 };
 
-/* What is not set is not looked at. */
+enum case_replayed { CASE_REPLAYED_ANY, CASE_REPLAYED, CASE_NOT_REPLAYED };
+#define CASE_EFFECTS_ANY UINT64_MAX
+
 struct case_expect {
-    unsigned status;      /* 0: any */
-    const char *decision; /* NULL: any */
-    bool has_replayed;
-    bool replayed;
-    bool has_effects;
+    uint64_t status;   /* 0: any */
+    unsigned decision; /* see case_decision */
+    enum case_replayed replayed;
     uint64_t effects;  /* calls the upstream has seen, of this case so far */
     const char *code;  /* of a refusal; NULL: any */
     const char *route; /* its match; NULL: any */
@@ -98,8 +100,10 @@ struct config_cases {
     size_t count;
 };
 
-/* The decisions that can be expected; ended by NULL. */
-extern const char *const case_decisions[];
+/* Whether there is a field of that name. */
+bool case_headers_have(const struct case_headers *headers, const char *name);
+/* The name of an expected decision; NULL: any. */
+const char *case_decision(unsigned decision);
 
 /* E_INVALID: at least one fault was added, in the order of the file. E_NOMEM. */
 enum status config_cases_read(struct config *config, struct slice text,

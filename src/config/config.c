@@ -11,18 +11,9 @@ enum { ARENA_BYTES_MAX = 64 << 20 }; /* a file of nothing but small nodes, many 
 
 static enum status set_defaults(struct config *config)
 {
-    struct value_fault fault;
-    struct value_target target = {.config = config, .object = config};
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        if (o->fallback != NULL) {
-            enum status status = value_set(&target, o, slice_str(o->fallback), &fault);
-            ASSERT(status != E_INVALID); /* the table is ours */
-            if (status != OK) {
-                return status;
-            }
-        }
-    }
-    return config_gateway_new(config);
+    struct map_scope scope = {.options = config_options, .object = config};
+    enum status status = value_defaults(&scope, config);
+    return status == OK ? config_gateway_new(config) : status;
 }
 
 enum status config_new(const struct mem *mem, struct config **ret_config, struct err *err)
@@ -61,17 +52,14 @@ enum status config_set(struct config *config, const struct config_option *option
     const char *from, bool is_more, struct config_faults *faults)
 {
     struct value_fault fault = {.hint = ""};
-    struct value_target target = {.config = config, .object = config};
+    struct value_target target = {.config = config,
+        .object = (option->in & CONFIG_IN_ROUTE) != 0 ? (void *)&config->raw->section.route
+                  : option->in != 0                   ? (void *)&config->gateway
+                                                      : config};
     if (option->in != 0) {
-        target.object = config->said;
         gateway_will_set(config, option, is_more);
-    }
-    if (option->kind == CONFIG_LISTEN && !is_more) {
-        config->listen_count = 0;
-        memset(config->listen_at, 0, sizeof config->listen_at);
-    }
-    if (option->in == 0 && option->offset == offsetof(struct config, store)) {
-        config->store_at = (struct config_place){.line = 0};
+    } else if (option->kind == CONFIG_LIST && !is_more) {
+        *value_count(config, option) = 0;
     }
     enum status status = value_set(&target, option, slice_str(value), &fault);
     if (status == E_INVALID) {
@@ -134,58 +122,33 @@ enum status config_check(struct config *config, struct config_faults *faults)
             "limits.body_bytes_max is more than limits.in_flight_bytes_max: such a body could "
             "never be read");
     }
-    enum status status = config->gateway.is_on ? gateway_make(config, faults) : OK;
+    enum status status = config->gateway.is_on ? gateway_routes_make(config, faults) : OK;
     if (status != OK) {
         return status;
     }
     return faults->count + faults->more > before ? E_INVALID : OK;
 }
 
-static bool same_listen(const struct config *a, const struct config *b)
+static const char *differing(const struct config_option *options, const void *old, const void *new)
 {
-    bool same = a->listen_count == b->listen_count;
-    for (size_t i = 0; same && i < a->listen_count; i++) {
-        same = strcmp(a->listen[i], b->listen[i]) == 0;
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        if (o->at_start && !value_equal(old, new, o)) {
+            return o->path;
+        }
     }
-    return same;
-}
-
-static bool same_text(const char *a, const char *b)
-{
-    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
-}
-
-static bool same_value(
-    const struct config *a, const struct config *b, const struct config_option *option)
-{
-    const void *left = (const char *)a + option->offset;
-    const void *right = (const char *)b + option->offset;
-    switch (option->kind) {
-    case CONFIG_LISTEN: return same_listen(a, b);
-    case CONFIG_TEXT: return same_text(*(const char *const *)left, *(const char *const *)right);
-    case CONFIG_DURATION:
-    case CONFIG_SIZE:
-    case CONFIG_COUNT:
-    case CONFIG_CHOICE: return memcmp(left, right, sizeof(uint64_t)) == 0;
-    case CONFIG_REAL: return memcmp(left, right, sizeof(double)) == 0;
-    case CONFIG_BOOL: return *(const bool *)left == *(const bool *)right;
-    case CONFIG_LIST:
-    case CONFIG_TOKENS: return true; /* may change at any time */
-    }
-    return true;
+    return NULL;
 }
 
 const char *config_needs_restart(const struct config *old, const struct config *new)
 {
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        if (o->at_start && !same_value(old, new, o)) {
-            return o->path;
-        }
+    const char *found = differing(config_options, old, new);
+    if (found == NULL && old->gateway.is_on != new->gateway.is_on) {
+        found = "gateway.listen";
     }
-    const char *of_gateway = gateway_needs_restart(&old->gateway, &new->gateway);
-    if (of_gateway != NULL) {
-        return of_gateway;
+    if (found == NULL) { /* what a route may have can change at any time */
+        found = differing(config_gateway_options, &old->gateway, &new->gateway);
     }
     /* The server's loops were made for bodies of the old size. */
-    return new->body_bytes_max > old->body_bytes_max ? "limits.body_bytes_max" : NULL;
+    bool is_larger = new->body_bytes_max > old->body_bytes_max;
+    return found == NULL && is_larger ? "limits.body_bytes_max" : found;
 }

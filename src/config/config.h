@@ -30,24 +30,24 @@ enum {
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
-    CONFIG_CHOICES_MAX = 6,     /* values of a choice and the end of the list */
+    CONFIG_CHOICES_MAX = 10,    /* values of a choice and the end of the list */
 };
 
 /* What a value has to look like. */
 enum config_kind {
     CONFIG_TEXT,
-    CONFIG_LISTEN,   /* an address, or a list of them */
     CONFIG_DURATION, /* "30s" */
     CONFIG_SIZE,     /* "10MiB" */
     CONFIG_COUNT,    /* a whole number */
     CONFIG_REAL,     /* a decimal number */
     CONFIG_BOOL,     /* true or false */
     CONFIG_CHOICE,   /* one of choices */
-    CONFIG_TOKENS,   /* a list of tokens */
     CONFIG_LIST,     /* a text, or a list of them */
+    CONFIG_STATUSES, /* a status of HTTP, or a list of them */
+    CONFIG_OWN,      /* read by its own function: tokens, routes */
 };
 
-/* What a text of the gateway has to be. */
+/* What a text has to be. */
 enum config_form {
     CONFIG_FORM_ANY,
     CONFIG_FORM_ADDRESS,   /* to listen on */
@@ -57,8 +57,10 @@ enum config_form {
     CONFIG_FORM_PRINCIPAL, /* authorization, header:NAME, jwt:CLAIM, none */
     CONFIG_FORM_POINTER,   /* RFC 6901 */
     CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
-    CONFIG_FORM_STATUS,    /* of an answer that says something: 200 to 499 */
     CONFIG_FORM_TEMPLATE,  /* a path with {key} or {operation_id} in it */
+    CONFIG_FORM_LINE,      /* one line without control characters */
+    CONFIG_FORM_METHOD,    /* of a request */
+    CONFIG_FORM_TARGET,    /* path and query of a request */
 };
 
 /* Where in the file a setting of the gateway may be; none: it is a setting of the server. */
@@ -111,13 +113,13 @@ struct config {
 
     const char *listen[CONFIG_LISTEN_MAX];
     struct config_place listen_at[CONFIG_LISTEN_MAX];
-    uint64_t listen_count;
+    size_t listen_count;
     const char *store;
     struct config_place store_at;
     const char *tls_cert;
     const char *tls_key;
     const struct config_token *tokens;
-    uint64_t token_count;
+    size_t token_count;
     bool has_auth; /* auth was configured, with however many tokens */
 
     uint64_t body_bytes_max;
@@ -134,35 +136,52 @@ struct config {
 
     int64_t retain_ms;
     int64_t checkpoint_every_ms;
-    uint64_t log_level;  /* enum config_level */
-    uint64_t log_format; /* enum config_format */
+    enum config_level log_level;
+    enum config_format log_format;
     bool log_decisions;
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
 
     struct config_gateway gateway; /* whole after config_check */
     struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
-    struct gateway_said *said;     /* what was said of it, and where; this module's own */
+    struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
 };
 
-/* One setting. The table ends with a zeroed one. */
+struct config_reader; /* of a file; this module's */
+struct yaml_node;     /* a thing in the file; this module's */
+
+/*
+ * One setting: a row of a table that ends with a zeroed one. A new setting is a row here and a
+ * member of the structure that the table is about; reading, defaults, inheritance by routes,
+ * printing and the example file follow from the row.
+ */
 struct config_option {
-    const char *path; /* as the file has it, a dot between section and name */
+    const char *path; /* as the file has it, dots between sections and name */
     enum config_kind kind;
-    unsigned in;                             /* bits of enum config_in */
-    enum config_form form;                   /* of a text or a list of the gateway */
-    size_t offset;                           /* of its member: in struct config, or of what was said
-                                                of the gateway */
+    unsigned in;           /* bits of enum config_in */
+    enum config_form form; /* of a text or a list */
+    size_t offset;         /* of its member: in struct config, in struct
+                                                config_route where a route may have it, else in
+                                                struct config_gateway */
+    size_t count;          /* of a list: the offset of its number of items */
+    size_t places;         /* of a text or a list: the offset of its place, or of
+                                                an array with those of its items; 0: not kept */
+    /* Of CONFIG_OWN: read the value of a key into the member. */
+    enum status (*read)(struct config_reader *reader, const struct yaml_node *key, void *member);
+    bool is_required;                        /* in each map of its table */
     const char *fallback;                    /* its default as text; NULL: not set */
     const char *absent;                      /* what holds then; NULL: "not set by default" */
     uint64_t min;                            /* of a duration (ms), size, count or number */
     uint64_t max;                            /* likewise; of a list, items; 0: none */
-    const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum */
+    const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum, which is its
+                                                member */
     const char *env;                         /* the variable; NULL: none */
     const char *flag;                        /* without dashes: of once serve, or of once gateway
                                                 where it is of the gateway; NULL: none */
     const char *example;                     /* shown in the example when there is no default */
-    const char *help;                        /* what it is and what it costs: whole sentences */
+    const char *help;                        /* what it is and what it costs: whole sentences;
+                                                NULL: it is a section, and has no line in the
+                                                example */
     const char *unsure;                      /* what to do if unsure: a whole sentence */
     bool at_start;                           /* changing it needs a restart */
 };
@@ -255,6 +274,15 @@ void config_fault_at(struct config *config, struct config_faults *faults,
 /* "file:3:1: text", the line and a caret, and the hint. name is the configuration's; NULL: there is
  * none. */
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);
+struct jsonw;
+/* Settings as members of a JSON object, from the rows of their tables: those of the server by their
+ * paths, those of the whole gateway, and those of one route with its maps. */
+void config_put_server(struct jsonw *json, const struct config *config);
+void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway);
+void config_put_route(struct jsonw *json, const struct config_route *route);
+/* The word for a value of the choice at this path. */
+const char *config_choice(const char *path, unsigned value);
+
 /* A file with every setting at its default, commented out, and words about it: the manual. */
 void config_example_put(struct buf *out);
 

@@ -60,7 +60,7 @@ static void put_option(struct buf *out, const struct config_option *option)
     put_prose(out, option->help);
     (void)snprintf(unsure, sizeof unsure, "If unsure: %s", option->unsure);
     put_prose(out, unsure);
-    if (option->kind == CONFIG_TOKENS) {
+    if (option->kind == CONFIG_OWN) {
         put_tokens(out);
     } else if (option->in != CONFIG_IN_ROUTE) {
         buf_printf(out, "#%*s%s: %s\n", (int)(2 * depth), "", dot == NULL ? option->path : dot + 1,
@@ -90,7 +90,7 @@ static void put_options(struct buf *out, const struct config_option *options, bo
 {
     const char *before = "";
     for (const struct config_option *o = options; o->path != NULL; o++) {
-        if ((o->in == CONFIG_IN_ROUTE) == of_routes) {
+        if (o->help != NULL && (o->in == CONFIG_IN_ROUTE) == of_routes) {
             put_maps(out, of_routes ? "" : o->path, before);
             put_option(out, o);
             before = o->path;

@@ -64,8 +64,8 @@ struct slice source_line(struct slice text, unsigned line)
     return rest;
 }
 
-void reader_fault(
-    struct reader *reader, const struct yaml_node *place, const char *hint, const char *format, ...)
+void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
+    const char *format, ...)
 {
     char text[FAULT_TEXT_BYTES_MAX];
     va_list args;

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/slice.h"
+
 enum {
     CONFIG_ROUTES_MAX = 256,   /* looked at one after another for each request */
     CONFIG_UPSTREAMS_MAX = 16, /* addresses of one route */
@@ -40,6 +42,12 @@ enum config_method {
     CONFIG_METHOD_PATCH = 4,
     CONFIG_METHOD_DELETE = 8,
 };
+
+/* The bit of a method by its name; 0: it is not one that can be fenced. */
+unsigned config_method(struct slice name);
+/* The names of methods, a space between them: "POST PUT". Returns its argument. */
+enum { CONFIG_METHODS_BYTES = 24 };
+char *config_methods_put(char ret_text[CONFIG_METHODS_BYTES], unsigned bits);
 
 /* A request without a key. */
 enum config_key {
@@ -107,8 +115,9 @@ struct config_route {
     bool key_is_uuid; /* anything else is refused with 400 */
     enum config_retention retention;
     int64_t window_ms;
-    int64_t lease_ms;    /* 60 s */
-    int64_t wait_ms_max; /* of Prefer: wait; 10 s */
+    int64_t lease_ms;           /* 60 s */
+    int64_t wait_ms_max;        /* of Prefer: wait; 10 s */
+    const char *principal_text; /* as written */
     enum config_principal principal;
     const char *principal_name; /* of the field, or of the claim */
     struct config_jwt jwt;      /* for a claim */
@@ -139,7 +148,7 @@ struct config_route {
 struct config_gateway {
     bool is_on; /* there is a section, or once gateway was asked for */
     const char *listen[CONFIG_GATEWAY_LISTEN_MAX];
-    uint64_t listen_count;
+    size_t listen_count;
     const char *tls_cert; /* NULL: plain */
     const char *tls_key;
     const struct config_route *routes; /* in order; first match wins */

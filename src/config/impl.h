@@ -30,20 +30,22 @@ struct yaml_node {
 };
 
 /* A file being read. */
-struct reader {
+struct config_reader {
     struct config *config; /* whose arena holds it all */
     struct config_faults *faults;
     struct slice text;
+    size_t first;  /* fault of this file */
+    size_t before; /* faults before it, those not kept too */
 };
 
 /* *ret_root is NULL for an empty file. E_INVALID: not YAML as we take it; faults say why. E_NOMEM.
  * With OK there may be faults too. */
-enum status yaml_load(struct reader *reader, struct yaml_node **ret_root) MUST_CHECK;
+enum status yaml_load(struct config_reader *reader, struct yaml_node **ret_root) MUST_CHECK;
 
 /* The nth line of a text, from 1, without its end. */
 struct slice source_line(struct slice text, unsigned line);
 /* Add a fault at a place of the file. */
-void reader_fault(struct reader *reader, const struct yaml_node *place, const char *hint,
+void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* "null", "~" or nothing at all. */
@@ -62,6 +64,13 @@ struct value_target {
     void *object;              /* what the option's offset is in */
     struct config_place place; /* of an item of a list */
 };
+/* Where a row's member is. */
+void *value_member(void *object, const struct config_option *option);
+/* Take a setting from one object to another. */
+void value_copy(void *to, const void *from, const struct config_option *option);
+bool value_equal(const void *a, const void *b, const struct config_option *option);
+/* The number of items of a list. */
+size_t *value_count(void *object, const struct config_option *option);
 /* Set a scalar option, or add to a list. E_INVALID: fault says why. E_NOMEM. */
 enum status value_set(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault) MUST_CHECK;
@@ -69,12 +78,53 @@ enum status value_set(const struct value_target *target, const struct config_opt
 enum status value_refuse(struct value_fault *fault, const char *hint, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A value of the reader's object, told as a fault when it is none. E_NOMEM. */
-enum status reader_value(struct reader *reader, void *object, const struct config_option *option,
-    const struct yaml_node *node) MUST_CHECK;
+/* What a map of the file may hold: rows of a table whose paths begin with the prefix. */
+struct map_scope {
+    const struct config_option *options; /* the table */
+    const char *prefix;                  /* "", "limits.", "gateway.timeout." */
+    unsigned in;                         /* bits of enum config_in: rows of these; 0: every row */
+    void *object;                        /* what offsets are in, but those of */
+    void *route;                         /* rows that a route may have; NULL: there are none */
+    struct setting_source *sources;      /* one a row: where it was given; NULL: not kept */
+    /* Say more of a key that is in no row. False: it has nothing to say. NULL: it never has. */
+    bool (*explain)(struct config_reader *reader, const struct yaml_node *key);
+};
+/* Read a map; anything wrong is a fault at its place. E_NOMEM. */
+enum status map_read(struct config_reader *reader, const struct map_scope *scope,
+    const struct yaml_node *map) MUST_CHECK;
+/* The same of a key's value, which may be no map: then that is the fault. */
+enum status map_read_value(struct config_reader *reader, const struct map_scope *scope,
+    const struct yaml_node *key) MUST_CHECK;
+
+/* Set every row that has a default. E_NOMEM. */
+enum status value_defaults(const struct map_scope *scope, struct config *config) MUST_CHECK;
+/* A fault for each row that a map has to have and has not; what names the map. */
+void map_require(struct config_reader *reader, const struct config_option *options,
+    const char *what, const struct yaml_node *map);
+
+/* A list of maps: tokens, routes, cases. */
+struct list_shape {
+    const char *name;    /* of the list: "auth.tokens" */
+    const char *one;     /* of an item, for faults: "token" */
+    const char *hint;    /* where there is no list, or an empty one; NULL: none */
+    const char *example; /* of an item; NULL: none */
+    size_t item_bytes;
+    size_t count_max;
+    /* Read the item numbered index; all before it are read. E_NOMEM. */
+    enum status (*read)(
+        struct config_reader *reader, const struct yaml_node *map, void *items, size_t index);
+};
+/* *ret_items has the items; it is left alone when the value is not such a list. E_NOMEM. */
+enum status list_read(struct config_reader *reader, const struct list_shape *shape,
+    const struct yaml_node *node, void **ret_items, size_t *ret_count) MUST_CHECK;
+
+/* Load a text into a tree; what a file may not have is a fault. Statuses as yaml_load's. */
+enum status reader_begin(struct config_reader *reader, struct yaml_node **ret_root) MUST_CHECK;
+/* Bring the faults into the order of the file. E_INVALID: OK came in, and there are some. */
+enum status reader_end(struct config_reader *reader, enum status status) MUST_CHECK;
 /* A key that is none of the names. */
-void reader_unknown(
-    struct reader *reader, const struct yaml_node *key, const char *const *names, size_t count);
+void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
+    const char *const *names, size_t count);
 /* Faults from the one numbered first into the order of the file. */
 void faults_sort(struct config_faults *faults, size_t first);
 
@@ -83,115 +133,24 @@ const char *config_text(struct config *config, struct slice text) MUST_CHECK;
 
 /* ---- the gateway ------------------------------------------------------------------------- */
 
-/* Texts, each with its place. */
-struct config_item {
-    const char *text;
+/* Where a setting was given. */
+struct setting_source {
     struct config_place place;
-};
-struct config_list {
-    const struct config_item *items;
-    size_t count;
-};
-/* Add a text to a list that others may still see as it was. E_NOMEM. */
-enum status list_add(struct config *config, struct config_list *list, const char *text,
-    const struct config_place *place) MUST_CHECK;
-
-/* The settings of the gateway, in the order of their table. */
-enum setting {
-    SETTING_LISTEN,
-    SETTING_UPSTREAM,
-    SETTING_PROFILE,
-    SETTING_TLS_CERT,
-    SETTING_TLS_KEY,
-    SETTING_MATCH,
-    SETTING_TENANT,
-    SETTING_KEY,
-    SETTING_KIND,
-    SETTING_WINDOW,
-    SETTING_LEASE,
-    SETTING_WAIT,
-    SETTING_PRINCIPAL,
-    SETTING_JWT_ALG,
-    SETTING_JWT_KEY_FILE,
-    SETTING_JWT_ISSUER,
-    SETTING_JWT_AUDIENCE,
-    SETTING_IGNORE,
-    SETTING_REDACT,
-    SETTING_REPLAY_HEADERS,
-    SETTING_ON_5XX,
-    SETTING_ON_UNKNOWN,
-    SETTING_RECONCILE_GET,
-    SETTING_RECONCILE_EXECUTED,
-    SETTING_RECONCILE_NOT_EXECUTED,
-    SETTING_RECONCILE_AUTHORIZATION_FILE,
-    SETTING_RECONCILE_EVERY,
-    SETTING_RECONCILE_EVERY_MAX,
-    SETTING_RECONCILE_QUIET,
-    SETTING_TIMEOUT_CONNECT,
-    SETTING_TIMEOUT_FIRST_BYTE,
-    SETTING_TIMEOUT_TOTAL,
-    SETTING_LIMITS_BODY_BYTES_MAX,
-    SETTING_LIMITS_OUTCOME_BYTES_MAX,
-    SETTING_LIMITS_DUPLICATE_RATE,
-    SETTING_LIMITS_DUPLICATE_BURST,
-    SETTING_CA_FILE,
-    SETTING_SPOOL_DIR,
-    SETTING_SPOOL_MEMORY,
-    SETTING_SPOOL_MAX,
-    SETTING_CONNECTIONS_MAX,
-    SETTING_IDLE,
-    SETTINGS,
-};
-
-/* Whether something was said of a setting, and where. */
-struct said {
-    struct config_place place;
-    bool is_set;  /* more than a default */
+    bool is_set;  /* not only a default */
     bool is_flag; /* by a flag or a variable, which wins over every file */
 };
 
-/* What one route says, or the section for all of them. */
-struct route_said {
-    struct said at[SETTINGS];
-    struct config_place place; /* of a route: its beginning */
-    struct config_list upstream;
-    uint64_t profile; /* enum config_profile */
-    const char *match;
-    const char *tenant;
-    uint64_t key;  /* enum config_key */
-    uint64_t kind; /* enum config_retention */
-    int64_t window_ms;
-    int64_t lease_ms;
-    int64_t wait_ms;
-    const char *principal;
-    uint64_t jwt_alg; /* enum config_jwt_alg */
-    const char *jwt_key_file;
-    const char *jwt_issuer;
-    const char *jwt_audience;
-    struct config_list ignore;
-    struct config_list redact;
-    struct config_list replay_headers;
-    uint64_t on_5xx;     /* enum config_on_5xx */
-    uint64_t on_unknown; /* enum config_on_unknown */
-    const char *reconcile_get;
-    struct config_list executed;
-    struct config_list not_executed;
-    const char *authorization_file;
-    int64_t every_ms;
-    int64_t every_ms_max;
-    int64_t quiet_ms;
-    int64_t connect_ms;
-    int64_t first_byte_ms;
-    int64_t total_ms;
-    uint64_t body_bytes_max;
-    uint64_t outcome_bytes_max;
-    double duplicate_rate;
-    double duplicate_burst;
-    const char *ca_file;
+enum { GATEWAY_OPTIONS_MAX = 64 }; /* rows of the gateway's table */
+
+/* A route as given. What it has no source for is as the section says. */
+struct route_raw {
+    struct config_route route;
+    struct config_place place; /* of its beginning */
+    struct setting_source sources[GATEWAY_OPTIONS_MAX];
 };
 
 /* What a policy file says. */
-struct policy_said {
+struct policy_raw {
     bool is_here;
     int64_t window_ms[3];     /* by enum config_retention; 0: not said */
     unsigned line[3];         /* of these, in the policy file */
@@ -202,50 +161,47 @@ struct policy_said {
     bool needs_log; /* logging.include_fields has at least one */
 };
 
-struct gateway_said {
-    struct route_said all; /* first: options of both are at the same offset in a route's own */
-    struct config_list listen;
-    const char *tls_cert;
-    const char *tls_key;
-    const char *spool_dir;
-    uint64_t spool_memory_bytes;
-    uint64_t spool_bytes_max;
-    uint64_t connections_max;
-    int64_t idle_ms;
-    struct route_said *routes; /* in the order of the file */
+struct gateway_raw {
+    struct route_raw section; /* what the section, flags and defaults say for every route; its
+                                 sources are those of the whole section's settings too */
+    struct route_raw *routes; /* in the order of the file */
     size_t route_count;
-    struct config_place place; /* of the section */
-    struct policy_said policy;
+    struct policy_raw policy;
 };
 
 /* Every setting at its default. E_NOMEM. */
 enum status config_gateway_new(struct config *config) MUST_CHECK;
-/* Take what the section says over what is set. E_NOMEM. */
+/* Take what the section says over what is set; the reader of its row. E_NOMEM. */
 enum status gateway_read(
-    struct reader *reader, const struct yaml_node *key, const struct yaml_node *value) MUST_CHECK;
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `routes`. E_NOMEM. */
+enum status gateway_read_routes(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `auth.tokens`. E_NOMEM. */
+enum status tokens_read(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* The gateway's table; its objects are the config's. */
+struct map_scope gateway_scope(struct config *config);
 /* A flag or a variable will set an option: it wins, and a list begins anew unless is_more. */
 void gateway_will_set(struct config *config, const struct config_option *option, bool is_more);
-/* config->gateway out of all that was said. E_NOMEM; with OK there may be faults. */
-enum status gateway_make(struct config *config, struct config_faults *faults) MUST_CHECK;
-/* The first setting that differs and cannot change while a gateway runs; NULL: none. */
-const char *gateway_needs_restart(
-    const struct config_gateway *old, const struct config_gateway *new);
+/* Make the routes out of all that was given. E_NOMEM; with OK there may be faults. */
+enum status gateway_routes_make(struct config *config, struct config_faults *faults) MUST_CHECK;
 
 /* A name at the top of policy files. */
 bool policy_has(struct slice name);
 
 /* Whether a text has its form. E_INVALID: fault says why. */
-enum status form_check(
+enum status value_form_check(
     const struct config_option *option, struct slice value, struct value_fault *fault) MUST_CHECK;
 /* The methods (none named: 0) and the path of a match. E_INVALID. */
-enum status form_match(const char *name, struct slice text, unsigned *ret_methods,
+enum status value_form_match(const char *name, struct slice text, unsigned *ret_methods,
     struct slice *ret_path, struct value_fault *fault) MUST_CHECK;
-/* "header:X-Tenant" and its like; the name is empty where there is none. False: it is none. */
-bool form_principal(
+/* "header:X-Tenant" and the like; the name is empty where the form has none. False: invalid. */
+bool value_form_principal(
     struct slice text, enum config_principal *ret_principal, struct slice *ret_name);
-/* A method by its name; 0: none that can be fenced. */
-unsigned form_method(struct slice name);
 /* RFC 9110 section 5.6.2. */
-bool form_is_token(struct slice text);
+bool value_form_is_token(struct slice text);
+/* No control characters: it can stand in a message, and on a terminal. */
+bool value_form_is_line(struct slice text);
 
 #endif

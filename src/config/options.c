@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "config/config.h"
+#include "config/impl.h"
 
 #define AT(member) .offset = offsetof(struct config, member)
 
@@ -19,8 +19,12 @@ enum {
 
 const struct config_option config_options[] = {
     {.path = "listen",
-        .kind = CONFIG_LISTEN,
+        .kind = CONFIG_LIST,
+        .form = CONFIG_FORM_ADDRESS,
         AT(listen),
+        .count = offsetof(struct config, listen_count),
+        .places = offsetof(struct config, listen_at),
+        .max = CONFIG_LISTEN_MAX,
         .fallback = "127.0.0.1:7411",
         .env = "ONCE_LISTEN",
         .flag = "listen",
@@ -32,6 +36,7 @@ const struct config_option config_options[] = {
     {.path = "store",
         .kind = CONFIG_TEXT,
         AT(store),
+        .places = offsetof(struct config, store_at),
         .fallback = "journal:./once-data",
         .env = "ONCE_STORE",
         .flag = "store",
@@ -82,8 +87,9 @@ const struct config_option config_options[] = {
                 "to read it.",
         .unsure = "Set it if and only if tls.cert is set."},
     {.path = "auth.tokens",
-        .kind = CONFIG_TOKENS,
-        AT(tokens),
+        .kind = CONFIG_OWN,
+        .read = tokens_read,
+        .count = offsetof(struct config, token_count),
         .help = "Who may do what. Each token names a tenant and has rights: execute (fences), "
                 "operate (read and settle operations), audit (read operations and evidence), "
                 "confirm (confirm commands). The file holds only the token's SHA-256; once token "
@@ -252,6 +258,7 @@ const struct config_option config_options[] = {
         .help = "Log a line for each decision. The evidence has every decision anyway; without "
                 "these lines a busy server is a little faster and its log much smaller.",
         .unsure = "Leave it on until the log gets too large."},
+    {.path = "gateway", .kind = CONFIG_OWN, .read = gateway_read},
     {0},
 };
 

@@ -59,8 +59,8 @@ static const char *const logged[] = {"idempotency_key", "effect_id", "decision",
 enum { LOGGED = COUNT(logged) };
 
 /* A policy being read. */
-struct policy {
-    struct reader *reader;
+struct policy_reader {
+    struct config_reader *reader;
     const struct yaml_node *root;
     struct config_policy_line lines[LINES_MAX];
     size_t count;
@@ -68,11 +68,12 @@ struct policy {
 
 /* ---- what it comes to -------------------------------------------------------------------- */
 
-static enum status explain(struct policy *policy, const struct yaml_node *node, enum policy_key key,
-    bool is_note, const char *format, ...) __attribute__((format(printf, 5, 6)));
+static enum status explain(struct policy_reader *policy, const struct yaml_node *node,
+    enum policy_key key, bool is_note, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
-static enum status explain(struct policy *policy, const struct yaml_node *node, enum policy_key key,
-    bool is_note, const char *format, ...)
+static enum status explain(struct policy_reader *policy, const struct yaml_node *node,
+    enum policy_key key, bool is_note, const char *format, ...)
 {
     char text[MEANING_BYTES_MAX];
     struct config *config = policy->reader->config;
@@ -96,7 +97,8 @@ static enum status explain(struct policy *policy, const struct yaml_node *node, 
 /* ---- values ------------------------------------------------------------------------------ */
 
 /* One value that is there; a fault else. */
-static bool is_value(struct policy *policy, const struct yaml_node *node, enum policy_key key)
+static bool is_value(
+    struct policy_reader *policy, const struct yaml_node *node, enum policy_key key)
 {
     if (node->kind == YAML_SCALAR && !yaml_is_null(node)) {
         return true;
@@ -107,8 +109,8 @@ static bool is_value(struct policy *policy, const struct yaml_node *node, enum p
     return false;
 }
 
-static bool read_bool(
-    struct policy *policy, const struct yaml_node *node, enum policy_key key, bool *ret_value)
+static bool read_bool(struct policy_reader *policy, const struct yaml_node *node,
+    enum policy_key key, bool *ret_value)
 {
     if (!is_value(policy, node, key)) {
         return false;
@@ -123,7 +125,7 @@ static bool read_bool(
     return true;
 }
 
-static enum status take_mismatch(struct policy *policy, const struct yaml_node *node)
+static enum status take_mismatch(struct policy_reader *policy, const struct yaml_node *node)
 {
     bool value = false;
     if (!read_bool(policy, node, KEY_REJECT_ON_BODY_MISMATCH, &value)) {
@@ -139,7 +141,7 @@ static enum status take_mismatch(struct policy *policy, const struct yaml_node *
         "the same key with another body is refused and changes nothing; here it always is");
 }
 
-static enum status take_fence(struct policy *policy, const struct yaml_node *node)
+static enum status take_fence(struct policy_reader *policy, const struct yaml_node *node)
 {
     static const char *const stores[] = {"journal", "redis", "postgres"};
     const char *url = policy->reader->config->store;
@@ -175,12 +177,12 @@ struct days {
 };
 
 static enum status take_ttl(
-    struct policy *policy, const struct yaml_node *node, const struct days *days)
+    struct policy_reader *policy, const struct yaml_node *node, const struct days *days)
 {
     static const char *const what[] = {"API writes", "webhooks", "batch jobs"};
     static const char *const kinds[] = {"api", "webhook", "batch"};
     uint64_t number = 0;
-    struct policy_said *said = &policy->reader->config->said->policy;
+    struct policy_raw *raw = &policy->reader->config->raw->policy;
     if (!is_value(policy, node, days->key)) {
         return OK;
     }
@@ -195,8 +197,8 @@ static enum status take_ttl(
             number < days->min ? days->min : days->max, days->unit);
         return OK;
     }
-    said->window_ms[days->kind] = (int64_t)number * days->unit_ms;
-    said->line[days->kind] = node->line;
+    raw->window_ms[days->kind] = (int64_t)number * days->unit_ms;
+    raw->line[days->kind] = node->line;
     return explain(policy, node, days->key, false,
         "keys of %s (routes of kind %s) are remembered for %" PRIu64 " %s after they are done",
         what[days->kind], kinds[days->kind], number, days->unit);
@@ -214,20 +216,20 @@ static bool is_header_known(const struct config_gateway *gateway, struct slice n
     return false;
 }
 
-static enum status take_header(struct policy *policy, const struct yaml_node *node)
+static enum status take_header(struct policy_reader *policy, const struct yaml_node *node)
 {
     struct config *config = policy->reader->config;
     struct config_gateway *gateway = &config->gateway;
     if (!is_value(policy, node, KEY_REQUIRE_HEADERS)) {
         return OK;
     }
-    if (!form_is_token(node->text)) {
+    if (!value_form_is_token(node->text)) {
         reader_fault(policy->reader, node, "such as Idempotency-Key",
             "require_headers: '%.*s' is not the name of a field", SLICE_ARGS(node->text));
         return OK;
     }
     if (strcasecmp(node->text.data, "Idempotency-Key") == 0) {
-        config->said->policy.needs_key = true;
+        config->raw->policy.needs_key = true;
         return explain(policy, node, KEY_REQUIRE_HEADERS, false,
             "a write without an Idempotency-Key is refused with 400");
     }
@@ -247,7 +249,7 @@ static enum status take_header(struct policy *policy, const struct yaml_node *no
         "a fenced request without this field is refused with 400");
 }
 
-static enum status take_field(struct policy *policy, const struct yaml_node *node)
+static enum status take_field(struct policy_reader *policy, const struct yaml_node *node)
 {
     char hint[MEANING_BYTES_MAX] = "";
     if (!is_value(policy, node, KEY_INCLUDE_FIELDS)) {
@@ -255,7 +257,7 @@ static enum status take_field(struct policy *policy, const struct yaml_node *nod
     }
     for (size_t i = 0; i < LOGGED; i++) {
         if (slice_is(node->text, logged[i])) {
-            policy->reader->config->said->policy.needs_log = true;
+            policy->reader->config->raw->policy.needs_log = true;
             return explain(policy, node, KEY_INCLUDE_FIELDS, false,
                 "a line of the log about a decision has it, where there is one");
         }
@@ -269,8 +271,8 @@ static enum status take_field(struct policy *policy, const struct yaml_node *nod
     return OK;
 }
 
-static enum status take_each(struct policy *policy, const struct yaml_node *node,
-    enum policy_key key, enum status (*take)(struct policy *, const struct yaml_node *))
+static enum status take_each(struct policy_reader *policy, const struct yaml_node *node,
+    enum policy_key key, enum status (*take)(struct policy_reader *, const struct yaml_node *))
 {
     enum status status = OK;
     if (node->kind == YAML_SCALAR && !yaml_is_null(node)) {
@@ -291,7 +293,7 @@ static enum status take_each(struct policy *policy, const struct yaml_node *node
 
 /* ---- conflicts --------------------------------------------------------------------------- */
 
-static enum status take_status(struct policy *policy, const struct yaml_node *node)
+static enum status take_status(struct policy_reader *policy, const struct yaml_node *node)
 {
     uint64_t number = 0;
     if (!is_value(policy, node, KEY_STATUS)) {
@@ -302,20 +304,20 @@ static enum status take_status(struct policy *policy, const struct yaml_node *no
             "on_conflict.status: '%.*s' is not a status of a conflict", SLICE_ARGS(node->text));
         return OK;
     }
-    policy->reader->config->said->policy.conflict_status = (unsigned)number;
+    policy->reader->config->raw->policy.conflict_status = (unsigned)number;
     return explain(policy, node, KEY_STATUS, false,
         "the same key with another request is answered with %u", (unsigned)number);
 }
 
-static enum status take_diff(struct policy *policy, const struct yaml_node *node)
+static enum status take_diff(struct policy_reader *policy, const struct yaml_node *node)
 {
     bool value = false;
-    struct policy_said *said = &policy->reader->config->said->policy;
+    struct policy_raw *raw = &policy->reader->config->raw->policy;
     if (!read_bool(policy, node, KEY_INCLUDE_DIFF, &value)) {
         return OK;
     }
-    said->has_diff = true;
-    said->diff = value;
+    raw->has_diff = true;
+    raw->diff = value;
     return explain(policy, node, KEY_INCLUDE_DIFF, false,
         value ? "that answer has the differences of the two bodies, without redacted members"
               : "that answer says which parts differ, and not how");
@@ -323,7 +325,8 @@ static enum status take_diff(struct policy *policy, const struct yaml_node *node
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-static enum status take(struct policy *policy, enum policy_key key, const struct yaml_node *value)
+static enum status take(
+    struct policy_reader *policy, enum policy_key key, const struct yaml_node *value)
 {
     static const struct days webhook = {KEY_WEBHOOK_DAYS, CONFIG_RETENTION_WEBHOOK, 7,
         WEBHOOK_DAYS_MAX, DAY_MS, "days",
@@ -348,7 +351,7 @@ static enum status take(struct policy *policy, enum policy_key key, const struct
 }
 
 /* The map of that name is there with nothing in it: its indentation was lost. */
-static bool is_flat(const struct policy *policy, const char *map)
+static bool is_flat(const struct policy_reader *policy, const char *map)
 {
     for (const struct yaml_node *key = policy->root->first; key != NULL; key = key->next) {
         if (key->kind == YAML_SCALAR && slice_is(key->text, map) && yaml_is_null(key->value)) {
@@ -358,7 +361,8 @@ static bool is_flat(const struct policy *policy, const char *map)
     return false;
 }
 
-static enum policy_key key_in(const struct policy *policy, const char *map, struct slice name)
+static enum policy_key key_in(
+    const struct policy_reader *policy, const char *map, struct slice name)
 {
     size_t key = 0;
     while (key < KEYS && !(slice_is(name, keys[key].name) &&
@@ -369,7 +373,7 @@ static enum policy_key key_in(const struct policy *policy, const char *map, stru
     return (enum policy_key)key;
 }
 
-static void unknown(struct policy *policy, const char *map, const struct yaml_node *key)
+static void unknown(struct policy_reader *policy, const char *map, const struct yaml_node *key)
 {
     const char *names[KEYS + MAPS];
     char hint[MEANING_BYTES_MAX];
@@ -401,9 +405,11 @@ static const char *map_of(struct slice name)
     return NULL;
 }
 
-static enum status take_map(struct policy *policy, const char *map, const struct yaml_node *node);
+static enum status take_map(
+    struct policy_reader *policy, const char *map, const struct yaml_node *node);
 
-static enum status take_key(struct policy *policy, const char *map, const struct yaml_node *key)
+static enum status take_key(
+    struct policy_reader *policy, const char *map, const struct yaml_node *key)
 {
     const char *inner = map[0] == '\0' ? map_of(key->text) : NULL;
     enum policy_key which = key_in(policy, map, key->text);
@@ -420,7 +426,8 @@ static enum status take_key(struct policy *policy, const char *map, const struct
     return OK;
 }
 
-static enum status take_map(struct policy *policy, const char *map, const struct yaml_node *node)
+static enum status take_map(
+    struct policy_reader *policy, const char *map, const struct yaml_node *node)
 {
     enum status status = OK;
     for (const struct yaml_node *key = node->first; status == OK && key != NULL; key = key->next) {
@@ -434,7 +441,7 @@ static enum status take_map(struct policy *policy, const char *map, const struct
 }
 
 /* The lines so far, for good. */
-static enum status keep_lines(const struct policy *policy)
+static enum status keep_lines(const struct policy_reader *policy)
 {
     struct config_policy_line *lines = arena_alloc(
         &policy->reader->config->arena, (policy->count + 1) * sizeof(struct config_policy_line));
@@ -449,18 +456,10 @@ static enum status keep_lines(const struct policy *policy)
 enum status config_policy_read(
     struct config *config, struct slice text, struct config_faults *faults)
 {
-    struct reader reader = {.config = config, .faults = faults, .text = text};
+    struct config_reader reader = {.config = config, .faults = faults, .text = text};
     struct yaml_node *root = NULL;
-    size_t first = faults->count;
-    size_t before = faults->count + faults->more;
-    if (text.len > CONFIG_BYTES_MAX) {
-        struct config_fault fault = {.line = 1, .column = 1};
-        config_fault_add(
-            config, faults, &fault, "the file is larger than %d bytes", CONFIG_BYTES_MAX);
-        return E_INVALID;
-    }
-    enum status status = yaml_load(&reader, &root);
-    struct policy policy = {.reader = &reader, .root = root};
+    enum status status = reader_begin(&reader, &root);
+    struct policy_reader policy = {.reader = &reader, .root = root};
     if (status == OK && root != NULL && root->kind == YAML_MAP) {
         status = take_map(&policy, "", root);
     } else if (status == OK && (root == NULL || root->kind != YAML_BAD)) {
@@ -471,11 +470,10 @@ enum status config_policy_read(
             "the policy file has to be a map of rules");
     }
     if (status == OK) {
-        config->said->policy.is_here = true;
+        config->raw->policy.is_here = true;
         status = keep_lines(&policy);
     }
-    faults_sort(faults, first);
-    return status == OK && faults->count + faults->more > before ? E_INVALID : status;
+    return reader_end(&reader, status);
 }
 
 bool policy_has(struct slice name)
@@ -506,7 +504,7 @@ bool config_is_policy(const struct mem *mem, struct slice text)
     if (text.len > CONFIG_BYTES_MAX || config_new(mem, &config, NULL) != OK) {
         return false;
     }
-    struct reader reader = {.config = config, .faults = &unheard, .text = text};
+    struct config_reader reader = {.config = config, .faults = &unheard, .text = text};
     bool is_policy = yaml_load(&reader, &root) == OK && root != NULL && root->kind == YAML_MAP &&
                      has_rules(root);
     config_free(config);

@@ -1,295 +1,133 @@
-/* A file's tree against the table: sections, settings, tokens. */
-#include <stddef.h>
+/* A file's tree against a table of settings: maps, lists, values, and what is in no row. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "config/impl.h"
 
-enum { NAMES_MAX = 64, NAME_BYTES_MAX = 64, HINT_BYTES_MAX = 128 };
+enum { NAMES_MAX = 64, PATH_BYTES_MAX = 96, HINT_BYTES_MAX = 128 };
 
 /* Known, and of a later version. */
 static const char *const later[] = {"commands"};
-/* Members of a token. */
-static const char *const token_members[] = {"sha256", "tenant", "rights", "name"};
-enum { TOKEN_SHA256, TOKEN_TENANT, TOKEN_RIGHTS, TOKEN_NAME, TOKEN_MEMBERS };
-
-static const struct {
-    const char *name;
-    unsigned right;
-} rights[] = {{"execute", CONFIG_RIGHT_EXECUTE}, {"confirm", CONFIG_RIGHT_CONFIRM},
-    {"operate", CONFIG_RIGHT_OPERATE}, {"audit", CONFIG_RIGHT_AUDIT}};
-
-unsigned config_right(struct slice name)
-{
-    for (size_t i = 0; i < COUNT(rights); i++) {
-        if (slice_is(name, rights[i].name)) {
-            return rights[i].right;
-        }
-    }
-    return 0;
-}
-
-unsigned config_rights(struct slice text)
-{
-    unsigned all = 0;
-    size_t at = 0;
-    while (at <= text.len) {
-        const char *comma = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
-        size_t end = comma == NULL ? text.len : (size_t)(comma - text.data);
-        unsigned right = end == at ? 0 : config_right(slice_of(text.data + at, end - at));
-        if (right == 0) {
-            return 0;
-        }
-        all |= right;
-        at = end + 1;
-    }
-    return all;
-}
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-void reader_unknown(
-    struct reader *reader, const struct yaml_node *key, const char *const *names, size_t count)
+/* "it is one of a, b, c", or where to read more when they are many. */
+static void hint_names(const char *const *names, size_t count, char ret_hint[HINT_BYTES_MAX])
 {
-    char typed[NAME_BYTES_MAX];
-    char hint[HINT_BYTES_MAX] = "";
+    int used = snprintf(ret_hint, HINT_BYTES_MAX, "it is one of");
+    for (size_t i = 0; i < count && used < HINT_BYTES_MAX; i++) {
+        used += snprintf(
+            ret_hint + used, (size_t)(HINT_BYTES_MAX - used), "%s %s", i == 0 ? "" : ",", names[i]);
+    }
+    if (used >= HINT_BYTES_MAX) {
+        (void)snprintf(ret_hint, HINT_BYTES_MAX, "once check --example shows every setting");
+    }
+}
+
+void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
+    const char *const *names, size_t count)
+{
+    char typed[PATH_BYTES_MAX];
+    char hint[HINT_BYTES_MAX];
     (void)snprintf(typed, sizeof typed, "%.*s", SLICE_ARGS(key->text));
     const char *near = text_nearest(typed, names, count);
     if (near != NULL) {
         (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near);
+    } else {
+        hint_names(names, count, hint);
     }
-    reader_fault(reader, key, near == NULL ? "once check --example shows every setting" : hint,
-        "unknown key '%s'", typed);
+    reader_fault(reader, key, hint, "unknown key '%s'", typed);
 }
 
-/* The part of a path in front of its dot is this section; *ret_rest is behind it. */
-static bool in_section(const char *path, struct slice section, const char **ret_rest)
+/* What is left of a row's path in this map; NULL: it is not in it. */
+static const char *name_in(const struct map_scope *scope, const struct config_option *option)
 {
-    const char *dot = strchr(path, '.');
-    size_t len = dot == NULL ? 0 : (size_t)(dot - path);
-    *ret_rest = dot == NULL ? path : dot + 1;
-    return slice_equal(slice_of(path, len), section);
+    size_t len = strlen(scope->prefix);
+    bool is_in = (scope->in == 0 || (option->in & scope->in) != 0) &&
+                 strncmp(option->path, scope->prefix, len) == 0;
+    return is_in ? option->path + len : NULL;
 }
 
-/* Every name a section may hold; of the top, its sections and what is of later versions too. */
-static size_t names_of(
-    struct slice section, char (*ret_texts)[NAME_BYTES_MAX], const char **ret_names)
+static const struct config_option *option_in(const struct map_scope *scope, struct slice name)
 {
-    size_t count = 0;
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        const char *rest = NULL;
-        bool is_in = in_section(o->path, section, &rest);
-        size_t len = is_in ? strlen(rest) : strcspn(o->path, ".");
-        bool is_seen = count > 0 && strncmp(ret_names[count - 1], o->path, len) == 0 &&
-                       ret_names[count - 1][len] == '\0';
-        if ((is_in || section.len == 0) && !is_seen) {
-            ASSERT(count < NAMES_MAX);
-            (void)snprintf(
-                ret_texts[count], NAME_BYTES_MAX, "%.*s", (int)len, is_in ? rest : o->path);
-            ret_names[count] = ret_texts[count];
-            count++;
-        }
-    }
-    if (section.len == 0) {
-        ret_names[count++] = "gateway";
-    }
-    return count;
-}
-
-static const struct config_option *find_in(struct slice section, struct slice name)
-{
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        const char *rest = NULL;
-        if (in_section(o->path, section, &rest) && slice_is(name, rest)) {
+    for (const struct config_option *o = scope->options; o->path != NULL; o++) {
+        const char *found = name_in(scope, o);
+        if (found != NULL && slice_is(name, found)) {
             return o;
         }
     }
     return NULL;
 }
 
-static bool is_section(struct slice name)
+/* The map of that name within this one: rows whose paths go on after it. */
+static bool map_in(const struct map_scope *scope, struct slice name,
+    char ret_prefix[PATH_BYTES_MAX], struct map_scope *ret_within)
 {
-    for (const struct config_option *o = config_options; o->path != NULL; o++) {
-        const char *rest = NULL;
-        if (name.len > 0 && in_section(o->path, name, &rest)) {
+    if (name.len >= PATH_BYTES_MAX / 2) {
+        return false;
+    }
+    (void)snprintf(ret_prefix, PATH_BYTES_MAX, "%s%.*s.", scope->prefix, SLICE_ARGS(name));
+    *ret_within = *scope;
+    ret_within->prefix = ret_prefix;
+    ret_within->explain = NULL;
+    for (const struct config_option *o = scope->options; o->path != NULL; o++) {
+        if (name_in(ret_within, o) != NULL) {
             return true;
         }
     }
     return false;
 }
 
-/* ---- tokens ------------------------------------------------------------------------------ */
-
-static void token_right(
-    struct reader *reader, const struct yaml_node *node, struct config_token *token)
+/* A key that is in no row; the names of those that are help. */
+static void unknown_in(
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
 {
-    unsigned right = node->kind == YAML_SCALAR ? config_right(node->text) : 0;
-    if (right == 0 && node->kind != YAML_BAD) {
-        reader_fault(reader, node, "the rights are execute, confirm, operate and audit",
-            "'%.*s' is not a right", SLICE_ARGS(node->text));
-    }
-    token->rights |= right;
-}
-
-static void token_rights(
-    struct reader *reader, const struct yaml_node *node, struct config_token *token)
-{
-    if (node->kind == YAML_SCALAR) {
-        token_right(reader, node, token);
-    } else if (node->kind == YAML_MAP || (node->kind == YAML_LIST && node->first == NULL)) {
-        reader_fault(reader, node, "such as [execute, audit]",
-            "rights has to be a list of at least one right");
-    }
-    for (const struct yaml_node *item = node->first; node->kind == YAML_LIST && item != NULL;
-         item = item->next) {
-        token_right(reader, item, token);
-    }
-}
-
-static void token_text(
-    struct reader *reader, const struct yaml_node *node, const char *name, struct slice *ret_text)
-{
-    if (node->kind == YAML_SCALAR && node->text.len > 0 &&
-        node->text.len <= LIMIT_TENANT_BYTES_MAX) {
-        *ret_text = node->text;
-    } else if (node->kind != YAML_BAD) {
-        reader_fault(reader, node, NULL, "%s has to be a text of 1 to %d bytes", name,
-            LIMIT_TENANT_BYTES_MAX);
-    }
-}
-
-static void token_digest(
-    struct reader *reader, const struct yaml_node *node, struct config_token *token)
-{
-    static const char hint[] = "once token new makes a token and this line; once token hash hashes "
-                               "one that exists";
-    if (node->kind == YAML_BAD) {
-        return;
-    }
-    if (node->kind != YAML_SCALAR || node->text.len != 2 * sizeof token->sha256.bytes ||
-        !text_hex(node->text, token->sha256.bytes, sizeof token->sha256.bytes)) {
-        /* It may be the token itself: never shown, and the line is not either. */
-        struct config_fault fault = {
-            .line = node->line, .column = node->column, .hint = hint, .is_secret = true};
-        config_fault_add(reader->config, reader->faults, &fault,
-            "sha256 has to be the SHA-256 of a token: 64 hex digits");
-    }
-}
-
-static void token_member(struct reader *reader, const struct yaml_node *key,
-    struct config_token *token, bool has[TOKEN_MEMBERS])
-{
-    size_t which = 0;
-    while (which < TOKEN_MEMBERS && !slice_is(key->text, token_members[which])) {
-        which++;
-    }
-    if (which == TOKEN_MEMBERS) {
-        reader_unknown(reader, key, token_members, TOKEN_MEMBERS);
-        return;
-    }
-    has[which] = true;
-    switch (which) {
-    case TOKEN_SHA256: token_digest(reader, key->value, token); break;
-    case TOKEN_TENANT: token_text(reader, key->value, "tenant", &token->tenant); break;
-    case TOKEN_RIGHTS: token_rights(reader, key->value, token); break;
-    default: token_text(reader, key->value, "name", &token->name); break;
-    }
-}
-
-static void read_token(
-    struct reader *reader, const struct yaml_node *node, struct config_token *token)
-{
-    bool has[TOKEN_MEMBERS] = {0};
-    if (node->kind != YAML_MAP) {
-        reader_fault(reader, node, "{sha256: \"...\", tenant: acme, rights: [execute]}",
-            "a token has to be a map");
-        return;
-    }
-    for (const struct yaml_node *key = node->first; key != NULL; key = key->next) {
-        if (key->kind == YAML_SCALAR) {
-            token_member(reader, key, token, has);
-        } else if (key->kind != YAML_BAD) {
-            reader_fault(reader, key, NULL, "a key has to be a name");
-        }
-    }
-    bool is_for_metrics = slice_is(token->tenant, "*");
-    for (size_t i = 0; i < TOKEN_NAME; i++) {
-        if (!has[i] && !(i == TOKEN_RIGHTS && is_for_metrics)) {
-            reader_fault(reader, node, NULL, "the token has no %s", token_members[i]);
-        }
-    }
-    if (is_for_metrics && token->rights != 0) {
-        reader_fault(reader, node, "leave rights out, or name a tenant",
-            "a token of tenant '*' may only read /metrics and has no rights");
-    }
-}
-
-static void check_same_token(struct reader *reader, const struct yaml_node *node,
-    const struct config_token *tokens, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (digest_equal(&tokens[i].sha256, &tokens[count].sha256)) {
-            reader_fault(reader, node, "make one for each: once token new",
-                "the same token is here twice; whose it is would be open");
-            return;
-        }
-    }
-}
-
-static enum status read_tokens(struct reader *reader, const struct yaml_node *node)
-{
-    static const struct digest none;
-    struct config *config = reader->config;
-    config->has_auth = true;
-    if (node->kind != YAML_LIST || node->first == NULL) {
-        if (node->kind != YAML_BAD) {
-            reader_fault(reader, node, "once token new prints one to put here",
-                "auth.tokens has to be a list of at least one token");
-        }
-        return OK;
-    }
-    if (node->count > CONFIG_TOKENS_MAX) {
-        reader_fault(reader, node, NULL, "more than %d tokens", CONFIG_TOKENS_MAX);
-        return OK;
-    }
-    struct config_token *tokens =
-        arena_zalloc(&config->arena, node->count * sizeof(struct config_token));
-    if (tokens == NULL) {
-        return E_NOMEM;
-    }
+    char texts[NAMES_MAX][PATH_BYTES_MAX];
+    const char *names[NAMES_MAX];
     size_t count = 0;
-    for (const struct yaml_node *item = node->first; item != NULL; item = item->next) {
-        if (item->kind != YAML_BAD) {
-            read_token(reader, item, &tokens[count]);
-            if (!digest_equal(&tokens[count].sha256, &none)) {
-                check_same_token(reader, item, tokens, count);
-            }
+    if (scope->explain != NULL && scope->explain(reader, key)) {
+        return;
+    }
+    for (const struct config_option *o = scope->options; o->path != NULL; o++) {
+        const char *rest = name_in(scope, o);
+        size_t len = rest == NULL ? 0 : strcspn(rest, ".");
+        bool is_seen = rest == NULL || (count > 0 && strlen(names[count - 1]) == len &&
+                                           strncmp(names[count - 1], rest, len) == 0);
+        if (!is_seen) {
+            ASSERT(count < NAMES_MAX);
+            (void)snprintf(texts[count], PATH_BYTES_MAX, "%.*s", (int)len, rest);
+            names[count] = texts[count];
             count++;
         }
     }
-    config->tokens = tokens;
-    config->token_count = count;
-    return OK;
+    reader_unknown(reader, key, names, count);
 }
 
-/* ---- settings ---------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------ */
 
-enum status reader_value(struct reader *reader, void *object, const struct config_option *option,
-    const struct yaml_node *node)
+static const char *example_of(const struct config_option *option)
+{
+    return option->fallback == NULL ? option->example : option->fallback;
+}
+
+/* One value, or one item of a list. */
+static enum status read_scalar(struct config_reader *reader, void *object,
+    const struct config_option *option, const struct yaml_node *node)
 {
     struct value_fault fault = {.hint = ""};
     if (node->kind == YAML_BAD) {
         return OK;
     }
     if (node->kind != YAML_SCALAR) {
-        char hint[HINT_BYTES_MAX];
-        (void)snprintf(hint, sizeof hint, "such as %s",
-            option->fallback == NULL ? option->example : option->fallback);
-        reader_fault(reader, node, hint, "%s has to be one value, not a %s", option->path,
+        char hint[HINT_BYTES_MAX] = "";
+        if (example_of(option) != NULL) {
+            (void)snprintf(hint, sizeof hint, "such as %s", example_of(option));
+        }
+        reader_fault(reader, node, hint[0] == '\0' ? NULL : hint,
+            "%s has to be one value, not a %s", option->path,
             node->kind == YAML_LIST ? "list" : "map");
         return OK;
     }
@@ -304,47 +142,170 @@ enum status reader_value(struct reader *reader, void *object, const struct confi
     enum status status = value_set(&target, option, node->text, &fault);
     if (status == E_INVALID) {
         reader_fault(reader, node, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
-        status = OK; /* told; the others are read too */
+        status = OK; /* reported; the others are read too */
     }
     return status;
 }
 
-/* Remembers the place: whether an address is fit is known only at the end. */
-static enum status read_address(
-    struct reader *reader, const struct config_option *option, const struct yaml_node *node)
+static enum status read_list(struct config_reader *reader, void *object,
+    const struct config_option *option, const struct yaml_node *node)
 {
-    struct config *config = reader->config;
-    uint64_t before = config->listen_count;
-    enum status status = reader_value(reader, reader->config, option, node);
-    if (config->listen_count > before) {
-        config->listen_at[before] = (struct config_place){node->line, node->column};
-    }
-    return status;
-}
-
-static enum status read_listen(
-    struct reader *reader, const struct config_option *option, const struct yaml_node *node)
-{
-    enum status status = OK;
-    reader->config->listen_count = 0;
+    bool may_be_empty = option->form != CONFIG_FORM_ADDRESS && option->form != CONFIG_FORM_URL;
+    *value_count(object, option) = 0;
     if (node->kind != YAML_LIST) {
-        return read_address(reader, option, node);
+        return read_scalar(reader, object, option, node);
     }
-    if (node->first == NULL) {
-        reader_fault(reader, node, "such as 127.0.0.1:7411", "listen is empty");
+    if (node->first == NULL && !may_be_empty) {
+        reader_fault(reader, node, example_of(option), "%s is empty", option->path);
     }
-    for (const struct yaml_node *item = node->first; status == OK && item != NULL;
-         item = item->next) {
-        status = read_address(reader, option, item);
+    for (const struct yaml_node *item = node->first; item != NULL; item = item->next) {
+        enum status status = read_scalar(reader, object, option, item);
+        if (status != OK) {
+            return status;
+        }
     }
-    return status;
+    return OK;
 }
 
-static enum status read_map(
-    struct reader *reader, const struct yaml_node *map, struct slice section);
+static enum status read_option(struct config_reader *reader, const struct map_scope *scope,
+    const struct config_option *option, const struct yaml_node *key)
+{
+    bool is_of_route = scope->route != NULL && (option->in & CONFIG_IN_ROUTE) != 0;
+    void *object = is_of_route ? scope->route : scope->object;
+    const struct yaml_node *node = key->value;
+    if (scope->sources != NULL) {
+        scope->sources[option - scope->options] =
+            (struct setting_source){.place = {node->line, node->column}, .is_set = true};
+    }
+    switch (option->kind) {
+    case CONFIG_OWN: return option->read(reader, key, value_member(object, option));
+    case CONFIG_LIST:
+    case CONFIG_STATUSES: return read_list(reader, object, option, node);
+    case CONFIG_TEXT:
+    case CONFIG_DURATION:
+    case CONFIG_SIZE:
+    case CONFIG_COUNT:
+    case CONFIG_REAL:
+    case CONFIG_BOOL:
+    case CONFIG_CHOICE: break;
+    }
+    return read_scalar(reader, object, option, node);
+}
+
+/* ---- maps -------------------------------------------------------------------------------- */
+
+static enum status read_key(
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
+{
+    char prefix[PATH_BYTES_MAX];
+    struct map_scope within;
+    const struct config_option *option = option_in(scope, key->text);
+    if (option != NULL) {
+        return read_option(reader, scope, option, key);
+    }
+    if (map_in(scope, key->text, prefix, &within)) {
+        return map_read_value(reader, &within, key);
+    }
+    unknown_in(reader, scope, key);
+    return OK;
+}
+
+static bool has_key(const struct yaml_node *map, const char *name)
+{
+    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
+        if (slice_is(key->text, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum status map_read(
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *map)
+{
+    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
+        ASSERT(key->value != NULL);
+        enum status status = OK;
+        if (key->kind == YAML_SCALAR) {
+            status = read_key(reader, scope, key);
+        } else if (key->kind != YAML_BAD) {
+            reader_fault(reader, key, NULL, "a key has to be a name");
+        }
+        if (status != OK) {
+            return status;
+        }
+    }
+    return OK;
+}
+
+enum status map_read_value(
+    struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
+{
+    const struct yaml_node *value = key->value;
+    if (value->kind == YAML_MAP) {
+        return map_read(reader, scope, value);
+    }
+    if (value->kind != YAML_BAD) {
+        reader_fault(reader, yaml_is_null(value) ? key : value,
+            "its settings follow, each on a line of its own and indented", "%.*s has to be a map",
+            SLICE_ARGS(key->text));
+    }
+    return OK;
+}
+
+void map_require(struct config_reader *reader, const struct config_option *options,
+    const char *what, const struct yaml_node *map)
+{
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        const char *dot = strrchr(o->path, '.');
+        const char *name = dot == NULL ? o->path : dot + 1;
+        if (o->is_required && !has_key(map, name)) {
+            char hint[HINT_BYTES_MAX];
+            (void)snprintf(hint, sizeof hint, "%s: %s", name, o->example);
+            reader_fault(
+                reader, map, o->example == NULL ? NULL : hint, "the %s has no %s", what, name);
+        }
+    }
+}
+
+enum status list_read(struct config_reader *reader, const struct list_shape *shape,
+    const struct yaml_node *node, void **ret_items, size_t *ret_count)
+{
+    if (node->kind != YAML_LIST || node->first == NULL) {
+        if (node->kind != YAML_BAD) {
+            reader_fault(reader, node, shape->hint, "%s has to be a list of at least one %s",
+                shape->name, shape->one);
+        }
+        return OK;
+    }
+    if (node->count > shape->count_max) {
+        reader_fault(reader, node, NULL, "more than %zu %ss", shape->count_max, shape->one);
+        return OK;
+    }
+    char *items = arena_zalloc(&reader->config->arena, node->count * shape->item_bytes);
+    if (items == NULL) {
+        return E_NOMEM;
+    }
+    size_t count = 0;
+    for (const struct yaml_node *item = node->first; item != NULL; item = item->next) {
+        if (item->kind == YAML_MAP) {
+            enum status status = shape->read(reader, item, items, count++);
+            if (status != OK) {
+                return status;
+            }
+        } else if (item->kind != YAML_BAD) {
+            reader_fault(reader, item, shape->example, "a %s has to be a map", shape->one);
+        }
+    }
+    *ret_items = items;
+    *ret_count = count;
+    return OK;
+}
+
+/* ---- the file ---------------------------------------------------------------------------- */
 
 /* A rule of a policy file, which is another file. */
-static bool told_rule(struct reader *reader, const struct yaml_node *key)
+static bool explain_rule(struct config_reader *reader, const struct yaml_node *key)
 {
     if (!policy_has(key->text)) {
         return false;
@@ -354,8 +315,7 @@ static bool told_rule(struct reader *reader, const struct yaml_node *key)
     return true;
 }
 
-/* What the reader does not know of this version, in words. */
-static bool told_later(struct reader *reader, const struct yaml_node *key)
+static bool explain_later(struct config_reader *reader, const struct yaml_node *key)
 {
     for (size_t i = 0; i < COUNT(later); i++) {
         if (slice_is(key->text, later[i])) {
@@ -367,64 +327,9 @@ static bool told_later(struct reader *reader, const struct yaml_node *key)
     return false;
 }
 
-static enum status read_section(struct reader *reader, const struct yaml_node *key)
+static bool explain(struct config_reader *reader, const struct yaml_node *key)
 {
-    const struct yaml_node *value = key->value;
-    if (value->kind == YAML_MAP) {
-        return read_map(reader, value, key->text);
-    }
-    if (value->kind != YAML_BAD) {
-        reader_fault(reader, yaml_is_null(value) ? key : value,
-            "its settings follow, each on a line of its own and indented", "%.*s has to be a map",
-            SLICE_ARGS(key->text));
-    }
-    return OK;
-}
-
-static enum status read_key(
-    struct reader *reader, const struct yaml_node *key, struct slice section)
-{
-    char texts[NAMES_MAX][NAME_BYTES_MAX];
-    const char *names[NAMES_MAX];
-    const struct config_option *option = find_in(section, key->text);
-    if (option != NULL && option->kind == CONFIG_TOKENS) {
-        return read_tokens(reader, key->value);
-    }
-    if (option != NULL && option->kind == CONFIG_LISTEN) {
-        return read_listen(reader, option, key->value);
-    }
-    if (option != NULL && option->offset == offsetof(struct config, store)) {
-        /* Whether there is such a store is for those to say who know stores. */
-        reader->config->store_at = (struct config_place){key->value->line, key->value->column};
-    }
-    if (option != NULL) {
-        return reader_value(reader, reader->config, option, key->value);
-    }
-    if (section.len == 0 && is_section(key->text)) {
-        return read_section(reader, key);
-    }
-    if (section.len == 0 && slice_is(key->text, "gateway")) {
-        return gateway_read(reader, key, key->value);
-    }
-    if (section.len > 0 || !(told_later(reader, key) || told_rule(reader, key))) {
-        reader_unknown(reader, key, names, names_of(section, texts, names));
-    }
-    return OK;
-}
-
-static enum status read_map(
-    struct reader *reader, const struct yaml_node *map, struct slice section)
-{
-    enum status status = OK;
-    for (const struct yaml_node *key = map->first; status == OK && key != NULL; key = key->next) {
-        ASSERT(key->value != NULL);
-        if (key->kind == YAML_SCALAR) {
-            status = read_key(reader, key, section);
-        } else if (key->kind != YAML_BAD) {
-            reader_fault(reader, key, NULL, "a key has to be a name");
-        }
-    }
-    return status;
+    return explain_later(reader, key) || explain_rule(reader, key);
 }
 
 static bool is_before(const struct config_fault *a, const struct config_fault *b)
@@ -456,26 +361,40 @@ static void hide_secrets(struct config_faults *faults)
     }
 }
 
-enum status config_read(struct config *config, struct slice text, struct config_faults *faults)
+enum status reader_begin(struct config_reader *reader, struct yaml_node **ret_root)
 {
-    struct reader reader = {.config = config, .faults = faults, .text = text};
-    struct yaml_node *root = NULL;
-    size_t first = faults->count;
-    config->source = text;
-    if (text.len > CONFIG_BYTES_MAX) {
+    reader->first = reader->faults->count;
+    reader->before = reader->faults->count + reader->faults->more;
+    if (reader->text.len > CONFIG_BYTES_MAX) {
         struct config_fault fault = {.line = 1, .column = 1};
-        config_fault_add(
-            config, faults, &fault, "the file is larger than %d bytes", CONFIG_BYTES_MAX);
+        config_fault_add(reader->config, reader->faults, &fault, "the file is larger than %d bytes",
+            CONFIG_BYTES_MAX);
         return E_INVALID;
     }
-    enum status status = yaml_load(&reader, &root);
+    return yaml_load(reader, ret_root);
+}
+
+enum status reader_end(struct config_reader *reader, enum status status)
+{
+    faults_sort(reader->faults, reader->first);
+    hide_secrets(reader->faults);
+    bool has_more = reader->faults->count + reader->faults->more > reader->before;
+    return status == OK && has_more ? E_INVALID : status;
+}
+
+enum status config_read(struct config *config, struct slice text, struct config_faults *faults)
+{
+    struct config_reader reader = {.config = config, .faults = faults, .text = text};
+    struct map_scope scope = {
+        .options = config_options, .prefix = "", .object = config, .explain = explain};
+    struct yaml_node *root = NULL;
+    config->source = text;
+    enum status status = reader_begin(&reader, &root);
     if (status == OK && root != NULL && root->kind == YAML_MAP) {
-        status = read_map(&reader, root, SLICE_EMPTY);
+        status = map_read(&reader, &scope, root);
     } else if (status == OK && root != NULL && root->kind != YAML_BAD && !yaml_is_null(root)) {
         reader_fault(&reader, root, "such as listen: 127.0.0.1:7411",
             "the file has to be a map of settings");
     }
-    faults_sort(faults, first);
-    hide_secrets(faults);
-    return status == OK && faults->count > first ? E_INVALID : status;
+    return reader_end(&reader, status);
 }

@@ -20,9 +20,100 @@ enum status value_refuse(struct value_fault *fault, const char *hint, const char
     return E_INVALID;
 }
 
+void *value_member(void *object, const struct config_option *option)
+{
+    return (char *)object + option->offset;
+}
+
+size_t *value_count(void *object, const struct config_option *option)
+{
+    return (size_t *)(void *)((char *)object + option->count);
+}
+
 static void *member(const struct value_target *target, const struct config_option *option)
 {
-    return (char *)target->object + option->offset;
+    return value_member(target->object, option);
+}
+
+/* ---- whole settings ---------------------------------------------------------------------- */
+
+/* The bytes of a member; of a list, of one item. */
+static size_t size_of(const struct config_option *option)
+{
+    switch (option->kind) {
+    case CONFIG_LIST:
+    case CONFIG_TEXT: return sizeof(const char *);
+    case CONFIG_DURATION: return sizeof(int64_t);
+    case CONFIG_SIZE:
+    case CONFIG_COUNT: return sizeof(uint64_t);
+    case CONFIG_REAL: return sizeof(double);
+    case CONFIG_BOOL: return sizeof(bool);
+    case CONFIG_CHOICE: return sizeof(unsigned);
+    case CONFIG_STATUSES: return sizeof(uint16_t);
+    case CONFIG_OWN: break;
+    }
+    return 0;
+}
+
+static bool is_list(const struct config_option *option)
+{
+    return option->kind == CONFIG_LIST || option->kind == CONFIG_STATUSES;
+}
+
+static size_t count_of(const void *object, const struct config_option *option)
+{
+    return is_list(option) ? *(const size_t *)(const void *)((const char *)object + option->count)
+                           : 1;
+}
+
+void value_copy(void *to, const void *from, const struct config_option *option)
+{
+    size_t count = count_of(from, option);
+    memcpy(value_member(to, option), (const char *)from + option->offset, count * size_of(option));
+    if (is_list(option)) {
+        *value_count(to, option) = count;
+    }
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
+}
+
+bool value_equal(const void *a, const void *b, const struct config_option *option)
+{
+    size_t count = count_of(a, option);
+    const void *left = (const char *)a + option->offset;
+    const void *right = (const char *)b + option->offset;
+    if (count != count_of(b, option)) {
+        return false;
+    }
+    if (option->kind != CONFIG_TEXT && option->kind != CONFIG_LIST) {
+        return memcmp(left, right, count * size_of(option)) == 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!same_text(((const char *const *)left)[i], ((const char *const *)right)[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum status value_defaults(const struct map_scope *scope, struct config *config)
+{
+    struct value_fault fault;
+    for (const struct config_option *o = scope->options; o->path != NULL; o++) {
+        bool is_of_route = scope->route != NULL && (o->in & CONFIG_IN_ROUTE) != 0;
+        struct value_target target = {
+            .config = config, .object = is_of_route ? scope->route : scope->object};
+        enum status status =
+            o->fallback == NULL ? OK : value_set(&target, o, slice_str(o->fallback), &fault);
+        ASSERT(status != E_INVALID); /* the table is ours */
+        if (status != OK) {
+            return status;
+        }
+    }
+    return OK;
 }
 
 /* ---- addresses --------------------------------------------------------------------------- */
@@ -75,26 +166,6 @@ enum config_address config_address(const char *text)
         return CONFIG_ADDRESS_WRONG;
     }
     return ntohl(address.s_addr) >> 24 == 127 ? CONFIG_ADDRESS_LOOPBACK : CONFIG_ADDRESS_PUBLIC;
-}
-
-static enum status add_listen(struct config *config, struct slice value, struct value_fault *fault)
-{
-    const char *text = config_text(config, value);
-    if (text == NULL) {
-        return E_NOMEM;
-    }
-    if (config_address(text) == CONFIG_ADDRESS_WRONG) {
-        const char *hint = strncmp(text, "localhost:", 10) == 0
-                               ? "names are not looked up: write 127.0.0.1:7411"
-                               : "such as 127.0.0.1:7411, [::1]:7411 or unix:/run/once/once.sock";
-        return value_refuse(
-            fault, hint, "'%.*s' is not an address to listen on", SLICE_ARGS(value));
-    }
-    if (config->listen_count == CONFIG_LISTEN_MAX) {
-        return value_refuse(fault, "", "more than %d addresses", CONFIG_LISTEN_MAX);
-    }
-    config->listen[config->listen_count++] = text;
-    return OK;
 }
 
 /* ---- the other forms --------------------------------------------------------------------- */
@@ -214,10 +285,10 @@ static enum status set_real(const struct value_target *target, const struct conf
 static enum status set_choice(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
-    char form[128] = "one of";
+    char form[192] = "one of";
     for (size_t i = 0; option->choices[i] != NULL; i++) {
         if (slice_is(value, option->choices[i])) {
-            *(uint64_t *)member(target, option) = i;
+            *(unsigned *)member(target, option) = (unsigned)i;
             return OK;
         }
         size_t used = strlen(form);
@@ -238,13 +309,20 @@ static enum status set_bool(const struct value_target *target, const struct conf
     return OK;
 }
 
+/* Some settings can be judged only at the end, and the fault then needs their place. */
+static void keep_place(
+    const struct value_target *target, const struct config_option *option, size_t item)
+{
+    if (option->places != 0) {
+        struct config_place *places = (void *)((char *)target->object + option->places);
+        places[item] = target->place;
+    }
+}
+
 static enum status set_text(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
-    if (value.len == 0) {
-        return value_refuse(fault, "", "%s: is empty", option->path);
-    }
-    enum status status = form_check(option, value, fault);
+    enum status status = value_form_check(option, value, fault);
     if (status != OK) {
         return status;
     }
@@ -253,48 +331,74 @@ static enum status set_text(const struct value_target *target, const struct conf
         return E_NOMEM;
     }
     *(const char **)member(target, option) = copy;
+    keep_place(target, option, 0);
     return OK;
 }
 
 /* ---- lists ------------------------------------------------------------------------------- */
 
-enum status list_add(struct config *config, struct config_list *list, const char *text,
-    const struct config_place *place)
+static enum status no_room(const struct config_option *option, struct value_fault *fault)
 {
-    struct config_item *items =
-        arena_alloc(&config->arena, (list->count + 1) * sizeof(struct config_item));
-    if (items == NULL) {
-        return E_NOMEM;
-    }
-    if (list->count > 0) {
-        memcpy(items, list->items, list->count * sizeof *items);
-    }
-    items[list->count] = (struct config_item){text, *place};
-    list->items = items;
-    list->count++;
-    return OK;
+    return value_refuse(fault, "", "%s: more than %u of them", option->path, (unsigned)option->max);
+}
+
+static enum status is_twice(
+    const struct config_option *option, struct slice value, struct value_fault *fault)
+{
+    return value_refuse(fault, "", "%s: '%.*s' is here twice", option->path, SLICE_ARGS(value));
 }
 
 static enum status add_text(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
-    struct config_list *list = member(target, option);
-    enum status status = form_check(option, value, fault);
+    const char **texts = member(target, option);
+    size_t *count = value_count(target->object, option);
+    enum status status = value_form_check(option, value, fault);
     if (status != OK) {
         return status;
     }
-    if (list->count == option->max) {
-        return value_refuse(
-            fault, "", "%s: more than %u of them", option->path, (unsigned)option->max);
+    if (*count == option->max) {
+        return no_room(option, fault);
     }
-    for (size_t i = 0; i < list->count; i++) {
-        if (slice_is(value, list->items[i].text)) {
-            return value_refuse(
-                fault, "", "%s: '%.*s' is here twice", option->path, SLICE_ARGS(value));
+    for (size_t i = 0; i < *count; i++) {
+        if (slice_is(value, texts[i])) {
+            return is_twice(option, value, fault);
         }
     }
     const char *copy = config_text(target->config, value);
-    return copy == NULL ? E_NOMEM : list_add(target->config, list, copy, &target->place);
+    if (copy == NULL) {
+        return E_NOMEM;
+    }
+    keep_place(target, option, *count);
+    texts[(*count)++] = copy;
+    return OK;
+}
+
+static enum status add_status(const struct value_target *target, const struct config_option *option,
+    struct slice value, struct value_fault *fault)
+{
+    uint16_t *statuses = member(target, option);
+    size_t *count = value_count(target->object, option);
+    uint64_t status = 0;
+    if (value.len != 3 || !text_u64(value, &status)) {
+        return value_refuse(fault, "such as 200", "%s: '%.*s' is not a status", option->path,
+            value.len < 100 ? (int)value.len : 100, value.data);
+    }
+    if (status < 200 || status >= 500) {
+        return value_refuse(fault, "such as 200 or 404",
+            "%s: an answer of %.*s says nothing about the operation", option->path,
+            SLICE_ARGS(value));
+    }
+    if (*count == option->max) {
+        return no_room(option, fault);
+    }
+    for (size_t i = 0; i < *count; i++) {
+        if (statuses[i] == status) {
+            return is_twice(option, value, fault);
+        }
+    }
+    statuses[(*count)++] = (uint16_t)status;
+    return OK;
 }
 
 enum status value_set(const struct value_target *target, const struct config_option *option,
@@ -302,7 +406,6 @@ enum status value_set(const struct value_target *target, const struct config_opt
 {
     switch (option->kind) {
     case CONFIG_TEXT: return set_text(target, option, value, fault);
-    case CONFIG_LISTEN: return add_listen(target->config, value, fault);
     case CONFIG_DURATION: return set_duration(target, option, value, fault);
     case CONFIG_SIZE:
     case CONFIG_COUNT: return set_whole(target, option, value, fault);
@@ -310,8 +413,9 @@ enum status value_set(const struct value_target *target, const struct config_opt
     case CONFIG_BOOL: return set_bool(target, option, value, fault);
     case CONFIG_CHOICE: return set_choice(target, option, value, fault);
     case CONFIG_LIST: return add_text(target, option, value, fault);
-    case CONFIG_TOKENS: break;
+    case CONFIG_STATUSES: return add_status(target, option, value, fault);
+    case CONFIG_OWN: break;
     }
-    ASSERT(option->kind != CONFIG_TOKENS); /* has no variable and no flag */
+    ASSERT(option->kind != CONFIG_OWN); /* has no variable and no flag */
     return E_MISUSE;
 }

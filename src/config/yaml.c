@@ -14,7 +14,7 @@
 
 /* What is being built. */
 struct builder {
-    struct reader *reader;
+    struct config_reader *reader;
     struct yaml_node *open[CONFIG_DEPTH_MAX]; /* lists and maps around what comes next */
     size_t depth;                             /* of these */
     struct yaml_node *root;
@@ -56,7 +56,7 @@ static const char *character_fault(struct slice rest, size_t len)
     return NULL;
 }
 
-static enum status check_bytes(struct reader *reader)
+static enum status check_bytes(struct config_reader *reader)
 {
     struct yaml_node place = {.line = 1, .column = 1};
     size_t at = 0;
@@ -172,7 +172,7 @@ static enum status add_alias(struct builder *builder, const yaml_event_t *event)
 }
 
 /* Anchors and tags are on the node itself. */
-static void check_decoration(struct reader *reader, const yaml_event_t *event,
+static void check_decoration(struct config_reader *reader, const yaml_event_t *event,
     const yaml_char_t *anchor, const yaml_char_t *tag)
 {
     struct yaml_node place = {.line = (unsigned)event->start_mark.line + 1,
@@ -201,7 +201,7 @@ static enum status begin_document(struct builder *builder, const yaml_event_t *e
 
 static enum status take_event(struct builder *builder, const yaml_event_t *event)
 {
-    struct reader *reader = builder->reader;
+    struct config_reader *reader = builder->reader;
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT: return begin_document(builder, event);
     case YAML_ALIAS_EVENT: return add_alias(builder, event);
@@ -246,7 +246,7 @@ static void keep_inside(struct slice text, struct yaml_node *place)
     }
 }
 
-static enum status syntax_fault(struct reader *reader, const yaml_parser_t *parser)
+static enum status syntax_fault(struct config_reader *reader, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_MEMORY_ERROR) {
         return E_NOMEM;
@@ -260,7 +260,7 @@ static enum status syntax_fault(struct reader *reader, const yaml_parser_t *pars
     return E_INVALID;
 }
 
-enum status yaml_load(struct reader *reader, struct yaml_node **ret_root)
+enum status yaml_load(struct config_reader *reader, struct yaml_node **ret_root)
 {
     struct builder builder = {.reader = reader};
     yaml_parser_t parser;

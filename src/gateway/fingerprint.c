@@ -43,7 +43,7 @@ static enum status read_tree(struct reading *r)
 }
 
 /* E_INVALID: it has no canonical form, or a lossy one. */
-static enum status hash_canonical(struct reading *r, const struct marks *marks)
+static enum status hash_canonical(struct reading *r, const struct json_mask *marks)
 {
     struct buf form;
     struct jcs_report report = {0};
@@ -70,9 +70,9 @@ static enum status make_form(struct reading *r)
     if (r->tree == NULL) {
         return OK;
     }
-    struct marks marks;
-    struct mark_list ignore = {r->from->ignore, r->from->ignore_count, MARK_OMITTED};
-    enum status status = marks_make(r->tree, &ignore, 1, &r->marks, &marks);
+    struct json_mask marks;
+    struct json_mask_list ignore = {r->from->ignore, r->from->ignore_count, JSON_MASK_OMITTED};
+    enum status status = json_mask_make(r->tree, &ignore, 1, &r->marks, &marks);
     status = status == OK ? hash_canonical(r, &marks) : status;
     return status == E_NOMEM ? E_NOMEM : OK;
 }
@@ -145,10 +145,10 @@ static unsigned depth_of(struct slice text)
  * must not look like their neighbours. */
 static enum status put_body(struct reading *r, struct buf *out)
 {
-    struct marks marks;
-    struct mark_list redact = {r->from->redact, r->from->redact_count, MARK_REDACTED};
+    struct json_mask marks;
+    struct json_mask_list redact = {r->from->redact, r->from->redact_count, JSON_MASK_REDACTED};
     struct jcs_how how = {.marks = &marks, .keep_lossy = true};
-    enum status status = marks_make(r->tree, &redact, 1, &r->marks, &marks);
+    enum status status = json_mask_make(r->tree, &redact, 1, &r->marks, &marks);
     buf_str(out, "\"body\":");
     return status == OK ? jcs_write_marked(r->tree, &how, out, NULL, NULL) : status;
 }

@@ -174,21 +174,6 @@ bool reconcile_is_quiet(const struct config_reconcile *reconcile,
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-static unsigned method_of(struct slice text)
-{
-    static const struct {
-        const char *name;
-        enum config_method bit;
-    } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
-        {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (slice_is(text, methods[i].name)) {
-            return methods[i].bit;
-        }
-    }
-    return 0;
-}
-
 bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
 {
     const char *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
@@ -196,7 +181,7 @@ bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
         return false;
     }
     size_t len = (size_t)(space - text.data);
-    unsigned method = method_of(slice_of(text.data, len));
+    unsigned method = config_method(slice_of(text.data, len));
     struct slice path = slice_of(space + 1, text.len - len - 1);
     if (method == 0 || path.len == 0 || path.data[0] != '/') {
         return false;

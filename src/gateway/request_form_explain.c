@@ -69,8 +69,8 @@ static enum status read_kept(struct slice text, struct arena *arena, struct kept
 struct pair {
     struct kept first;
     struct kept now;
-    struct mark_list ignore;
-    struct mark_list redact;
+    struct json_mask_list ignore;
+    struct json_mask_list redact;
     struct arena arena; /* both trees, and what is made of them */
     bool body;          /* they differ where it counts and can be shown */
     bool redacted;      /* only where it does not, or cannot */
@@ -80,10 +80,10 @@ struct pair {
 /* What of a body counts and can be shown. */
 static enum status put_shown(struct pair *pair, const struct json_value *body, struct buf *out)
 {
-    struct marks marks;
-    struct mark_list lists[] = {pair->ignore, pair->redact};
+    struct json_mask marks;
+    struct json_mask_list lists[] = {pair->ignore, pair->redact};
     struct jcs_how how = {.marks = &marks, .keep_lossy = true};
-    enum status status = marks_make(body, lists, 2, &pair->arena, &marks);
+    enum status status = json_mask_make(body, lists, 2, &pair->arena, &marks);
     return status == OK ? jcs_write_marked(body, &how, out, NULL, NULL) : status;
 }
 
@@ -103,9 +103,9 @@ static enum status same_shown(struct pair *pair, bool *ret_same)
 static enum status leads_somewhere(
     struct pair *pair, const struct json_value *body, bool *ret_leads)
 {
-    struct marks marks;
-    enum status status = marks_make(body, &pair->redact, 1, &pair->arena, &marks);
-    *ret_leads = *ret_leads || (status == OK && marks_any(&marks));
+    struct json_mask marks;
+    enum status status = json_mask_make(body, &pair->redact, 1, &pair->arena, &marks);
+    *ret_leads = *ret_leads || (status == OK && json_mask_any(&marks));
     return status;
 }
 
@@ -206,8 +206,8 @@ enum status request_form_explain(struct slice first, const struct request_form *
 {
     size_t start = out->len;
     size_t diff_bytes = 0;
-    struct pair pair = {.ignore = {now->ignore, now->ignore_count, MARK_OMITTED},
-        .redact = {redact, redact_count, MARK_OMITTED}};
+    struct pair pair = {.ignore = {now->ignore, now->ignore_count, JSON_MASK_OMITTED},
+        .redact = {redact, redact_count, JSON_MASK_OMITTED}};
     arena_init(&pair.arena, out->mem, TREES_BYTES_MAX);
     enum status status = read_kept(first, &pair.arena, &pair.first);
     status = status == OK ? read_kept(now->kept, &pair.arena, &pair.now) : status;

@@ -50,8 +50,8 @@ static void date_put(struct worker *worker, struct buf *out)
 static const unsigned char *random_take(struct worker *worker)
 {
     if (worker->random_at + SERVE_ID_RANDOM_BYTES > SERVE_RANDOM_BYTES) {
-        /* Without random bytes ids are told apart by the old ones, the time and the loop: they
-         * name requests in a log, and guard nothing. */
+        /* Without random bytes, ids differ by the old ones, the time and the loop. They only name
+         * requests in a log, and protect nothing. */
         if (rand_bytes(worker->random, sizeof worker->random, NULL) != OK) {
             worker->random[worker->number % SERVE_ID_RANDOM_BYTES] ^= 1;
         }
@@ -165,7 +165,7 @@ static enum status head_end(struct exchange *exchange, struct slice content_type
     if (!exchange->shown.has_date) {
         date_put(exchange->worker, out);
     }
-    /* Bytes of a body that nobody reads must not be taken for the next request. */
+    /* Unread bytes of a body must not be taken for the next request. */
     exchange->closes =
         exchange->closes || !exchange->is_whole ||
         atomic_load_explicit(&exchange->worker->server->is_draining, memory_order_relaxed);
@@ -177,7 +177,7 @@ static enum status head_end(struct exchange *exchange, struct slice content_type
     return http_put_end(put);
 }
 
-/* A handler gave a field that cannot be sent. The client gets an answer all the same. */
+/* A handler gave a field that cannot be sent. The client still gets an answer. */
 static enum status head_instead(struct exchange *exchange)
 {
     struct outbox *out = exchange->conn->out;

@@ -76,8 +76,8 @@ static enum http_verdict step_size_lf(struct http_body *body, char c, struct htt
 
 /*
  * ";" name [ "=" ( token / quoted-string ) ], without the whitespace that section 7.1.1 calls bad.
- * One a chunk and no backslash in its quotes, though more is allowed: llhttp reads that otherwise,
- * and nothing we know of sends it.
+ * Only one per chunk, without a backslash in its quotes, although the RFC allows more: llhttp reads
+ * that differently, and no client that we know of sends it.
  */
 static enum http_verdict step_ext(struct http_body *body, char c, struct http_refusal *refusal)
 {

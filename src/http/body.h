@@ -1,8 +1,8 @@
 /*
  * body: decodes the body that follows a head, as its bytes arrive.
  *
- * Promises:  the same bytes give the same pieces put together and the same verdict, however they
- *            were split; nothing is decoded past the end of the body.
+ * Promises:  the same bytes give the same concatenated pieces and the same verdict, however they
+ *            were split; nothing after the end of the body is decoded.
  * Does not:  allocate or copy: each piece is a slice of the bytes given. Chunk extensions and
  *            trailers are checked strictly, bounded, and dropped (RFC 9112 sections 7.1.1, 7.1.2).
  * Ownership: a plain value.
@@ -22,14 +22,14 @@ enum http_body_state {
     HTTP_STATE_END,        /* complete; nothing more is taken */
     HTTP_STATE_DATA,       /* remaining bytes of a chunk, of the length, or until the end */
     HTTP_STATE_SIZE,       /* the digits of a chunk size */
-    HTTP_STATE_EXT_START,  /* behind the semicolon of a chunk extension */
+    HTTP_STATE_EXT_START,  /* after the semicolon of a chunk extension */
     HTTP_STATE_EXT_NAME,   /* its name, which is a token */
     HTTP_STATE_EXT_VALUE,  /* the first byte of its value */
     HTTP_STATE_EXT_TOKEN,  /* a value that is a token */
     HTTP_STATE_EXT_QUOTED, /* inside a quoted value */
-    HTTP_STATE_EXT_CLOSED, /* behind the closing quote */
+    HTTP_STATE_EXT_CLOSED, /* after the closing quote */
     HTTP_STATE_SIZE_LF,    /* the line feed of a size line */
-    HTTP_STATE_DATA_CR,    /* the carriage return behind a chunk's data */
+    HTTP_STATE_DATA_CR,    /* the carriage return after a chunk's data */
     HTTP_STATE_DATA_LF,    /* and its line feed */
     HTTP_STATE_LINE,       /* the beginning of a trailer line, or of the last one */
     HTTP_STATE_NAME,       /* a trailer's name */
@@ -55,8 +55,8 @@ struct http_body {
 };
 
 /*
- * Begin the body of a head that is done. HTTP_MORE, or HTTP_REFUSED with 413 when its length is
- * past limits->body_bytes_max, which is known before any byte of it has to be read.
+ * Begin the body of a head that is done. HTTP_MORE, or HTTP_REFUSED with 413 if its length
+ * exceeds limits->body_bytes_max, which is known before any byte of it is read.
  */
 enum http_verdict http_body_init(struct http_body *body, const struct http_head *head,
     const struct http_limits *limits, struct http_refusal *ret_refusal) MUST_CHECK;
@@ -65,9 +65,9 @@ enum http_verdict http_body_init(struct http_body *body, const struct http_head 
  * Take bytes. *ret_used says how many were consumed, whatever the verdict.
  *   HTTP_DATA     *ret_data is the next piece, never empty; call again with the rest
  *   HTTP_MORE     all were consumed
- *   HTTP_DONE     the body is over; the bytes past *ret_used belong to the next message
+ *   HTTP_DONE     the body is over; the bytes after *ret_used belong to the next message
  *   HTTP_REFUSED  as for a head
- * A body that is empty is done before any byte: call with none.
+ * An empty body is done before any byte: call with an empty slice.
  */
 enum http_verdict http_body_next(struct http_body *body, struct slice bytes, size_t *ret_used,
     struct slice *ret_data, struct http_refusal *ret_refusal) MUST_CHECK;

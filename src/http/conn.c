@@ -18,7 +18,7 @@ static uint64_t now_of(const struct conn *conn)
     return net_loop_now(&conn->worker->loop);
 }
 
-/* The states in which a handler has the exchange, but for CLOSING; C3. */
+/* The states in which a handler has the exchange, except CLOSING; C3. */
 static bool is_with_handler(const struct conn *conn)
 {
     return conn->state >= CONN_PIECES && conn->state <= CONN_STREAMED;
@@ -172,7 +172,7 @@ static unsigned refused_class(unsigned status)
     }
 }
 
-/* BODY: a handler that saw the head in begin and asked for it hears that no handle will come. */
+/* BODY: if the handler set cut in begin, it is called: handle will not be. */
 static void conn_forsake(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -227,7 +227,7 @@ void conn_answered(struct conn *conn)
 {
     struct worker *worker = conn->worker;
     if (conn->exchange->is_beginning) {
-        conn_lend(conn); /* answered at once; a handler has seen it all the same */
+        conn_lend(conn); /* answered at once, but a handler has seen it */
     }
     if (conn->exchange->is_taken) {
         conn_take_back(conn);
@@ -276,13 +276,14 @@ void conn_cut(struct conn *conn, unsigned status, const char *reason)
     conn_answered(conn);
 }
 
-/* Where only the end of the connection says that an answer is over, it has to look like no end. */
+/* If only the end of the connection marks the end of an answer, this must not look like that end.
+ * */
 static void conn_break(struct conn *conn)
 {
     uv_os_fd_t fd;
     struct linger none = {.l_onoff = 1, .l_linger = 0};
     if (conn->exchange->framing == STREAM_CLOSE && uv_fileno(&conn->stream.uv.handle, &fd) == 0) {
-        /* Of a Unix socket it changes nothing: there is no reset, and the client cannot know. */
+        /* This has no effect on a Unix socket: it has no reset, so the client cannot notice. */
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
         conn->stream.is_broken = true; /* TLS must not say that this is the end either */
     }
@@ -330,7 +331,7 @@ static bool step_answered(struct conn *conn)
     return true;
 }
 
-/* True: something changed, look again. */
+/* True: something changed, step again. */
 static bool conn_step(struct conn *conn)
 {
     if (conn->sending != NULL && !(conn->state == CONN_PIECES && conn->exchange->is_streaming)) {
@@ -352,7 +353,7 @@ static bool conn_step(struct conn *conn)
 
 /* ------------------------------------------------------------------------------ the deadline -- */
 
-/* When the present wait is over; 0: there is none, since it is ours. */
+/* When the current wait ends; 0: the client is not timed, because it waits for us. */
 static uint64_t wait_ends(const struct conn *conn)
 {
     const struct http_server_limits *limits = &conn->worker->server->limits;
@@ -544,7 +545,7 @@ static void conn_read(struct conn *conn)
     }
 }
 
-/* A streamed answer, after a flush: more of it may be given now, or nobody takes it any more. */
+/* A streamed answer, after a flush: its maker may give more now, or the client is gone. */
 static void conn_stream_on(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -557,7 +558,7 @@ static void conn_stream_on(struct conn *conn)
     }
     if (exchange->wants_drained && conn->sending == NULL && !conn->is_later) {
         exchange->wants_drained = false;
-        conn->has_news = true; /* what is given now is looked at before the turn ends */
+        conn->has_news = true; /* what is given now is handled before the turn ends */
         conn_call(conn, exchange->shown.drained);
     }
 }
@@ -615,7 +616,7 @@ void conn_close(struct conn *conn)
     } else if (conn->is_awaited) {
         struct http_exchange *shown = &conn->exchange->shown;
         shown->is_gone = true;
-        /* Who waits for drained and does not care who is gone would wait for ever. */
+        /* A handler that waits for drained and has no gone hook would wait forever. */
         bool is_owed = conn->exchange->wants_drained && shown->gone == NULL;
         conn->exchange->wants_drained = false;
         conn_call(conn, is_owed ? shown->drained : shown->gone);
@@ -677,7 +678,7 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
         (void)close(fd); /* nothing was written to it */
         return;
     }
-    /* What a client that went away left behind holds as much as a connection does. */
+    /* The exchange of a client that has gone holds as much as a connection does. */
     unsigned open = atomic_fetch_add(&server->open, 1) + atomic_load(&server->awaited);
     bool is_over = open >= server->limits.connections_max;
     conn_link(worker, conn);

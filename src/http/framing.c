@@ -72,7 +72,7 @@ bool http_field_is(struct slice name, int mark)
     return false;
 }
 
-/* What a head says that somebody has to act on, gathered in one walk over its fields. */
+/* What has to be acted on in a head, gathered in one walk over its fields. */
 struct gathered {
     const struct http_field *host;     /* the last of its name, as are the others */
     const struct http_field *length;   /* Content-Length */
@@ -148,8 +148,9 @@ static enum http_verdict gather(
 }
 
 /*
- * Whitespace behind a value is allowed, but behind these two http-parser takes a tab, or any, for a
- * part of it, and others may as well. The byte behind the value is still in the head: its CR.
+ * Whitespace after a value is allowed, but for these two fields http-parser takes a tab, or any
+ * whitespace, as part of the value, and other readers may too. The byte after the value is still in
+ * the head: its CR.
  */
 static bool is_padded(const struct http_head *head, const struct http_field *field)
 {
@@ -169,7 +170,7 @@ static bool read_length(struct slice text, uint64_t *ret_length)
     return true;
 }
 
-/* A coding that we do not know in front of a final "chunked" is 501; all else is 400 (6.1, 6.3). */
+/* An unknown coding before a final "chunked" is 501; anything else is 400 (6.1, 6.3). */
 static enum http_verdict refuse_encoding(struct slice list, struct http_refusal *refusal)
 {
     unsigned chunked = 0;
@@ -194,7 +195,7 @@ static enum http_verdict read_framing(
     }
     if (is_padded(head, gathered->length) || is_padded(head, gathered->encoding)) {
         return http_refuse(refusal, 400,
-            "there is whitespace behind the value of Content-Length or Transfer-Encoding");
+            "there is whitespace after the value of Content-Length or Transfer-Encoding");
     }
     if (gathered->encoding != NULL) {
         struct slice value = http_text(head, gathered->encoding->value);
@@ -215,7 +216,7 @@ static enum http_verdict read_framing(
     return HTTP_DONE;
 }
 
-/* Section 3.2: once, well formed, and what an absolute target says. */
+/* Section 3.2: exactly one, well formed, and equal to the authority of an absolute target. */
 static enum http_verdict read_host(
     struct http_head *head, const struct gathered *gathered, struct http_refusal *refusal)
 {
@@ -286,7 +287,8 @@ enum http_verdict http_response_fields(
     }
     bool is_bare = head->status < 200 || head->status == 204;
     if (is_bare && (head->framing == HTTP_BODY_CHUNKED || head->length > 0)) {
-        /* Section 6.1 and RFC 9110 section 8.6 forbid it: who sends it may send a body as well. */
+        /* Section 6.1 and RFC 9110 section 8.6 forbid it: a server that sends it may send a body
+         * too. */
         return http_refuse(refusal, 502, "a response without a body says that it has one");
     }
     if (is_bare || head->status == 304 || method == HTTP_METHOD_HEAD) {

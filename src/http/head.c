@@ -108,7 +108,7 @@ static struct http_span span_of(const struct http_head *head, const char *data, 
     return (struct http_span){.at = (uint32_t)(data - head->base), .len = (uint32_t)len};
 }
 
-/* "HTTP/1.0" or "HTTP/1.1"; other digits are a version that may exist, anything else is none. */
+/* "HTTP/1.0" or "HTTP/1.1"; other digits may be an existing version, anything else is invalid. */
 static enum http_verdict read_version(
     struct slice text, struct http_head *head, struct http_refusal *refusal)
 {
@@ -212,7 +212,7 @@ static enum http_verdict read_field(struct slice line, const struct http_limits 
     return HTTP_MORE;
 }
 
-/* One line without its CRLF. HTTP_DONE at the empty one behind the fields. */
+/* One line without its CRLF. HTTP_DONE at the empty line after the fields. */
 static enum http_verdict take_line(struct slice line, const struct http_limits *limits,
     struct http_head *head, struct http_refusal *refusal)
 {
@@ -220,8 +220,8 @@ static enum http_verdict take_line(struct slice line, const struct http_limits *
         return line.len == 0 ? HTTP_DONE : read_field(line, limits, head, refusal);
     }
     if (line.len == 0) {
-        /* Some clients send a CRLF behind a body: one is skipped (section 2.2), not more, which
-         * check_start has seen to. */
+        /* Some clients send a CRLF after a body: one is skipped (section 2.2). check_start has made
+         * sure that there is only one. */
         head->skipped = true;
         return HTTP_MORE;
     }
@@ -238,7 +238,7 @@ static enum http_verdict check_start(struct slice bytes, const struct http_limit
     char first = bytes.data[head->line_at];
     if (!http_is(first, HTTP_TOKEN) && (first != '\r' || head->skipped || head->is_response)) {
         return http_refuse(refusal, 400,
-            head->skipped && first == '\r' ? "there is an empty line in front of the message"
+            head->skipped && first == '\r' ? "there is an empty line before the message"
                                            : "the message does not begin as HTTP does");
     }
     if (line_end - head->line_at > limits->target_bytes_max + HTTP_LINE_EXTRA_BYTES) {
@@ -248,8 +248,8 @@ static enum http_verdict check_start(struct slice bytes, const struct http_limit
 }
 
 /*
- * Cut lines off as they become complete. Only the first head_bytes_max bytes are looked at, and a
- * line is judged only when it is whole or can no longer become good, so that the verdict is the
+ * Splits off lines as they become complete. Only the first head_bytes_max bytes are read, and a
+ * line is judged only when it is whole or can no longer become valid, so that the verdict is the
  * same for every split.
  */
 static enum http_verdict read_lines(struct slice bytes, const struct http_limits *limits,

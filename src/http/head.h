@@ -1,14 +1,14 @@
 /*
  * head: reads the head of an HTTP/1.1 message, strictly (RFC 9112), as its bytes arrive.
  *
- * Promises:  the verdict depends on the bytes alone, never on how they were split; each byte is
- *            looked at a bounded number of times; a head with two readings is refused; what is
- *            accepted here is accepted, with the same reading, by http-parser and llhttp.
+ * Promises:  the verdict depends only on the bytes, never on how they were split; each byte is read
+ *            a bounded number of times; an ambiguous head is refused; what is accepted here is
+ *            accepted, with the same meaning, by http-parser and llhttp.
  * Does not:  allocate, read bodies (http/body.h), decode or normalise paths, judge whether a route
- *            or a method is allowed, or remember anything of the message before.
+ *            or a method is allowed, or remember anything of the previous message.
  * Ownership: everything found is kept as places in the caller's buffer. The buffer may move between
- *            calls, as long as it still begins with the same bytes; after HTTP_DONE whoever moves
- *            it sets head->base.
+ *            calls, as long as it still begins with the same bytes; after HTTP_DONE the caller
+ *            sets head->base when it moves the buffer.
  * Threads:   none; two heads share nothing.
  */
 #ifndef ONCE_HTTP_HEAD_H
@@ -34,7 +34,7 @@ struct http_refusal {
     const char *reason; /* a short text for a problem document; static */
 };
 
-/* The methods we know; any other is 501. CONNECT is not here: we are no tunnel. */
+/* The known methods; any other is 501. CONNECT is not here: this is not a tunnel. */
 enum http_method {
     HTTP_METHOD_NONE, /* a response, or nothing read yet */
     HTTP_METHOD_GET,
@@ -45,7 +45,7 @@ enum http_method {
     HTTP_METHOD_PATCH,
     HTTP_METHOD_OPTIONS,
     HTTP_METHOD_TRACE,
-    HTTP_METHOD_OTHER, /* one of the WebDAV family and its like; the text says which */
+    HTTP_METHOD_OTHER, /* a method of WebDAV or similar; the text says which */
 };
 
 /* RFC 9112 section 3.2; authority-form belongs to CONNECT and is refused with it. */
@@ -73,10 +73,10 @@ struct http_field {
 struct http_head {
     const char *base; /* the buffer of the last call */
 
-    /* How far we are; nobody else's business. */
+    /* The reader's progress; private to it. */
     uint32_t scanned; /* no line feed in [line_at, scanned) */
     uint32_t line_at; /* where the line being read begins */
-    bool skipped;     /* the one empty line in front was there */
+    bool skipped;     /* the one allowed empty line before the head was read */
     bool is_started;  /* the start line was read */
     bool is_response; /* which of the two kinds this is */
 
@@ -85,7 +85,7 @@ struct http_head {
     unsigned minor;               /* HTTP/1.minor: 0 or 1 */
     enum http_method method;      /* of a request */
     enum http_form form;          /* of the target */
-    bool has_query;               /* the target has a '?', maybe with nothing behind it */
+    bool has_query;               /* the target has a '?', maybe with nothing after it */
     bool keep_alive;              /* the connection persists after this message (section 9.3) */
     bool expect_continue;         /* the client waits for a 100 before it sends the body */
     enum http_framing framing;    /* how the body ends */
@@ -94,7 +94,7 @@ struct http_head {
     struct http_span method_text; /* as sent; methods are case-sensitive */
     struct http_span target;      /* as sent */
     struct http_span path;        /* of the target, not decoded; empty for "*" and "http://host" */
-    struct http_span query;       /* behind the first '?', not decoded */
+    struct http_span query;       /* after the first '?', not decoded */
     struct http_span authority;   /* host and port; empty only in HTTP/1.0 without Host */
     struct http_span reason;      /* of a response; may be empty */
     uint32_t field_count;         /* field lines in use */
@@ -127,8 +127,8 @@ static inline struct slice http_text(const struct http_head *head, struct http_s
 struct slice http_path(const struct http_head *head);
 
 /*
- * The index of the first field with that name, any case, at or after from; or field_count. A list
- * over several lines is walked by starting again at the index behind.
+ * The index of the first field with that name, any case, at or after from; or field_count. To walk
+ * a list over several lines, start again at the next index.
  */
 uint32_t http_find(const struct http_head *head, struct slice name, uint32_t from);
 

@@ -12,7 +12,7 @@
 
 enum {
     HTTP_FIELDS_MAX = 100,            /* field lines of a head: Apache's bound, four times usual */
-    HTTP_LINE_EXTRA_BYTES = 32,       /* of a request line besides its target: method, version */
+    HTTP_LINE_EXTRA_BYTES = 32,       /* of a request line without its target: method, version */
     HTTP_LENGTH_DIGITS_MAX = 19,      /* of Content-Length: what cannot overflow 64 bits */
     HTTP_CHUNK_DIGITS_MAX = 16,       /* of a chunk size: 64 bits in hex, leading zeros included */
     HTTP_CHUNK_EXT_BYTES_MAX = 256,   /* of one chunk's extensions: a signature takes 85 */
@@ -20,12 +20,12 @@ enum {
 };
 
 struct http_limits {
-    uint32_t head_bytes_max;      /* of a whole head, its end included; past it 431 */
-    uint32_t target_bytes_max;    /* of a request target; past it 414 */
-    uint32_t fields_max;          /* field lines, at most HTTP_FIELDS_MAX; past it 431 */
-    uint32_t trailer_bytes_max;   /* of all trailer fields together; past it 431 */
-    uint32_t chunk_ext_bytes_max; /* of all chunk extensions of one body; past it 413 */
-    uint64_t body_bytes_max;      /* of a decoded body; past it 413 */
+    uint32_t head_bytes_max;      /* of a whole head, including its end; above it 431 */
+    uint32_t target_bytes_max;    /* of a request target; above it 414 */
+    uint32_t fields_max;          /* field lines, at most HTTP_FIELDS_MAX; above it 431 */
+    uint32_t trailer_bytes_max;   /* of all trailer fields together; above it 431 */
+    uint32_t chunk_ext_bytes_max; /* of all chunk extensions of one body; above it 413 */
+    uint64_t body_bytes_max;      /* of a decoded body; above it 413 */
 };
 
 /*

@@ -73,7 +73,7 @@ void problem_answer(struct http_exchange *exchange, const struct problem *proble
     if (problem->retry_after_ms > 0) {
         retry_after(exchange, problem->retry_after_ms);
     }
-    /* Without memory for the document the status is said alone. */
+    /* Without memory for the document, only the status is sent. */
     struct slice body = buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
     http_answer_end(exchange, SLICE_LIT("application/problem+json"), body, false);
     buf_release(&out);

@@ -20,9 +20,9 @@ struct problem {
     struct slice detail; /* one sentence, lower case, the fault first */
     enum problem_effect effect;
     enum problem_retry retry;
-    struct slice operation_id; /* empty: none */
+    struct slice operation_id; /* empty: absent */
     int64_t retry_after_ms;    /* > 0: also a Retry-After field, rounded up to whole seconds */
-    struct slice extra;        /* further members, as JSON text without braces; empty: none */
+    struct slice extra;        /* further members, as JSON text without braces; may be empty */
 };
 
 /* The document alone, as batches hold it. Sticky as all of buf. */

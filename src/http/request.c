@@ -3,8 +3,8 @@
 #include "http/serve_impl.h"
 
 /* The steps of a connection from the first byte of a request to the call of its handler: HEAD, BODY
- * and PIECES of the diagram at enum conn_state (serve_impl.h). Each is true when something changed,
- * so that there is more to look at. */
+ * and PIECES of the diagram at enum conn_state (serve_impl.h). Each returns true if something
+ * changed, so that the caller steps again. */
 
 bool request_idle(struct conn *conn)
 {
@@ -28,7 +28,7 @@ bool request_idle(struct conn *conn)
     return true;
 }
 
-/* The head is done: what will be read behind it. */
+/* The head is done: decide what to read after it. */
 static enum http_verdict body_begin(
     struct conn *conn, const struct http_limits *limits, struct http_refusal *ret_refusal)
 {
@@ -40,7 +40,7 @@ static enum http_verdict body_begin(
     return http_body_init(&exchange->body, head, limits, ret_refusal);
 }
 
-/* What a handler may look at. */
+/* What a handler may read. */
 static void conn_show(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -74,7 +74,7 @@ static void conn_begun(struct conn *conn)
     }
 }
 
-/* Before anything of the body: the handler looks at the head. */
+/* Before anything of the body: the handler sees the head. */
 static bool conn_begin(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;

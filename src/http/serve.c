@@ -108,7 +108,8 @@ static void worker_release(struct worker *worker)
 {
     net_loop_post(&worker->loop, &worker->end);
     net_loop_release(&worker->loop);
-    /* What a handler never answered goes with the server: nobody may touch it any more. */
+    /* Exchanges that were never answered are freed with the server: no handler may touch them now.
+     * */
     for (struct conn *at = worker->conns.next, *next = NULL; at != &worker->conns; at = next) {
         next = at->next;
         ASSERT(at->is_closed);
@@ -242,7 +243,7 @@ static enum status listen_on(struct http_server *server, unsigned number, struct
     listener->is_unix = shared->address.is_unix;
     status = net_listener_open(listener, &worker->loop, fd, err);
     if (status != OK) {
-        (void)close(fd); /* nobody was let in */
+        (void)close(fd); /* no connection was accepted */
     }
     return status;
 }
@@ -341,8 +342,9 @@ static struct timespec after(int64_t ms)
     return at;
 }
 
-/* Until all workers did that many steps and nobody is connected, or the time is over. With a time,
- * what a client that went away asked for is waited for as well: it may still take effect. */
+/* Waits until all workers have done that many steps and no client is connected, or the time is
+ * over. With a time, it also waits for requests of clients that have gone: they may still take
+ * effect. */
 static void wait_closed(struct http_server *server, unsigned steps, const struct timespec *until)
 {
     int rc = 0;

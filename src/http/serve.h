@@ -4,11 +4,11 @@
  *     accept → head → [begin] → [100 Continue] → body → handle → (elsewhere) → resume → write → …
  *
  * Promises:  a handler sees only whole, well-framed requests within the limits; what is refused
- *            before is answered here with a problem document. With a begin hook it may look at the
- *            head first, and take the body in pieces. Each request is answered exactly
- *            once, in the order of the connection. A slow or silent client holds its connection and
- *            nothing else, and not for long (every wait has a limit). Every answer has a Request-Id
- *            (the client's when it is well formed, else a fresh UUIDv7), a Date and a length.
+ *            before is answered here with a problem document. With a begin hook it may see the head
+ *            first, and take the body in pieces. Each request is answered exactly
+ *            once, in the order of the connection. A slow or silent client occupies only its
+ *            connection, for a bounded time (every wait has a limit). Every answer has a Request-Id
+ *            (the client's if it is well formed, else a new UUIDv7), a Date and a length.
  * Does not:  know a path, a token or an operation.
  * Ownership: an exchange belongs to the server; the handler may keep it until it answers. If the
  *            client goes away meanwhile the exchange stays until the answer, which is then dropped.
@@ -41,10 +41,10 @@ struct http_exchange {
     struct slice body;       /* whole and decoded */
     struct slice request_id; /* what the answer carries */
     struct slice peer;       /* "127.0.0.1:51234", "unix" */
-    unsigned listener;      /* number of the listener it came through, as http_server_listen said */
-    unsigned loop;          /* number of the loop it lives on, from 0 */
-    bool is_gone;           /* the client went away; on the exchange's loop only */
-    uint64_t started_nanos; /* clock_nanos at the first byte of the request */
+    unsigned listener;       /* number of the listener it came through, from http_server_listen */
+    unsigned loop;           /* number of the loop it lives on, from 0 */
+    bool is_gone;            /* the client went away; on the exchange's loop only */
+    uint64_t started_nanos;  /* clock_nanos at the first byte of the request */
 
     struct arena *arena; /* of this exchange; cleared after the answer is written */
     void *state;         /* the handler's own */
@@ -53,15 +53,15 @@ struct http_exchange {
     /* For begin to set; see below. */
     http_piece piece;        /* NULL: the body is gathered in memory, for handle */
     http_handle cut;         /* the body will never be whole, and handle will not come */
-    uint64_t body_bytes_max; /* of this one; as the server's limit says until it is set */
+    uint64_t body_bytes_max; /* for this request; the server's limit until it is set */
 
     /* The handler's, at any time. */
     http_handle gone;    /* the client went away after handle, or after an answer began without
                             pieces; the exchange still has to be answered */
     http_handle drained; /* of a streamed answer: what was given has left, give more */
-    bool has_date;       /* the fields given have a Date; the server adds none */
+    bool has_date;       /* the given fields include a Date; the server adds none */
 
-    /* Said of the answer, for the log. */
+    /* About the answer, for the log. */
     unsigned status; /* 0 until answered */
 };
 
@@ -83,27 +83,27 @@ void http_answer_end(
  */
 enum {
     HTTP_LENGTH_CHUNKED = -1, /* not known: chunked, to HTTP/1.0 until the close */
-    HTTP_LENGTH_ABSENT = -2,  /* there is none and nothing is said of it: 204, 304, to HEAD */
+    HTTP_LENGTH_ABSENT = -2,  /* no body and no length field: 204, 304, answers to HEAD */
 };
 void http_answer_stream(struct http_exchange *exchange, int64_t length);
-/* False: enough for now; give the next one after drained, which comes once, or gone instead (or
- * cut, while the body still comes). What is given in spite of that is queued all the same. Without
- * a client everything is dropped. To HEAD nothing is sent. More bytes than the length said are a
- * bug of the caller's (ASSERT). */
+/* False: enough for now. Give the next piece after drained, which comes once; or gone comes instead
+ * (or cut, while the body is still arriving). A piece given earlier is queued anyway. Without a
+ * client everything is dropped. Nothing is sent to HEAD. More bytes than the declared length are a
+ * bug of the caller (ASSERT). */
 bool http_answer_piece(struct http_exchange *exchange, struct slice piece);
 /* Not whole: the connection is closed such that the client sees that the answer broke off. After
  * this the exchange must not be touched. */
 void http_answer_finish(struct http_exchange *exchange, bool is_whole);
 
 /*
- * A body in pieces. begin sets exchange->piece; each piece is handed on as it comes, then handle is
- * called with an empty body. Pieces stop coming between pause and go_on, and then the client is not
- * timed. When the body cannot become whole (the client is gone or too slow, its framing is bad, it
- * is past its limit) cut is called instead of handle: the handler lets go of the exchange, touches
- * it no more (a wake that is on its way is dropped; none may come after), and the server answers
- * what is to be answered; if an answer was begun, it breaks off. cut works without piece, too, for
- * a handler that holds something from begin on. An answer may end before the body
- * is whole: no piece, cut or handle comes after it, and the connection closes behind it.
+ * A body in pieces. begin sets exchange->piece; each piece is passed on as it arrives, then handle
+ * is called with an empty body. No pieces come between pause and go_on, and the client is not timed
+ * meanwhile. If the body cannot become whole (the client is gone or too slow, its framing is
+ * invalid, it exceeds its limit), cut is called instead of handle: the handler gives up the
+ * exchange and must not touch it again (a wake in flight is dropped; none may follow), and the
+ * server sends the answer, if any; an answer that was begun breaks off. cut also works without
+ * piece, for a handler that holds something from begin on. An answer may end before the body is
+ * whole: no piece, cut or handle comes after it, and the connection is closed.
  */
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);
@@ -114,7 +114,7 @@ void http_turn(struct http_exchange *exchange);
 /* From any thread, once for each time it is awaited: run exchange->resume on its loop, soon. */
 void http_wake(struct http_exchange *exchange);
 
-/* Bounds of a server beside those of a message (http/limits.h). Zero means the default. */
+/* Limits of a server, besides those of a message (http/limits.h). Zero means the default. */
 struct http_server_limits {
     struct http_limits message;
     uint32_t connections_max;         /* 10,000; one more gets 503 and close */
@@ -128,16 +128,17 @@ struct http_server_limits {
 
 struct http_server_options {
     const struct mem *mem; /* NULL: the C library's */
-    unsigned loops;        /* threads; 0: one a core */
+    unsigned loops;        /* threads; 0: one per core */
     struct http_server_limits limits;
-    /* NULL, or called when a head is whole and before anything of its body is looked at or asked
-     * for (100 Continue): answers, or sets piece and the like, or does nothing. */
+    /* NULL, or called when a head is whole, before its body is read or asked for (100 Continue):
+     * answers, or sets piece and the like, or does nothing. */
     http_handle begin;
     http_handle handle; /* called for each whole request; answers, or sets resume and returns */
-    /* After a loop turn in which something was handled; NULL: none. For what is cheaper once. */
+    /* Called after a loop turn in which something was handled, for work that is cheaper once per
+     * turn. May be NULL. */
     void (*turn)(void *context, unsigned loop);
-    /* On each loop when it is about to end, after its last handler: close whatever else lives
-     * there; the loop ends when that is closed. NULL: none. */
+    /* Called on each loop before it ends, after its last handler: closes whatever else lives there;
+     * the loop ends when that is closed. May be NULL. */
     void (*end)(void *context, unsigned loop);
     void *context;
 };
@@ -150,9 +151,10 @@ struct http_tls_options {
 enum status http_server_new(const struct http_server_options *options,
     struct http_server **ret_server, struct err *err) MUST_CHECK;
 /*
- * Bind before start: "127.0.0.1:7411", "[::1]:7411", "unix:/run/once.sock" (made with mode, an old
- * one that nobody serves is replaced). Port 0 is any; *ret_text is what was bound, until _free.
- * E_INVALID: the address is wrong. E_UNAVAILABLE: cannot bind; the text says why.
+ * Bind before start: "127.0.0.1:7411", "[::1]:7411", "unix:/run/once.sock" (created with mode; an
+ * old socket that no process serves is replaced). Port 0 takes any free port; *ret_text is what was
+ * bound, valid until _free. E_INVALID: the address is invalid. E_UNAVAILABLE: cannot bind; the text
+ * says why.
  */
 enum status http_server_listen(struct http_server *server, const char *address, unsigned mode,
     const struct http_tls_options *tls, unsigned *ret_listener, const char **ret_text,
@@ -160,15 +162,15 @@ enum status http_server_listen(struct http_server *server, const char *address, 
 /* The loop of that number, for what else is to live on it: upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;
-/* Read the certificates again, all or none; those connected keep theirs. Any thread. */
+/* Reads the certificates again, all or none; open connections keep theirs. Any thread. */
 enum status http_server_tls_reload(struct http_server *server, struct err *err) MUST_CHECK;
 /* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);
-/* A drain that is under way, or comes, waits for nobody any more. Any thread. */
+/* A current or later drain no longer waits for clients. Any thread. */
 void http_server_hurry(struct http_server *server);
-/* After drain: no handler runs any more when it returns. Whoever might call http_wake has to have
- * stopped; until here a late answer is taken and dropped. NULL is fine. */
+/* After drain: when it returns, no handler runs any more. All callers of http_wake must have
+ * stopped before; until then a late answer is accepted and dropped. server may be NULL. */
 void http_server_free(struct http_server *server);
 
 struct http_server_stats {

@@ -1,8 +1,8 @@
 /*
  * serve_impl: what the files of the server share: serve.c (the server), conn.c (a connection's
- * life), request.c (reading a request), answer.c (answers), pool.c (memory that is used again).
+ * life), request.c (reading a request), answer.c (answers), pool.c (memory that is reused).
  *
- * Threads:   a worker and everything it points to belong to its loop, but for what is marked.
+ * Threads:   a worker and everything it points to belong to its loop, except where noted.
  */
 #ifndef ONCE_HTTP_SERVE_IMPL_H
 #define ONCE_HTTP_SERVE_IMPL_H
@@ -24,25 +24,25 @@ enum {
     SERVE_BUFFER_EXTRA = 16 << 10,     /* of a read buffer past the longest head: usual bodies */
     SERVE_KEPT_BYTES_MAX = 64 << 10,   /* a buffer that grew past this is not kept for the next */
     SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest go */
-    SERVE_FLUSH_BYTES = 64 << 10,      /* answers gathered before they are sent all the same */
+    SERVE_FLUSH_BYTES = 64 << 10,      /* gathered answers are sent at this size */
     SERVE_GATHER_BYTES = 16 << 10,     /* a stable body past this is sent from where it is */
     SERVE_CHUNK_BYTES = 20,            /* the framing of a chunk: 16 digits and two line ends */
-    SERVE_TURN_BYTES = 256 << 10,      /* of a streamed answer in one turn; then others go on */
+    SERVE_TURN_BYTES = 256 << 10,      /* of a streamed answer in one turn; then others continue */
     SERVE_OUT_BYTES_MAX = 256 << 20,   /* of answers not sent: one, as long as it may ever be */
     SERVE_ARENA_BYTES_MAX = 512 << 20, /* of one exchange: a backstop, handlers bound their own */
     SERVE_LINGER_MS = 5000,            /* after an answer that closes, for the client to read it */
     SERVE_LINGER_BYTES_MAX = 16 << 20, /* read and thrown away meanwhile */
-    SERVE_OVER_MAX = 128,              /* connections past the limit that are told so at a time */
-    SERVE_RATE_BYTES_PER_S = 1024,     /* the least of a body or an answer that goes on */
-    SERVE_RANDOM_BYTES = 4000,         /* for request ids: 400 of them from one call */
-    SERVE_ID_RANDOM_BYTES = 10,        /* of one UUIDv7, 74 bits of them used */
+    SERVE_OVER_MAX = 128,          /* connections above the limit that get a refusal at a time */
+    SERVE_RATE_BYTES_PER_S = 1024, /* the least progress of a body or an answer */
+    SERVE_RANDOM_BYTES = 4000,     /* for request ids: 400 of them from one call */
+    SERVE_ID_RANDOM_BYTES = 10,    /* of one UUIDv7, 74 bits of them used */
 };
 
 struct conn;
 struct worker;
 
-/* Received bytes. [start, at) belong to the request being read or handled, [at, len) were not
- * looked at. Held by a connection only while there are any. */
+/* Received bytes. [start, at) belong to the request being read or handled, [at, len) are
+ * unread. Held by a connection only while there are any. */
 struct inbox {
     struct inbox *next; /* in the pool */
     uint32_t cap;
@@ -56,7 +56,7 @@ struct inbox {
 struct outbox {
     struct outbox *next;    /* in the pool */
     struct buf buf;         /* heads, and bodies that are not long */
-    struct slice tail;      /* a long stable body behind them; in the exchange's arena or static */
+    struct slice tail;      /* a long stable body after them; in the exchange's arena or static */
     size_t total;           /* bytes of both when it was first sent */
     struct net_write write; /* while the kernel does not take all of it */
 };
@@ -88,14 +88,14 @@ struct exchange {
     bool is_shown;                      /* a handler has seen the head, so that it must not move */
     bool is_beginning;                  /* the begin hook has it right now */
     bool is_taken;                      /* a handler has it, and owes an answer (C3) */
-    bool is_whole;                      /* the body was read whole, or there is none */
+    bool is_whole;                      /* the body was read whole, or is absent */
     bool is_spilled;                    /* the body is in spilled */
     bool is_continued;                  /* 100 Continue was sent */
     bool is_paused;                     /* no piece of the body is wanted */
-    bool is_failed;                     /* no memory for the answer, or nobody takes it */
+    bool is_failed;                     /* no memory for the answer, or the client is gone */
     bool is_begun;                      /* http_answer_begin was called */
     bool is_streaming;                  /* http_answer_stream was called */
-    bool wants_drained;                 /* http_answer_piece said false, and drained is owed */
+    bool wants_drained;                 /* http_answer_piece returned false, and drained is owed */
     bool is_broken_off;                 /* the answer must not be taken for a whole one */
     bool closes;                        /* the connection ends with this answer */
     char id[HTTP_REQUEST_ID_BYTES_MAX]; /* a fresh request id */
@@ -135,19 +135,20 @@ struct exchange {
  *   C3  A handler has the exchange (is_taken) in PIECES, HANDLED and STREAMED, and in CLOSING when
  *       it came from one of the last two (is_awaited). It has it in no other state, so that each
  *       exchange taken is ended exactly once: by its answer, or by cut. In BODY it owes nothing,
- *       but what it holds since begin it lets go when cut says that handle will not come.
+ *       but when cut is called instead of handle, it gives up what it has held since begin.
  *   C4  Once a handler has seen the head (is_shown), bytes of the inbox before at do not move.
- *   C5  While something is being sent (sending) no request is read or handled: who does not read
- *       our answers cannot make us do more work. Only pieces of the body whose own answer is being
- *       streamed go on; whoever streams it pauses them.
- *   C6  A streamed answer holds back its maker: while more than SERVE_FLUSH_BYTES wait, it is told
- *       so, and a drained that is owed comes: at rest something is being sent, or the connection
- *       has its turn again (is_later).
- *   C7  Nothing of a body is handed on while it is paused, nor is the client timed. What arrives
- *       fills the inbox and then stays with the kernel; so does the news that the client is gone,
- *       so that whoever pauses goes on one day.
- *   C8  No handler is called from inside a call of a handler's own: what is found out there waits
- *       for the end of the turn (conn_ready).
+ *   C5  While something is being sent (sending) no request is read or handled: a client that does
+ *       not read our answers cannot make us do more work. Only pieces of the body whose own answer
+ *       is being streamed continue; the handler that streams it pauses them.
+ *   C6  A streamed answer holds back its handler: while more than SERVE_FLUSH_BYTES wait, the
+ *       handler is asked to pause, and the drained it is owed comes: at rest something is being
+ *       sent, or the connection gets a further turn (is_later).
+ *   C7  While a body is paused, nothing of it is passed on and the client is not timed. What
+ *   arrives
+ *       fills the inbox and then stays in the kernel, and so does the end of the connection. So a
+ *       handler that pauses must resume eventually.
+ *   C8  No handler is called from within a handler's own call: what is noticed there waits for the
+ *       end of the turn (conn_ready).
  */
 enum conn_state {
     CONN_IDLE,
@@ -166,8 +167,8 @@ struct conn {
     struct net_deadline deadline;
     struct conn *prev;       /* in the worker's list */
     struct conn *next;       /* and in the pool */
-    struct conn *ready_next; /* in the worker's list of those to go on with */
-    struct conn *later_next; /* in its list of those to go on with in the next turn */
+    struct conn *ready_next; /* in the worker's list of connections to continue */
+    struct conn *later_next; /* in its list of connections to continue in the next turn */
     struct conn *spent_next; /* in its list of those to recycle */
     struct worker *worker;
     struct exchange *exchange; /* NULL while idle */
@@ -189,7 +190,7 @@ struct conn {
     bool is_ready : 1;    /* in the worker's ready list */
     bool is_later : 1;    /* in its list for the next turn */
     bool has_ended : 1;   /* the client sends no more */
-    bool is_over : 1;     /* past connections_max: only told so */
+    bool is_over : 1;     /* above connections_max: only refused */
     bool is_closed : 1;   /* the stream is closed */
     bool is_awaited : 1;  /* CLOSING, and a handler still has the exchange */
     char peer[NET_PEER_BYTES_MAX];
@@ -274,11 +275,11 @@ struct http_server {
     atomic_uint open;         /* connections */
     atomic_uint awaited;      /* exchanges with a handler whose client went away */
     atomic_size_t body_bytes; /* of bodies in flight */
-    atomic_bool is_draining;  /* every answer from now on says that it is the last */
+    atomic_bool is_draining;  /* every answer from now on has Connection: close */
     atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
     bool is_started;
     bool is_drained;
-    bool is_hurried;      /* under lock: a drain waits for nobody */
+    bool is_hurried;      /* under lock: a drain no longer waits */
     pthread_mutex_t lock; /* with changed: for open to become 0 */
     pthread_cond_t changed;
     pthread_mutex_t reloading; /* one reload at a time */
@@ -313,7 +314,7 @@ static inline void conn_lend(struct conn *conn)
     stat_add(&conn->worker->stats.begun, 1);
 }
 
-/* C8: nobody calls this from inside a call of a handler's. NULL is fine. */
+/* C8: never called from within a handler's call. May be NULL. */
 static inline void conn_call(struct conn *conn, http_handle what)
 {
     struct worker *worker = conn->worker;
@@ -343,7 +344,7 @@ void request_id_choose(struct exchange *exchange);
 /* Answer what no handler sees, and close after it. */
 void answer_refusal(struct exchange *exchange, unsigned status, const char *reason);
 
-/* request.c: the steps of IDLE, HEAD, BODY and PIECES. True: something changed, look again. */
+/* request.c: the steps of IDLE, HEAD, BODY and PIECES. True: something changed, step again. */
 bool request_idle(struct conn *conn);
 bool request_head(struct conn *conn);
 bool request_body(struct conn *conn);
@@ -360,7 +361,7 @@ void conn_open(struct worker *worker, unsigned listener, int fd, struct slice pe
 void conn_answered(struct conn *conn);
 /* The head of a streamed answer was written. */
 void conn_streams(struct conn *conn);
-/* Go on with it at the end of the turn, unless that happens anyway. */
+/* Continue with it at the end of the turn, unless that happens anyway. */
 void conn_ready(struct conn *conn);
 /* The same in the next turn: others first. */
 void conn_later(struct conn *conn);
@@ -378,7 +379,7 @@ struct outbox *conn_out(struct conn *conn) MUST_CHECK;
 void worker_ready(struct worker *worker);
 void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);
-/* One less of the open, or of the awaited: for whoever waits for none to be left. */
+/* One fewer open, or awaited, connection: wakes the thread that waits for zero. */
 void server_less(struct worker *worker, atomic_uint *count);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * write: makes the heads of responses and of requests to an upstream.
  *
- * Promises:  no byte from a caller can end a line or a head: a name that is no token or a value
- *            with a control character fails the whole head (E_INVALID), and then nothing of it is
- *            left in the buffer. A head says at most once how its body ends.
+ * Promises:  no byte from a caller can end a line or a head: a name that is not a token, or a
+ *            value with a control character, fails the whole head (E_INVALID), and then none of it
+ *            stays in the buffer. A head says at most once how its body ends.
  * Does not:  send, or choose fields on its own.
  * Use:       http_put_response or http_put_request, fields, http_put_end. Failures stick, so only
  *            the end has to be checked.
@@ -15,7 +15,7 @@
 #include "http/head.h"
 
 struct http_put {
-    struct buf *out;    /* where the head goes, behind what is there */
+    struct buf *out;    /* the head is appended to it */
     size_t start;       /* where it begins */
     bool is_framed;     /* a length or chunked was given */
     enum status status; /* OK, or the first failure */

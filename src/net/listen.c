@@ -123,9 +123,7 @@ static enum status clear_stale(const struct net_address *address, struct err *er
     }
     if (!S_ISSOCK(found.st_mode)) {
         return err_set(err, E_UNAVAILABLE,
-            "cannot listen on '%s': there is a file that is no "
-            "socket",
-            address->text);
+            "cannot listen on '%s': the file exists and is not a socket", address->text);
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {

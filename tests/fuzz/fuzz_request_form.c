@@ -166,17 +166,17 @@ static void check_equality(const struct request_form_parts *from, const struct r
 static struct slice secret_of(
     const struct request_form_parts *from, struct slice all, struct arena *arena)
 {
-    struct marks marks = {NULL, 0};
-    struct mark_list list = {from->redact, from->redact_count, MARK_REDACTED};
+    struct json_mask marks = {NULL, 0};
+    struct json_mask_list list = {from->redact, from->redact_count, JSON_MASK_REDACTED};
     const struct json_value *body = read_json(from->body, arena);
-    if (body == NULL || marks_make(body, &list, 1, arena, &marks) != OK) {
+    if (body == NULL || json_mask_make(body, &list, 1, arena, &marks) != OK) {
         return SLICE_EMPTY;
     }
     for (size_t i = 0; i < marks.count; i++) {
         const struct json_value *node = marks.items[i].node;
         struct slice text = json_text(node);
         const char *at = NULL;
-        if (marks.items[i].way == MARK_REDACTED && node->type == JSON_STRING && text.len > 6 &&
+        if (marks.items[i].way == JSON_MASK_REDACTED && node->type == JSON_STRING && text.len > 6 &&
             memcmp(text.data, "s3cr3t", 6) == 0 && memchr(all.data, '\\', all.len) == NULL &&
             memchr(all.data, '%', all.len) == NULL) {
             at = memmem(all.data, all.len, text.data, text.len);

@@ -505,7 +505,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_refused(tmp_path):
             client.send(GET)
             assert client.answer().status == 200
     path.write_text("precious")
-    with pytest.raises(RuntimeError, match="no socket"):
+    with pytest.raises(RuntimeError, match="not a socket"):
         Server(f"unix:{path}")
     assert path.read_text() == "precious"
 

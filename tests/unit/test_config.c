@@ -126,7 +126,7 @@ static void an_unknown_key_is_refused_with_the_nearest_name(void **state)
     refuse("limits: {retain: 1d}\n", 1, 10, "unknown key 'retain'", NULL);
     refuse("auth: {tokens: [{sha265: " HASH_A ", sha256: " HASH_A ", tenant: a, rights: audit}]}\n",
         1, 18, "unknown key 'sha265'", "did you mean 'sha256'?");
-    refuse("zzz: 1\n", 1, 1, "unknown key 'zzz'", "once check --example");
+    refuse("zzz: 1\n", 1, 1, "unknown key 'zzz'", "it is one of listen, store");
     refuse("\"\": 1\n", 1, 1, "unknown key ''", NULL);
 }
 
@@ -459,6 +459,10 @@ static void the_example_has_every_setting_with_its_default(void **state)
     buf_char(&file, '\0');
     for (const struct config_option *o = config_options; o->path != NULL; o++) {
         char facts[256];
+        if (o->help == NULL) {
+            assert_string_equal(o->path, "gateway"); /* has a table of its own */
+            continue;
+        }
         (void)snprintf(facts, sizeof facts, "\n# %s: %s%s", o->path,
             o->fallback == NULL ? "not set by default" : "default ",
             o->fallback == NULL ? "" : o->fallback);

@@ -1,11 +1,12 @@
 /*
- * The routes of a gateway, out of all that was said of them.
+ * The routes of a gateway, made of the settings as given.
  *
- * Of each setting the first that says something wins: the route, a flag or variable, the policy
- * file, the section, the profile, the program. What came out is then checked as a whole.
+ * Of each setting the first of these that gives it wins: the route, a flag or variable, the policy
+ * file, the section, the profile, the program's default. The result is then checked as a whole.
  */
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ enum {
 };
 
 /* DESIGN section 9's table. */
-static const struct manners {
+static const struct profile_defaults {
     unsigned methods;
     enum config_key key;
     bool key_is_uuid;
@@ -47,9 +48,9 @@ static const struct manners {
 struct maker {
     struct config *config;
     struct config_faults *faults;
-    const struct gateway_said *said;
-    const struct route_said *own; /* NULL: the implicit one */
-    struct config_place place;    /* of the route, or of the section */
+    const struct gateway_raw *raw;
+    const struct route_raw *own; /* NULL: the implicit one */
+    struct config_place place;   /* of the route, or of the section */
     struct config_route *route;
 };
 
@@ -67,44 +68,56 @@ static void refuse(const struct maker *maker, const struct config_place *place, 
     config_fault_at(maker->config, maker->faults, place, hint, text);
 }
 
-/* ---- who says it ------------------------------------------------------------------------- */
+/* ---- where a setting comes from ---------------------------------------------------------- */
 
-/* Who says something of a setting: the route itself, or all; what is not said is a default. */
-static const struct route_said *teller(const struct maker *maker, enum setting which)
+static size_t option_at(size_t offset)
 {
-    return maker->own != NULL && maker->own->at[which].is_set ? maker->own : &maker->said->all;
+    size_t i = 0;
+    while ((config_gateway_options[i].in & CONFIG_IN_ROUTE) == 0 ||
+           config_gateway_options[i].offset != offset) {
+        i++;
+        ASSERT(config_gateway_options[i].path != NULL); /* every member asked for has a row */
+    }
+    return i;
 }
 
-static bool is_said(const struct maker *maker, enum setting which)
+/* Where the member of a route was given: in the route itself, or for all of them. */
+static struct setting_source source_at(const struct maker *maker, size_t offset)
 {
-    return teller(maker, which)->at[which].is_set;
+    size_t i = option_at(offset);
+    bool is_own = maker->own != NULL && maker->own->sources[i].is_set;
+    return is_own ? maker->own->sources[i] : maker->raw->section.sources[i];
 }
 
-/* The route or a flag says it, which a policy file does not win over. */
-static bool is_said_here(const struct maker *maker, enum setting which)
+/* The route or a flag gives it, which a policy file does not win over. */
+static bool is_own_at(const struct maker *maker, size_t offset)
 {
-    const struct route_said *who = teller(maker, which);
-    return who->at[which].is_set && (who == maker->own || who->at[which].is_flag);
+    size_t i = option_at(offset);
+    return (maker->own != NULL && maker->own->sources[i].is_set) ||
+           maker->raw->section.sources[i].is_flag;
 }
 
-static struct config_place place_of(const struct maker *maker, enum setting which)
+static struct config_place place_at(const struct maker *maker, size_t offset)
 {
-    struct config_place place = teller(maker, which)->at[which].place;
+    struct config_place place = source_at(maker, offset).place;
     return place.line > 0 ? place : maker->place;
 }
 
-/* Texts of a list; those of one kind are bounded when they are read. */
-static size_t take_list(const struct config_list *list, const char **ret_texts, size_t max)
-{
-    ASSERT(list->count <= max);
-    for (size_t i = 0; i < list->count; i++) {
-        ret_texts[i] = list->items[i].text;
-    }
-    return list->count;
-}
+#define IS_SET(maker, member)   source_at(maker, offsetof(struct config_route, member)).is_set
+#define IS_OWN(maker, member)   is_own_at(maker, offsetof(struct config_route, member))
+#define PLACE_OF(maker, member) place_at(maker, offsetof(struct config_route, member))
 
-#define TAKE_LIST(maker, which, list, texts)                                                       \
-    take_list(&teller(maker, which)->list, texts, sizeof(texts) / sizeof(texts)[0])
+/* Everything that the section gives and the route does not, then what the route gives. */
+static void inherit(const struct maker *maker)
+{
+    const struct config_option *options = config_gateway_options;
+    *maker->route = maker->raw->section.route;
+    for (size_t i = 0; maker->own != NULL && options[i].path != NULL; i++) {
+        if (maker->own->sources[i].is_set && (options[i].in & CONFIG_IN_ROUTE) != 0) {
+            value_copy(maker->route, &maker->own->route, &options[i]);
+        }
+    }
+}
 
 /* ---- the parts of a route ---------------------------------------------------------------- */
 
@@ -113,14 +126,14 @@ static enum status make_match(const struct maker *maker)
     struct config_route *route = maker->route;
     struct value_fault fault;
     struct slice path = SLICE_EMPTY;
-    route->match = maker->own == NULL ? "(default)" : maker->own->match;
+    route->match = maker->own == NULL ? "(default)" : route->match;
     route->line = maker->own == NULL ? 0 : maker->own->place.line;
     route->path = "/**";
     if (maker->own == NULL) {
         return OK;
     }
     enum status status =
-        form_match("match", slice_str(route->match), &route->methods, &path, &fault);
+        value_form_match("match", slice_str(route->match), &route->methods, &path, &fault);
     ASSERT(status == OK); /* it was when it was read */
     route->path = config_text(maker->config, path);
     return route->path == NULL ? E_NOMEM : OK;
@@ -136,16 +149,14 @@ static const char *without_slash(struct config *config, const char *url)
 static enum status make_upstreams(const struct maker *maker)
 {
     struct config_route *route = maker->route;
-    struct config_place place = place_of(maker, SETTING_UPSTREAM);
-    route->ca_file = teller(maker, SETTING_CA_FILE)->ca_file;
-    route->upstream_count = TAKE_LIST(maker, SETTING_UPSTREAM, upstream, route->upstreams);
+    struct config_place place = PLACE_OF(maker, upstreams);
     if (route->upstream_count == 0) {
         refuse(maker, &place, "upstream: http://127.0.0.1:3000, of the route or of the gateway",
             "%s has no upstream", maker->own == NULL ? "the gateway" : "the route");
     }
     size_t tls = 0;
     for (size_t i = 0; i < route->upstream_count; i++) {
-        tls += strncmp(route->upstreams[i], "https:", 6) == 0;
+        tls += slice_starts(slice_str(route->upstreams[i]), SLICE_LIT("https:"));
         route->upstreams[i] = without_slash(maker->config, route->upstreams[i]);
         if (route->upstreams[i] == NULL) {
             return E_NOMEM;
@@ -158,44 +169,41 @@ static enum status make_upstreams(const struct maker *maker)
     return OK;
 }
 
-static void make_manners(const struct maker *maker)
+/* What the profile says where nothing was given, and the policy file over the section. */
+static void make_profile(const struct maker *maker)
 {
-    const struct policy_said *policy = &maker->said->policy;
+    const struct policy_raw *policy = &maker->raw->policy;
     struct config_route *route = maker->route;
-    route->profile = (enum config_profile)teller(maker, SETTING_PROFILE)->profile;
-    if (policy->is_here && !is_said_here(maker, SETTING_PROFILE)) {
+    if (policy->is_here && !IS_OWN(maker, profile)) {
         route->profile = CONFIG_PROFILE_OPS;
     }
-    const struct manners *manners = &profiles[route->profile];
-    route->fenced = route->methods == 0 ? manners->methods : route->methods;
-    route->key_is_uuid = manners->key_is_uuid;
-    route->key = is_said(maker, SETTING_KEY) ? (enum config_key)teller(maker, SETTING_KEY)->key
-                                             : manners->key;
-    if (policy->needs_key && !is_said_here(maker, SETTING_KEY)) {
+    const struct profile_defaults *profile = &profiles[route->profile];
+    route->fenced = route->methods == 0 ? profile->methods : route->methods;
+    route->key_is_uuid = profile->key_is_uuid;
+    route->key = IS_SET(maker, key) ? route->key : profile->key;
+    if (policy->needs_key && !IS_OWN(maker, key)) {
         route->key = CONFIG_KEY_REQUIRED;
     }
-    route->on_5xx = is_said(maker, SETTING_ON_5XX)
-                        ? (enum config_on_5xx)teller(maker, SETTING_ON_5XX)->on_5xx
-                        : manners->on_5xx;
+    route->on_5xx = IS_SET(maker, on_5xx) ? route->on_5xx : profile->on_5xx;
     route->conflict_status =
-        policy->conflict_status > 0 ? policy->conflict_status : manners->conflict_status;
+        policy->conflict_status > 0 ? policy->conflict_status : profile->conflict_status;
     route->conflict_diff = policy->has_diff ? policy->diff : true;
 }
 
 /* ---- windows ----------------------------------------------------------------------------- */
 
-/* What was said or holds by kind; *ret_policy: the line of the policy file that says it, or 0. */
+/* What was given or holds by kind; *ret_policy: the line of the policy file that gives it, or 0. */
 static int64_t window_of(const struct maker *maker, unsigned *ret_policy)
 {
-    const struct policy_said *policy = &maker->said->policy;
+    const struct policy_raw *policy = &maker->raw->policy;
     enum config_retention kind = maker->route->retention;
-    bool is_policy = policy->window_ms[kind] > 0 && !is_said_here(maker, SETTING_WINDOW);
+    bool is_policy = policy->window_ms[kind] > 0 && !IS_OWN(maker, window_ms);
     *ret_policy = is_policy ? policy->line[kind] : 0;
     if (is_policy) {
         return policy->window_ms[kind];
     }
-    if (is_said(maker, SETTING_WINDOW)) {
-        return teller(maker, SETTING_WINDOW)->window_ms;
+    if (IS_SET(maker, window_ms)) {
+        return maker->route->window_ms;
     }
     return kind == CONFIG_RETENTION_WEBHOOK ? 14 * DAY_MS
            : kind == CONFIG_RETENTION_BATCH ? 3 * DAY_MS
@@ -209,7 +217,7 @@ static void check_window(
     char bound[32];
     char from[64] = "";
     int64_t ms = maker->route->window_ms;
-    struct config_place place = policy > 0 ? maker->place : place_of(maker, SETTING_WINDOW);
+    struct config_place place = policy > 0 ? maker->place : PLACE_OF(maker, window_ms);
     if (policy > 0) {
         (void)snprintf(from, sizeof from, " (line %u of the policy file)", policy);
     }
@@ -224,7 +232,6 @@ static void make_window(const struct maker *maker)
 {
     unsigned policy = 0;
     struct config_route *route = maker->route;
-    route->retention = (enum config_retention)teller(maker, SETTING_KIND)->kind;
     route->window_ms = window_of(maker, &policy);
     if (route->profile == CONFIG_PROFILE_GUARDIA) {
         check_window(
@@ -244,42 +251,25 @@ static enum status make_principal(const struct maker *maker)
 {
     struct config_route *route = maker->route;
     struct slice name = SLICE_EMPTY;
-    bool is_good = form_principal(
-        slice_str(teller(maker, SETTING_PRINCIPAL)->principal), &route->principal, &name);
+    bool is_good = value_form_principal(slice_str(route->principal_text), &route->principal, &name);
     ASSERT(is_good); /* it was when it was read */
     route->principal_name = name.len == 0 ? NULL : config_text(maker->config, name);
-    route->jwt =
-        (struct config_jwt){.alg = (enum config_jwt_alg)teller(maker, SETTING_JWT_ALG)->jwt_alg,
-            .key_file = teller(maker, SETTING_JWT_KEY_FILE)->jwt_key_file,
-            .issuer = teller(maker, SETTING_JWT_ISSUER)->jwt_issuer,
-            .audience = teller(maker, SETTING_JWT_AUDIENCE)->jwt_audience};
-    bool has_jwt = is_said(maker, SETTING_JWT_ALG) && is_said(maker, SETTING_JWT_KEY_FILE);
+    bool has_jwt = IS_SET(maker, jwt.alg) && IS_SET(maker, jwt.key_file);
     if (route->principal == CONFIG_PRINCIPAL_JWT && !has_jwt) {
-        struct config_place place = place_of(maker, SETTING_PRINCIPAL);
+        struct config_place place = PLACE_OF(maker, principal_text);
         refuse(maker, &place, "jwt: {alg: RS256, key_file: /etc/once/jwt.pem}",
             "principal '%s' needs %s: a claim counts only of a token that was verified",
-            teller(maker, SETTING_PRINCIPAL)->principal,
-            is_said(maker, SETTING_JWT_ALG) ? "jwt.key_file" : "jwt.alg and jwt.key_file");
+            route->principal_text,
+            IS_SET(maker, jwt.alg) ? "jwt.key_file" : "jwt.alg and jwt.key_file");
     }
     return name.len > 0 && route->principal_name == NULL ? E_NOMEM : OK;
-}
-
-static size_t take_statuses(const struct config_list *list, uint16_t ret_statuses[])
-{
-    for (size_t i = 0; i < list->count; i++) {
-        uint64_t status = 0;
-        bool is_good = text_u64(slice_str(list->items[i].text), &status);
-        ASSERT(is_good && list->count <= CONFIG_STATUSES_MAX);
-        ret_statuses[i] = (uint16_t)status;
-    }
-    return list->count;
 }
 
 static void check_reconcile(const struct maker *maker)
 {
     const struct config_reconcile *reconcile = &maker->route->reconcile;
     if (reconcile->get == NULL && maker->route->on_unknown == CONFIG_UNKNOWN_RECONCILE) {
-        struct config_place place = place_of(maker, SETTING_ON_UNKNOWN);
+        struct config_place place = PLACE_OF(maker, on_unknown);
         refuse(maker, &place,
             "reconcile: {get: \"/v1/payments/by-key/{key}\", executed: [200], not_executed: [404]}",
             "on_unknown: reconcile needs reconcile.get: there is nothing to ask");
@@ -287,7 +277,7 @@ static void check_reconcile(const struct maker *maker)
     for (size_t i = 0; i < reconcile->executed_count; i++) {
         for (size_t k = 0; k < reconcile->not_executed_count; k++) {
             if (reconcile->executed[i] == reconcile->not_executed[k]) {
-                struct config_place place = place_of(maker, SETTING_RECONCILE_NOT_EXECUTED);
+                struct config_place place = PLACE_OF(maker, reconcile.not_executed);
                 refuse(maker, &place, NULL,
                     "%u means both that it was executed and that it was not",
                     reconcile->executed[i]);
@@ -295,79 +285,56 @@ static void check_reconcile(const struct maker *maker)
         }
     }
     if (reconcile->get != NULL && reconcile->executed_count + reconcile->not_executed_count == 0) {
-        struct config_place place = place_of(maker, SETTING_RECONCILE_EXECUTED);
+        struct config_place place = PLACE_OF(maker, reconcile.executed);
         refuse(maker, &place, "executed: [200]", "no answer of reconcile.get settles anything");
     }
     if (reconcile->every_ms > reconcile->every_ms_max) {
-        struct config_place place = place_of(maker, SETTING_RECONCILE_EVERY);
+        struct config_place place = PLACE_OF(maker, reconcile.every_ms);
         refuse(maker, &place, NULL, "reconcile.every is more than reconcile.every_max");
     }
 }
 
-static void make_reconcile(const struct maker *maker)
-{
-    struct config_reconcile *reconcile = &maker->route->reconcile;
-    const struct route_said *quiet = teller(maker, SETTING_RECONCILE_QUIET);
-    maker->route->on_unknown =
-        (enum config_on_unknown)teller(maker, SETTING_ON_UNKNOWN)->on_unknown;
-    *reconcile =
-        (struct config_reconcile){.get = teller(maker, SETTING_RECONCILE_GET)->reconcile_get,
-            .authorization_file =
-                teller(maker, SETTING_RECONCILE_AUTHORIZATION_FILE)->authorization_file,
-            .every_ms = teller(maker, SETTING_RECONCILE_EVERY)->every_ms,
-            .every_ms_max = teller(maker, SETTING_RECONCILE_EVERY_MAX)->every_ms_max,
-            .quiet_ms = quiet->at[SETTING_RECONCILE_QUIET].is_set
-                            ? quiet->quiet_ms
-                            : teller(maker, SETTING_TIMEOUT_TOTAL)->total_ms};
-    reconcile->executed_count =
-        take_statuses(&teller(maker, SETTING_RECONCILE_EXECUTED)->executed, reconcile->executed);
-    reconcile->not_executed_count = take_statuses(
-        &teller(maker, SETTING_RECONCILE_NOT_EXECUTED)->not_executed, reconcile->not_executed);
-    check_reconcile(maker);
-}
-
+/* What holds by other settings where nothing was given. */
 static void make_limits(const struct maker *maker)
 {
     const struct config *config = maker->config;
     struct config_route *route = maker->route;
-    route->lease_ms = teller(maker, SETTING_LEASE)->lease_ms;
-    route->wait_ms_max = teller(maker, SETTING_WAIT)->wait_ms;
-    route->connect_ms = teller(maker, SETTING_TIMEOUT_CONNECT)->connect_ms;
-    route->first_byte_ms = teller(maker, SETTING_TIMEOUT_FIRST_BYTE)->first_byte_ms;
-    route->total_ms = teller(maker, SETTING_TIMEOUT_TOTAL)->total_ms;
-    route->body_bytes_max = is_said(maker, SETTING_LIMITS_BODY_BYTES_MAX)
-                                ? teller(maker, SETTING_LIMITS_BODY_BYTES_MAX)->body_bytes_max
-                                : config->body_bytes_max;
-    route->outcome_bytes_max =
-        is_said(maker, SETTING_LIMITS_OUTCOME_BYTES_MAX)
-            ? teller(maker, SETTING_LIMITS_OUTCOME_BYTES_MAX)->outcome_bytes_max
-            : config->outcome_bytes_max;
-    route->duplicate_rate = is_said(maker, SETTING_LIMITS_DUPLICATE_RATE)
-                                ? teller(maker, SETTING_LIMITS_DUPLICATE_RATE)->duplicate_rate
-                                : config->duplicate_rate;
-    route->duplicate_burst = is_said(maker, SETTING_LIMITS_DUPLICATE_BURST)
-                                 ? teller(maker, SETTING_LIMITS_DUPLICATE_BURST)->duplicate_burst
-                                 : config->duplicate_burst;
+    if (!IS_SET(maker, reconcile.quiet_ms)) {
+        route->reconcile.quiet_ms = route->total_ms;
+    }
+    if (!IS_SET(maker, body_bytes_max)) {
+        route->body_bytes_max = config->body_bytes_max;
+    }
+    if (!IS_SET(maker, outcome_bytes_max)) {
+        route->outcome_bytes_max = config->outcome_bytes_max;
+    }
+    if (!IS_SET(maker, duplicate_rate)) {
+        route->duplicate_rate = config->duplicate_rate;
+    }
+    if (!IS_SET(maker, duplicate_burst)) {
+        route->duplicate_burst = config->duplicate_burst;
+    }
 }
 
 static enum status make_route(const struct maker *maker)
 {
-    struct config_route *route = maker->route;
+    inherit(maker);
     enum status status = make_match(maker);
-    status = status == OK ? make_upstreams(maker) : status;
-    status = status == OK ? make_principal(maker) : status;
     if (status != OK) {
         return status;
     }
-    route->tenant = teller(maker, SETTING_TENANT)->tenant;
-    make_manners(maker);
+    status = make_upstreams(maker);
+    if (status != OK) {
+        return status;
+    }
+    status = make_principal(maker);
+    if (status != OK) {
+        return status;
+    }
+    make_profile(maker);
     make_window(maker);
-    make_reconcile(maker);
     make_limits(maker);
-    route->ignore_count = TAKE_LIST(maker, SETTING_IGNORE, ignore, route->ignore);
-    route->redact_count = TAKE_LIST(maker, SETTING_REDACT, redact, route->redact);
-    route->replay_header_count =
-        TAKE_LIST(maker, SETTING_REPLAY_HEADERS, replay_headers, route->replay_headers);
+    check_reconcile(maker);
     return OK;
 }
 
@@ -391,7 +358,7 @@ static bool covers(const char *wide, const char *path)
 static void check_covered(const struct maker *maker, const struct config_route *routes)
 {
     const struct config_route *route = maker->route;
-    struct config_place place = place_of(maker, SETTING_MATCH);
+    struct config_place place = PLACE_OF(maker, match);
     for (const struct config_route *other = routes; other < route; other++) {
         bool is_same = other->methods == route->methods && strcmp(other->path, route->path) == 0;
         unsigned left = route->methods & ~other->methods;
@@ -413,14 +380,14 @@ static void check_covered(const struct maker *maker, const struct config_route *
 static enum status make_routes(struct maker *maker)
 {
     struct config_gateway *gateway = &maker->config->gateway;
-    size_t count = maker->said->route_count == 0 ? 1 : maker->said->route_count;
+    size_t count = maker->raw->route_count == 0 ? 1 : maker->raw->route_count;
     /* One more: what no route matches. */
     struct config_route *routes =
         arena_zalloc(&maker->config->arena, (count + 1) * sizeof(struct config_route));
     enum status status = routes == NULL ? E_NOMEM : OK;
     for (size_t i = 0; status == OK && i < count; i++) {
-        maker->own = maker->said->route_count == 0 ? NULL : &maker->said->routes[i];
-        maker->place = maker->own == NULL ? maker->said->place : maker->own->place;
+        maker->own = maker->raw->route_count == 0 ? NULL : &maker->raw->routes[i];
+        maker->place = maker->own == NULL ? maker->raw->section.place : maker->own->place;
         maker->route = &routes[i];
         status = make_route(maker);
         if (status == OK) {
@@ -442,11 +409,9 @@ static enum status make_otherwise(struct maker *maker)
         return E_NOMEM;
     }
     *otherwise = gateway->routes[0];
-    if (maker->said->all.upstream.count > 0) {
-        struct maker own = {.config = maker->config,
-            .faults = &unheard,
-            .said = maker->said,
-            .route = memset(otherwise, 0, sizeof *otherwise)};
+    if (maker->raw->section.route.upstream_count > 0) {
+        struct maker own = {
+            .config = maker->config, .faults = &unheard, .raw = maker->raw, .route = otherwise};
         enum status status = make_route(&own);
         if (status != OK) {
             return status;
@@ -461,33 +426,31 @@ static enum status make_otherwise(struct maker *maker)
     return OK;
 }
 
-static void make_doors(const struct maker *maker)
+/* Where the setting of the whole gateway was given. */
+static struct config_place section_place(const struct maker *maker, const char *path)
 {
-    const struct gateway_said *said = maker->said;
-    struct config_gateway *gateway = &maker->config->gateway;
-    gateway->listen_count = take_list(&said->listen, gateway->listen, CONFIG_GATEWAY_LISTEN_MAX);
-    gateway->tls_cert = said->tls_cert;
-    gateway->tls_key = said->tls_key;
-    gateway->spool_dir = said->spool_dir;
-    gateway->spool_memory_bytes = said->spool_memory_bytes;
-    gateway->spool_bytes_max = said->spool_bytes_max;
-    gateway->connections_max = said->connections_max;
-    gateway->idle_ms_max = said->idle_ms;
-    if ((said->tls_cert == NULL) != (said->tls_key == NULL)) {
-        bool is_key = said->tls_cert == NULL;
-        struct config_place place = said->all.at[is_key ? SETTING_TLS_KEY : SETTING_TLS_CERT].place;
+    return maker->raw->section.sources[config_option_find(path) - config_gateway_options].place;
+}
+
+static void check_tls(const struct maker *maker)
+{
+    const struct config_gateway *gateway = &maker->config->gateway;
+    if ((gateway->tls_cert == NULL) != (gateway->tls_key == NULL)) {
+        bool is_key = gateway->tls_cert == NULL;
+        struct config_place place =
+            section_place(maker, is_key ? "gateway.tls.key" : "gateway.tls.cert");
         refuse(maker, &place, "set both, or none of them",
             "gateway.tls.%s is set and gateway.tls.%s is not", is_key ? "key" : "cert",
             is_key ? "cert" : "key");
     }
 }
 
-enum status gateway_make(struct config *config, struct config_faults *faults)
+enum status gateway_routes_make(struct config *config, struct config_faults *faults)
 {
     size_t first = faults->count;
-    struct maker maker = {.config = config, .faults = faults, .said = config->said};
-    make_doors(&maker);
-    if (config->said->policy.needs_log && !config->log_decisions) {
+    struct maker maker = {.config = config, .faults = faults, .raw = config->raw};
+    check_tls(&maker);
+    if (config->raw->policy.needs_log && !config->log_decisions) {
         struct config_fault fault = {.hint = "leave log.decisions at true"};
         config_fault_add(config, faults, &fault,
             "the policy file wants decisions in the log, and log.decisions is false");
@@ -498,25 +461,4 @@ enum status gateway_make(struct config *config, struct config_faults *faults)
     }
     faults_sort(faults, first);
     return status;
-}
-
-/* ---- changes ----------------------------------------------------------------------------- */
-
-static bool same_text(const char *a, const char *b)
-{
-    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
-}
-
-const char *gateway_needs_restart(
-    const struct config_gateway *old, const struct config_gateway *new)
-{
-    bool same_listen = old->is_on == new->is_on && old->listen_count == new->listen_count;
-    for (size_t i = 0; same_listen && i < old->listen_count; i++) {
-        same_listen = same_text(old->listen[i], new->listen[i]);
-    }
-    return !same_listen                                 ? "gateway.listen"
-           : !same_text(old->tls_cert, new->tls_cert)   ? "gateway.tls.cert"
-           : !same_text(old->tls_key, new->tls_key)     ? "gateway.tls.key"
-           : !same_text(old->spool_dir, new->spool_dir) ? "gateway.spool_dir"
-                                                        : NULL;
 }

@@ -1,9 +1,10 @@
-/* What texts of the gateway have to look like: addresses, globs, pointers, names of fields. */
+/* What texts have to look like: addresses, globs, pointers, names of fields. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
@@ -25,7 +26,7 @@ static const char *const never_kept[] = {"Connection", "Keep-Alive", "Proxy-Auth
     "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
     "Set-Cookie", "Set-Cookie2"};
 
-bool form_is_token(struct slice text)
+bool value_form_is_token(struct slice text)
 {
     static const char others[] = "!#$%&'*+-.^_`|~";
     for (size_t i = 0; i < text.len; i++) {
@@ -51,7 +52,7 @@ static bool is_visible(struct slice text)
 
 /* ---- match ------------------------------------------------------------------------------- */
 
-unsigned form_method(struct slice name)
+unsigned config_method(struct slice name)
 {
     for (size_t i = 0; i < COUNT(methods); i++) {
         if (slice_is(name, methods[i].name)) {
@@ -59,6 +60,21 @@ unsigned form_method(struct slice name)
         }
     }
     return 0;
+}
+
+char *config_methods_put(char ret_text[CONFIG_METHODS_BYTES], unsigned bits)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < COUNT(methods); i++) {
+        if ((bits & methods[i].bit) != 0) {
+            int more = snprintf(ret_text + used, CONFIG_METHODS_BYTES - used, "%s%s",
+                used == 0 ? "" : " ", methods[i].name);
+            used += more > 0 ? (size_t)more : 0;
+        }
+    }
+    ASSERT(used < CONFIG_METHODS_BYTES);
+    return ret_text;
 }
 
 static enum status refuse_method(const char *name, struct slice method, struct value_fault *fault)
@@ -76,7 +92,7 @@ static enum status refuse_method(const char *name, struct slice method, struct v
         upper[i] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
     }
     char hint[64] = "methods are POST, PUT, PATCH and DELETE";
-    if (form_method(slice_str(upper)) != 0) {
+    if (config_method(slice_str(upper)) != 0) {
         (void)snprintf(hint, sizeof hint, "did you mean '%s'?", upper);
     }
     return value_refuse(
@@ -92,7 +108,7 @@ static enum status read_methods(
         const char *comma = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
         size_t end = comma == NULL ? text.len : (size_t)(comma - text.data);
         struct slice one = slice_trim(slice_of(text.data + at, end - at));
-        unsigned method = form_method(one);
+        unsigned method = config_method(one);
         if (method == 0) {
             return refuse_method(name, one, fault);
         }
@@ -156,7 +172,7 @@ static size_t path_at(struct slice text)
                         : (space == NULL ? 0 : (size_t)(space - text.data) + 1);
 }
 
-enum status form_match(const char *name, struct slice text, unsigned *ret_methods,
+enum status value_form_match(const char *name, struct slice text, unsigned *ret_methods,
     struct slice *ret_path, struct value_fault *fault)
 {
     size_t at = path_at(text);
@@ -164,7 +180,7 @@ enum status form_match(const char *name, struct slice text, unsigned *ret_method
     enum status status = OK;
     if (at > 0) {
         status = read_methods(name, slice_trim(slice_of(text.data, at)), &found, fault);
-    } else if (form_method(text) != 0) {
+    } else if (config_method(text) != 0) {
         status = value_refuse(fault, "such as \"POST /v1/payments/**\"",
             "%s: '%.*s' is a method without a path", name, SLICE_ARGS(text));
     }
@@ -234,8 +250,8 @@ static bool is_authority(struct slice text)
 static enum status check_url(const char *name, struct slice url, struct value_fault *fault)
 {
     static const char hint[] = "such as http://127.0.0.1:3000 or https://api.example.com";
-    bool is_plain = url.len >= 7 && memcmp(url.data, "http://", 7) == 0;
-    bool is_tls = url.len >= 8 && memcmp(url.data, "https://", 8) == 0;
+    bool is_plain = slice_starts(url, SLICE_LIT("http://"));
+    bool is_tls = slice_starts(url, SLICE_LIT("https://"));
     if (!is_plain && !is_tls) {
         return value_refuse(
             fault, hint, "%s: '%.*s' is not an http or https URL", name, SHOWN(url));
@@ -285,22 +301,10 @@ static enum status check_field(const char *name, struct slice text, struct value
                 "%s: %s is never kept: it is of one connection or one client", name, never_kept[i]);
         }
     }
-    return form_is_token(text) ? OK
-                               : value_refuse(fault, "such as X-Payment-Id, or \"*\" for every one",
-                                     "%s: '%.*s' is not the name of a field", name, SHOWN(text));
-}
-
-static enum status check_status(const char *name, struct slice text, struct value_fault *fault)
-{
-    uint64_t status = 0;
-    if (text.len != 3 || !text_u64(text, &status)) {
-        return value_refuse(fault, "such as 200", "%s: '%.*s' is not a status", name, SHOWN(text));
-    }
-    return status >= 200 && status < 500
+    return value_form_is_token(text)
                ? OK
-               : value_refuse(fault, "such as 200 or 404",
-                     "%s: an answer of %.*s says nothing about the operation", name,
-                     SLICE_ARGS(text));
+               : value_refuse(fault, "such as X-Payment-Id, or \"*\" for every one",
+                     "%s: '%.*s' is not the name of a field", name, SHOWN(text));
 }
 
 /* The length of a mark that a template begins with; 0: it begins with none. */
@@ -309,7 +313,7 @@ static size_t mark_bytes(struct slice text)
     static const char *const marks[] = {"{key}", "{operation_id}"};
     for (size_t i = 0; i < COUNT(marks); i++) {
         size_t len = strlen(marks[i]);
-        if (text.len >= len && memcmp(text.data, marks[i], len) == 0) {
+        if (slice_starts(text, slice_str(marks[i]))) {
             return len;
         }
     }
@@ -345,13 +349,14 @@ static bool is_claim(struct slice name)
     return name.len > 0 && name.len <= LIMIT_PRINCIPAL_BYTES_MAX && is_visible(name);
 }
 
-bool form_principal(struct slice text, enum config_principal *ret_principal, struct slice *ret_name)
+bool value_form_principal(
+    struct slice text, enum config_principal *ret_principal, struct slice *ret_name)
 {
-    bool is_header = text.len > 7 && memcmp(text.data, "header:", 7) == 0;
-    bool is_jwt = text.len > 4 && memcmp(text.data, "jwt:", 4) == 0;
+    bool is_header = slice_starts(text, SLICE_LIT("header:"));
+    bool is_jwt = slice_starts(text, SLICE_LIT("jwt:"));
     size_t skip = is_header ? 7 : is_jwt ? 4 : text.len;
     struct slice name = slice_of(text.data + skip, text.len - skip);
-    if ((is_header && !form_is_token(name)) || (is_jwt && !is_claim(name)) ||
+    if ((is_header && !value_form_is_token(name)) || (is_jwt && !is_claim(name)) ||
         (!is_header && !is_jwt && !slice_is(text, "authorization") && !slice_is(text, "none"))) {
         return false;
     }
@@ -379,7 +384,7 @@ static enum status check_principal(const char *name, struct slice text, struct v
 {
     enum config_principal principal = CONFIG_PRINCIPAL_NONE;
     struct slice rest = SLICE_EMPTY;
-    bool is_good = form_principal(text, &principal, &rest);
+    bool is_good = value_form_principal(text, &principal, &rest);
     if (is_good && principal == CONFIG_PRINCIPAL_HEADER && is_secret(rest)) {
         return value_refuse(fault, "principal: authorization keeps no more than a SHA-256",
             "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
@@ -390,15 +395,19 @@ static enum status check_principal(const char *name, struct slice text, struct v
                          name, SHOWN(text));
 }
 
-static enum status check_address(const char *name, struct slice text, struct value_fault *fault)
+static enum status check_address(
+    const struct config_option *option, struct slice text, struct value_fault *fault)
 {
-    bool is_named = text.len > 10 && memcmp(text.data, "localhost:", 10) == 0;
-    return config_address(text.data) != CONFIG_ADDRESS_WRONG
-               ? OK
-               : value_refuse(fault,
-                     is_named ? "names are not looked up: write 127.0.0.1:8080"
-                              : "such as 127.0.0.1:8080, [::1]:8080 or unix:/run/once/gate.sock",
-                     "%s: '%.*s' is not an address to listen on", name, SHOWN(text));
+    char hint[VALUE_FAULT_BYTES_MAX];
+    if (config_address(text.data) != CONFIG_ADDRESS_WRONG) {
+        return OK;
+    }
+    (void)snprintf(hint, sizeof hint,
+        slice_starts(text, SLICE_LIT("localhost:"))
+            ? "names are not looked up: write %s"
+            : "such as %s, [::1]:7411 or unix:/run/once/once.sock",
+        option->fallback);
+    return value_refuse(fault, hint, "'%.*s' is not an address to listen on", SHOWN(text));
 }
 
 static enum status check_tenant(const char *name, struct slice text, struct value_fault *fault)
@@ -409,26 +418,57 @@ static enum status check_tenant(const char *name, struct slice text, struct valu
                      LIMIT_TENANT_BYTES_MAX);
 }
 
-enum status form_check(
+bool value_form_is_line(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c < ' ' || c == 127) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum status check_message(
+    const struct config_option *option, struct slice text, struct value_fault *fault)
+{
+    const char *name = option->path;
+    if (!value_form_is_line(text)) {
+        return value_refuse(fault, "", "%s has to be a text of one line", name);
+    }
+    if (option->form == CONFIG_FORM_METHOD && !value_form_is_token(text)) {
+        return value_refuse(fault, "such as POST", "%s: '%.*s' is not a method", name, SHOWN(text));
+    }
+    if (option->form == CONFIG_FORM_TARGET &&
+        (text.data[0] != '/' || strpbrk(text.data, " #") != NULL)) {
+        return value_refuse(
+            fault, "such as /v1/payments?dry=1", "%s: '%.*s' is not a path", name, SHOWN(text));
+    }
+    return OK;
+}
+
+enum status value_form_check(
     const struct config_option *option, struct slice value, struct value_fault *fault)
 {
     unsigned found = 0;
     struct slice path = SLICE_EMPTY;
     const char *name = option->path;
-    if (option->form != CONFIG_FORM_ANY && value.len == 0) {
+    if (value.len == 0 && option->form != CONFIG_FORM_LINE) {
         return value_refuse(fault, "", "%s: is empty", name);
     }
     switch (option->form) {
     case CONFIG_FORM_ANY: return OK;
-    case CONFIG_FORM_ADDRESS: return check_address(name, value, fault);
+    case CONFIG_FORM_ADDRESS: return check_address(option, value, fault);
     case CONFIG_FORM_URL: return check_url(name, value, fault);
-    case CONFIG_FORM_MATCH: return form_match(name, value, &found, &path, fault);
+    case CONFIG_FORM_MATCH: return value_form_match(name, value, &found, &path, fault);
     case CONFIG_FORM_TENANT: return check_tenant(name, value, fault);
     case CONFIG_FORM_PRINCIPAL: return check_principal(name, value, fault);
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
-    case CONFIG_FORM_STATUS: return check_status(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
+    case CONFIG_FORM_LINE:
+    case CONFIG_FORM_METHOD:
+    case CONFIG_FORM_TARGET: return check_message(option, value, fault);
     }
     return OK;
 }

@@ -1,4 +1,4 @@
-#include "cli/standin.h"
+#include "cli/fake_upstream.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ struct held {
  * What the two threads share is guarded by the lock: what is wanted is set by the owner, who rings
  * the bell; what is, by the thread.
  */
-struct standin {
+struct fake_upstream {
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock;
@@ -96,15 +96,15 @@ static void close_some(int *fd)
 }
 
 /* Connections that wait to be accepted are reset with the listener. */
-static int listen_again(struct standin *standin, bool wants_listen)
+static int listen_again(struct fake_upstream *fake, bool wants_listen)
 {
     if (!wants_listen) {
-        close_some(&standin->listener);
-    } else if (standin->listener < 0) {
-        standin->listener = bind_port(standin->port);
-        if (standin->listener < 0 || listen(standin->listener, BACKLOG) != 0) {
+        close_some(&fake->listener);
+    } else if (fake->listener < 0) {
+        fake->listener = bind_port(fake->port);
+        if (fake->listener < 0 || listen(fake->listener, BACKLOG) != 0) {
             int failure = errno;
-            close_some(&standin->listener);
+            close_some(&fake->listener);
             return failure;
         }
     }
@@ -204,31 +204,21 @@ static bool read_request(int fd, struct held *held)
 
 /* ---- the answer -------------------------------------------------------------------------- */
 
-static bool says(const struct case_headers *headers, const char *name)
-{
-    for (size_t i = 0; i < headers->count; i++) {
-        if (strcasecmp(headers->items[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void put_head(struct buf *out, const struct case_upstream *script, struct slice body)
 {
     bool has_none = script->status == 204 || script->status == 304;
-    buf_printf(out, "HTTP/1.1 %u Scripted\r\nConnection: close\r\n", script->status);
+    buf_printf(out, "HTTP/1.1 %" PRIu64 " Scripted\r\nConnection: close\r\n", script->status);
     if (!has_none) {
         buf_printf(out, "Content-Length: %zu\r\n", body.len);
     }
-    if (!has_none && !says(&script->headers, "Content-Type")) {
+    if (!has_none && !case_headers_have(&script->content.headers, "Content-Type")) {
         buf_printf(out, "Content-Type: %s\r\n",
-            script->has_body && !script->is_json ? "text/plain; charset=utf-8"
-                                                 : "application/json");
+            script->content.has_body && !script->content.is_json ? "text/plain; charset=utf-8"
+                                                                 : "application/json");
     }
-    for (size_t i = 0; i < script->headers.count; i++) {
-        buf_printf(
-            out, "%s: %s\r\n", script->headers.items[i].name, script->headers.items[i].value);
+    for (size_t i = 0; i < script->content.headers.count; i++) {
+        buf_printf(out, "%s: %s\r\n", script->content.headers.items[i].name,
+            script->content.headers.items[i].value);
     }
     buf_str(out, "\r\n");
 }
@@ -238,7 +228,7 @@ static void answer(const struct held *held)
     const struct case_upstream *script = held->script;
     char small[32];
     (void)snprintf(small, sizeof small, "{\"call\":%" PRIu64 "}", held->call);
-    struct slice body = script->has_body ? script->body : slice_str(small);
+    struct slice body = script->content.has_body ? script->content.body : slice_str(small);
     struct buf out;
     buf_init(&out, &mem_libc, ANSWER_BYTES_MAX);
     put_head(&out, script, body);
@@ -250,29 +240,29 @@ static void answer(const struct held *held)
     (void)close(held->fd);
 }
 
-static void hold(struct standin *standin, const struct held *held)
+static void hold(struct fake_upstream *fake, const struct held *held)
 {
-    if (standin->held_count == HELD_MAX) {
+    if (fake->held_count == HELD_MAX) {
         reset(held->fd);
     } else {
-        standin->held[standin->held_count++] = *held;
+        fake->held[fake->held_count++] = *held;
     }
 }
 
 /* Those that wait get their answer, and the others never do. */
-static void let_go(struct standin *standin)
+static void let_go(struct fake_upstream *fake)
 {
-    for (size_t i = 0; i < standin->held_count; i++) {
-        if (standin->held[i].script->waits) {
-            answer(&standin->held[i]);
+    for (size_t i = 0; i < fake->held_count; i++) {
+        if (fake->held[i].script->waits) {
+            answer(&fake->held[i]);
         } else {
-            (void)close(standin->held[i].fd);
+            (void)close(fake->held[i].fd);
         }
     }
-    standin->held_count = 0;
+    fake->held_count = 0;
 }
 
-static void serve_one(struct standin *standin, int fd)
+static void serve_one(struct fake_upstream *fake, int fd)
 {
     static const struct case_upstream no_word = {.status = 503};
     struct timeval patience = {.tv_sec = READ_SECONDS};
@@ -282,17 +272,17 @@ static void serve_one(struct standin *standin, int fd)
         (void)close(fd);
         return;
     }
-    (void)pthread_mutex_lock(&standin->lock);
-    standin->calls += !held.is_question;
-    held.call = standin->calls;
-    held.script = standin->script;
-    (void)pthread_mutex_unlock(&standin->lock);
+    (void)pthread_mutex_lock(&fake->lock);
+    fake->calls += !held.is_question;
+    held.call = fake->calls;
+    held.script = fake->script;
+    (void)pthread_mutex_unlock(&fake->lock);
     ASSERT(held.script != NULL); /* the owner gives one before anybody is sent here */
     if (held.is_question) {
         held.script = held.script->reconcile != NULL ? held.script->reconcile : &no_word;
     }
     if (held.script->waits || held.script->fail == CASE_FAIL_TIMEOUT) {
-        hold(standin, &held);
+        hold(fake, &held);
     } else if (held.script->fail == CASE_FAIL_RESET) {
         reset(fd);
     } else {
@@ -303,38 +293,38 @@ static void serve_one(struct standin *standin, int fd)
 /* ---- its thread -------------------------------------------------------------------------- */
 
 /* Do what is wanted; false: the end. */
-static bool obey(struct standin *standin)
+static bool obey(struct fake_upstream *fake)
 {
     uint64_t rung = 0;
-    (void)!read(standin->bell, &rung, sizeof rung); /* how often does not matter */
-    (void)pthread_mutex_lock(&standin->lock);
-    bool goes_on = !standin->wants_end;
-    bool releases = standin->wants_release || !goes_on;
-    standin->wants_release = false;
-    standin->failure = listen_again(standin, standin->wants_listen && goes_on);
-    standin->is_settled = true;
-    (void)pthread_cond_broadcast(&standin->changed);
-    (void)pthread_mutex_unlock(&standin->lock);
+    (void)!read(fake->bell, &rung, sizeof rung); /* how often does not matter */
+    (void)pthread_mutex_lock(&fake->lock);
+    bool goes_on = !fake->wants_end;
+    bool releases = fake->wants_release || !goes_on;
+    fake->wants_release = false;
+    fake->failure = listen_again(fake, fake->wants_listen && goes_on);
+    fake->is_settled = true;
+    (void)pthread_cond_broadcast(&fake->changed);
+    (void)pthread_mutex_unlock(&fake->lock);
     if (releases) {
-        let_go(standin);
+        let_go(fake);
     }
     return goes_on;
 }
 
-static void *standin_main(void *context)
+static void *fake_upstream_main(void *context)
 {
-    struct standin *standin = context;
+    struct fake_upstream *fake = context;
     bool goes_on = true;
     while (goes_on) {
-        struct pollfd ready[] = {{.fd = standin->bell, .events = POLLIN},
-            {.fd = standin->listener, .events = POLLIN}}; /* -1 is passed over */
+        struct pollfd ready[] = {{.fd = fake->bell, .events = POLLIN},
+            {.fd = fake->listener, .events = POLLIN}}; /* -1 is passed over */
         (void)poll(ready, 2, -1);
         if (ready[0].revents != 0) {
-            goes_on = obey(standin);
+            goes_on = obey(fake);
         } else if (ready[1].revents != 0) {
-            int fd = accept4(standin->listener, NULL, NULL, SOCK_CLOEXEC);
+            int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0) {
-                serve_one(standin, fd);
+                serve_one(fake, fd);
             }
         }
     }
@@ -343,10 +333,10 @@ static void *standin_main(void *context)
 
 /* ---- its owner --------------------------------------------------------------------------- */
 
-static void ring(struct standin *standin)
+static void ring(struct fake_upstream *fake)
 {
     uint64_t one = 1;
-    (void)!write(standin->bell, &one, sizeof one); /* full means rung already */
+    (void)!write(fake->bell, &one, sizeof one); /* full means rung already */
 }
 
 static enum status fail(struct err *err, int number)
@@ -354,94 +344,94 @@ static enum status fail(struct err *err, int number)
     return err_set(err, E_UNAVAILABLE, "cannot stand in for the upstream: %s", strerror(number));
 }
 
-static enum status open_all(struct standin *standin, struct err *err)
+static enum status open_all(struct fake_upstream *fake, struct err *err)
 {
-    standin->bell = eventfd(0, EFD_CLOEXEC);
-    standin->reserved = standin->bell < 0 ? -1 : bind_port(0);
-    if (standin->reserved < 0) {
+    fake->bell = eventfd(0, EFD_CLOEXEC);
+    fake->reserved = fake->bell < 0 ? -1 : bind_port(0);
+    if (fake->reserved < 0) {
         return fail(err, errno);
     }
-    standin->port = port_of(standin->reserved);
-    (void)snprintf(standin->url, sizeof standin->url, "http://127.0.0.1:%u", standin->port);
-    int failed = pthread_create(&standin->thread, NULL, standin_main, standin);
+    fake->port = port_of(fake->reserved);
+    (void)snprintf(fake->url, sizeof fake->url, "http://127.0.0.1:%u", fake->port);
+    int failed = pthread_create(&fake->thread, NULL, fake_upstream_main, fake);
     if (failed != 0) {
         return fail(err, failed);
     }
-    standin->has_thread = true;
+    fake->has_thread = true;
     return OK;
 }
 
-enum status standin_new(struct standin **ret_standin, struct err *err)
+enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
 {
-    struct standin *standin = mem_zalloc(&mem_libc, 1, sizeof *standin);
-    if (standin == NULL) {
+    struct fake_upstream *fake = mem_zalloc(&mem_libc, 1, sizeof *fake);
+    if (fake == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    standin->bell = standin->reserved = standin->listener = -1;
-    (void)pthread_mutex_init(&standin->lock, NULL);
-    (void)pthread_cond_init(&standin->changed, NULL);
-    enum status status = open_all(standin, err);
+    fake->bell = fake->reserved = fake->listener = -1;
+    (void)pthread_mutex_init(&fake->lock, NULL);
+    (void)pthread_cond_init(&fake->changed, NULL);
+    enum status status = open_all(fake, err);
     if (status != OK) {
-        standin_free(standin);
+        fake_upstream_free(fake);
         return status;
     }
-    *ret_standin = standin;
+    *ret_fake = fake;
     return OK;
 }
 
-void standin_free(struct standin *standin)
+void fake_upstream_free(struct fake_upstream *fake)
 {
-    if (standin == NULL) {
+    if (fake == NULL) {
         return;
     }
-    if (standin->has_thread) {
-        (void)pthread_mutex_lock(&standin->lock);
-        standin->wants_end = true;
-        (void)pthread_mutex_unlock(&standin->lock);
-        ring(standin);
-        (void)pthread_join(standin->thread, NULL);
+    if (fake->has_thread) {
+        (void)pthread_mutex_lock(&fake->lock);
+        fake->wants_end = true;
+        (void)pthread_mutex_unlock(&fake->lock);
+        ring(fake);
+        (void)pthread_join(fake->thread, NULL);
     }
-    close_some(&standin->bell);
-    close_some(&standin->reserved);
-    close_some(&standin->listener);
-    (void)pthread_cond_destroy(&standin->changed);
-    (void)pthread_mutex_destroy(&standin->lock);
-    mem_free(&mem_libc, standin);
+    close_some(&fake->bell);
+    close_some(&fake->reserved);
+    close_some(&fake->listener);
+    (void)pthread_cond_destroy(&fake->changed);
+    (void)pthread_mutex_destroy(&fake->lock);
+    mem_free(&mem_libc, fake);
 }
 
-const char *standin_url(const struct standin *standin)
+const char *fake_upstream_url(const struct fake_upstream *fake)
 {
-    return standin->url;
+    return fake->url;
 }
 
-enum status standin_script(
-    struct standin *standin, const struct case_upstream *script, struct err *err)
+enum status fake_upstream_script(
+    struct fake_upstream *fake, const struct case_upstream *script, struct err *err)
 {
-    (void)pthread_mutex_lock(&standin->lock);
-    standin->script = script;
-    standin->wants_listen = script->fail != CASE_FAIL_REFUSE;
-    standin->is_settled = false;
-    ring(standin);
-    while (!standin->is_settled) {
-        (void)pthread_cond_wait(&standin->changed, &standin->lock);
+    (void)pthread_mutex_lock(&fake->lock);
+    fake->script = script;
+    fake->wants_listen = script->fail != CASE_FAIL_REFUSE;
+    fake->is_settled = false;
+    ring(fake);
+    while (!fake->is_settled) {
+        (void)pthread_cond_wait(&fake->changed, &fake->lock);
     }
-    int failure = standin->failure;
-    (void)pthread_mutex_unlock(&standin->lock);
+    int failure = fake->failure;
+    (void)pthread_mutex_unlock(&fake->lock);
     return failure == 0 ? OK : fail(err, failure);
 }
 
-uint64_t standin_calls(struct standin *standin)
+uint64_t fake_upstream_calls(struct fake_upstream *fake)
 {
-    (void)pthread_mutex_lock(&standin->lock);
-    uint64_t calls = standin->calls;
-    (void)pthread_mutex_unlock(&standin->lock);
+    (void)pthread_mutex_lock(&fake->lock);
+    uint64_t calls = fake->calls;
+    (void)pthread_mutex_unlock(&fake->lock);
     return calls;
 }
 
-void standin_release(struct standin *standin)
+void fake_upstream_release(struct fake_upstream *fake)
 {
-    (void)pthread_mutex_lock(&standin->lock);
-    standin->wants_release = true;
-    (void)pthread_mutex_unlock(&standin->lock);
-    ring(standin);
+    (void)pthread_mutex_lock(&fake->lock);
+    fake->wants_release = true;
+    (void)pthread_mutex_unlock(&fake->lock);
+    ring(fake);
 }

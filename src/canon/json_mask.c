@@ -1,11 +1,11 @@
-#include "canon/marks.h"
+#include "canon/json_mask.h"
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
 
 /* A pointer on its way down. */
-struct walk {
+struct mask_walk {
     struct slice rest;             /* of the pointer: empty, or from a slash on */
     const struct json_value *node; /* where it has come to; NULL: nowhere */
 };
@@ -47,7 +47,7 @@ static const struct json_value *item_at(const struct json_value *array, struct s
 }
 
 /* One step down. scratch has room for the whole pointer. */
-static void step(struct walk *walk, char *scratch)
+static void step(struct mask_walk *walk, char *scratch)
 {
     ASSERT(walk->rest.len > 0);
     struct slice token = slice_of(walk->rest.data + 1, walk->rest.len - 1);
@@ -64,33 +64,33 @@ static void step(struct walk *walk, char *scratch)
 }
 
 /* Append the marks of one pointer: of all that is on its way, and of where it leads. */
-static void add(struct marks *marks, const struct json_value *root, struct slice pointer,
-    enum mark_way way, char *scratch)
+static void add(struct json_mask *marks, const struct json_value *root, struct slice pointer,
+    enum json_mask_way way, char *scratch)
 {
     size_t before = marks->count;
-    struct walk walk = {pointer, root};
+    struct mask_walk walk = {pointer, root};
     while (walk.node != NULL && walk.rest.len > 0) {
-        marks->items[marks->count++] = (struct mark){walk.node, MARK_WITHIN};
+        marks->items[marks->count++] = (struct json_mask_item){walk.node, JSON_MASK_WITHIN};
         step(&walk, scratch);
     }
     if (walk.node == NULL) {
         marks->count = before;
         return;
     }
-    marks->items[marks->count++] = (struct mark){walk.node, way};
+    marks->items[marks->count++] = (struct json_mask_item){walk.node, way};
 }
 
 /* By address; of one node the strongest first. */
-static bool is_before(const struct mark *a, const struct mark *b)
+static bool is_before(const struct json_mask_item *a, const struct json_mask_item *b)
 {
     return a->node == b->node ? a->way > b->way : (uintptr_t)a->node < (uintptr_t)b->node;
 }
 
 /* They are few: as many as pointers have steps. */
-static void sort(struct marks *marks)
+static void sort(struct json_mask *marks)
 {
     for (size_t i = 1; i < marks->count; i++) {
-        struct mark mark = marks->items[i];
+        struct json_mask_item mark = marks->items[i];
         size_t at = i;
         for (; at > 0 && is_before(&mark, &marks->items[at - 1]); at--) {
             marks->items[at] = marks->items[at - 1];
@@ -99,7 +99,7 @@ static void sort(struct marks *marks)
     }
 }
 
-static void drop_doubled(struct marks *marks)
+static void drop_doubled(struct json_mask *marks)
 {
     size_t kept = 0;
     for (size_t i = 0; i < marks->count; i++) {
@@ -111,7 +111,7 @@ static void drop_doubled(struct marks *marks)
 }
 
 /* Marks that a list can make at most: one for each step, and no tree is deeper than the limit. */
-static size_t count_max(const struct mark_list *list, size_t *longest)
+static size_t count_max(const struct json_mask_list *list, size_t *longest)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
@@ -123,19 +123,19 @@ static size_t count_max(const struct mark_list *list, size_t *longest)
     return count;
 }
 
-enum status marks_make(const struct json_value *root, const struct mark_list *lists,
-    size_t list_count, struct arena *arena, struct marks *ret_marks)
+enum status json_mask_make(const struct json_value *root, const struct json_mask_list *lists,
+    size_t list_count, struct arena *arena, struct json_mask *ret_marks)
 {
     size_t count = 0;
     size_t longest = 0;
     for (size_t i = 0; i < list_count; i++) {
         count += count_max(&lists[i], &longest);
     }
-    *ret_marks = (struct marks){NULL, 0};
+    *ret_marks = (struct json_mask){NULL, 0};
     if (count == 0) {
         return OK;
     }
-    struct marks marks = {arena_alloc(arena, count * sizeof *marks.items), 0};
+    struct json_mask marks = {arena_alloc(arena, count * sizeof *marks.items), 0};
     char *scratch = arena_alloc(arena, longest + 1);
     if (marks.items == NULL || scratch == NULL) {
         return E_NOMEM;
@@ -152,7 +152,7 @@ enum status marks_make(const struct json_value *root, const struct mark_list *li
     return OK;
 }
 
-size_t marks_from(const struct marks *marks, const struct json_value *node)
+size_t json_mask_from(const struct json_mask *marks, const struct json_value *node)
 {
     size_t from = 0;
     size_t to = marks->count;

@@ -1,0 +1,143 @@
+/* Settings as JSON, from the rows of their table: the way back from value.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "canon/jsonw.h"
+#include "config/impl.h"
+
+enum { NAME_BYTES_MAX = 96 };
+
+static void put_list(
+    struct jsonw *json, const char *name, const struct config_option *option, const void *object)
+{
+    const void *items = (const char *)object + option->offset;
+    size_t count = *(const size_t *)(const void *)((const char *)object + option->count);
+    jsonw_open(json, name, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (option->kind == CONFIG_STATUSES) {
+            jsonw_u64(json, NULL, ((const uint16_t *)items)[i]);
+        } else {
+            jsonw_str(json, NULL, ((const char *const *)items)[i]);
+        }
+    }
+    jsonw_close(json, ']');
+}
+
+static void put_value(
+    struct jsonw *json, const char *name, const struct config_option *option, const void *object)
+{
+    const void *member = (const char *)object + option->offset;
+    char text[32];
+    switch (option->kind) {
+    case CONFIG_TEXT: jsonw_str_some(json, name, *(const char *const *)member); break;
+    case CONFIG_DURATION:
+        jsonw_str(json, name, text_put_duration(text, *(const int64_t *)member));
+        break;
+    case CONFIG_SIZE:
+    case CONFIG_COUNT: jsonw_u64(json, name, *(const uint64_t *)member); break;
+    case CONFIG_REAL: jsonw_real(json, name, *(const double *)member); break;
+    case CONFIG_BOOL: jsonw_bool(json, name, *(const bool *)member); break;
+    case CONFIG_CHOICE: jsonw_str(json, name, option->choices[*(const unsigned *)member]); break;
+    case CONFIG_LIST:
+    case CONFIG_STATUSES: put_list(json, name, option, object); break;
+    case CONFIG_OWN: /* no more than how many there are */
+        if (option->count != 0) {
+            jsonw_u64(
+                json, name, *(const size_t *)(const void *)((const char *)object + option->count));
+        }
+        break;
+    }
+}
+
+void config_put_server(struct jsonw *json, const struct config *config)
+{
+    for (const struct config_option *o = config_options; o->path != NULL; o++) {
+        put_value(json, o->path, o, config);
+    }
+}
+
+void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway)
+{
+    for (const struct config_option *o = config_gateway_options; o->path != NULL; o++) {
+        char name[NAME_BYTES_MAX];
+        (void)snprintf(name, sizeof name, "%s", strchr(o->path, '.') + 1);
+        for (char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot, '.')) {
+            *dot = '_';
+        }
+        if (o->in == CONFIG_IN_SECTION) {
+            put_value(json, name, o, gateway);
+        }
+    }
+}
+
+/* ---- a route ------------------------------------------------------------------------------- */
+
+/* Rows of one map, such as gateway.timeout: from `first` up to `end`. */
+struct rows {
+    const struct config_option *first;
+    const struct config_option *end;
+    size_t prefix; /* bytes of their paths that are the same */
+};
+
+static struct rows rows_of(const struct config_option *first, size_t prefix)
+{
+    const struct config_option *end = first;
+    while (end->path != NULL && strncmp(end->path, first->path, prefix) == 0) {
+        end++;
+    }
+    return (struct rows){.first = first, .end = end, .prefix = prefix};
+}
+
+/* A map is left out when it has texts and none is set: jwt without a key file, reconcile without a
+ * path. */
+static bool is_used(const struct rows *rows, const struct config_route *route)
+{
+    bool has_texts = false;
+    for (const struct config_option *o = rows->first; o < rows->end; o++) {
+        const void *member = (const char *)route + o->offset;
+        has_texts = has_texts || o->kind == CONFIG_TEXT;
+        if (o->kind == CONFIG_TEXT && *(const char *const *)member != NULL) {
+            return true;
+        }
+    }
+    return !has_texts;
+}
+
+static void put_map(
+    struct jsonw *json, const char *path, const struct rows *rows, const struct config_route *route)
+{
+    char name[NAME_BYTES_MAX];
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "."), path);
+    jsonw_open(json, name, '{');
+    for (const struct config_option *o = rows->first; o < rows->end; o++) {
+        put_value(json, o->path + rows->prefix, o, route);
+    }
+    jsonw_close(json, '}');
+}
+
+void config_put_route(struct jsonw *json, const struct config_route *route)
+{
+    const size_t section = sizeof "gateway." - 1;
+    const struct config_option *o = config_gateway_options;
+    while (o->path != NULL) {
+        const char *name = o->path + section;
+        const char *dot = strchr(name, '.');
+        struct rows rows = rows_of(o, dot == NULL ? strlen(o->path) : (size_t)(dot - o->path) + 1);
+        bool is_of_route = (o->in & CONFIG_IN_ROUTE) != 0;
+        if (is_of_route && dot == NULL) {
+            put_value(json, name, o, route);
+        } else if (is_of_route && is_used(&rows, route)) {
+            put_map(json, name, &rows, route);
+        }
+        o = dot == NULL ? o + 1 : rows.end;
+    }
+}
+
+const char *config_choice(const char *path, unsigned value)
+{
+    const struct config_option *option = config_option_find(path);
+    ASSERT(option != NULL && option->kind == CONFIG_CHOICE);
+    return option->choices[value];
+}
