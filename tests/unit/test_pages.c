@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/ask.h"
+#include "api/body.h"
 #include "api/openapi.h"
 #include "api/routes.h"
 #include "canon/json.h"
