@@ -6,6 +6,7 @@
 #include "cli/operation.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
+#include "evidence/entry.h"
 
 enum {
     PAGE_MAX = 1000,
@@ -109,8 +110,7 @@ static void check_link(struct audit *audit, const struct remote_entry *entry)
 static void check_entry(struct audit *audit, const struct remote_entry *entry)
 {
     struct digest hash;
-    digest_sha256_2(entry->prev_hash.bytes, DIGEST_BYTES, entry->entry.json.data,
-        entry->entry.json.size, &hash);
+    chain_hash(&entry->prev_hash, slice_of(entry->entry.json.data, entry->entry.json.size), &hash);
     audit->entries++;
     if (!digest_equal(&hash, &entry->hash)) {
         add_damage(audit, entry, "its hash is not that of its bytes");

@@ -25,6 +25,12 @@ void chain_init(
     (void)text_put_time(chain->time, chain->time_ms);
 }
 
+void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash)
+{
+    ASSERT(bytes.len > 0);
+    digest_sha256_2(prev_hash->bytes, sizeof prev_hash->bytes, bytes.data, bytes.len, ret_hash);
+}
+
 static const char *settled_type(enum record_status status)
 {
     switch (status) {
@@ -34,6 +40,10 @@ static const char *settled_type(enum record_status status)
     case RECORD_RELEASED: return "execution.released";
     case RECORD_UNKNOWN: return "execution.blocked";
     case RECORD_COMPENSATED: return "compensation.executed";
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD:
+    case RECORD_COMPENSATING:
     case RECORD_IN_PROGRESS: break;
     }
     return "execution.started";
@@ -60,7 +70,13 @@ const char *entry_type(const struct request *request, const struct decision *dec
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return "observation.emitted";
 }
@@ -234,7 +250,13 @@ const char *entry_dedupe(enum decision_kind kind)
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return decision_name(kind);
 }
@@ -278,7 +300,13 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_RELEASED:
     case DECISION_UNKNOWN:
     case DECISION_RESOLVED:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
 }
@@ -367,8 +395,7 @@ static enum status append(struct chain *chain, struct buf *out, size_t from, str
     entry->kind = ENTRY_EVIDENCE;
     entry->seq = chain->seq + 1;
     entry->bytes = slice_of(out->data + from, out->len - from);
-    digest_sha256_2(chain->hash.bytes, sizeof chain->hash.bytes, entry->bytes.data,
-        entry->bytes.len, &entry->hash);
+    chain_hash(&chain->hash, entry->bytes, &entry->hash);
     chain->seq = entry->seq;
     chain->hash = entry->hash;
     return OK;

@@ -32,6 +32,10 @@ struct chain {
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity);
 
+/* The hash of an entry that follows one with this hash; zero before the first. Whoever checks a
+ * chain, of a store or from a server, computes it with this. */
+void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash);
+
 /* What one entry is made of. */
 struct entry_facts {
     const struct request *request;

@@ -1,10 +1,5 @@
-/*
- * One walk over all frames, and what is checked at each. It is past 800 lines because the checks of
- * one change share what was read of it so far, and to take them apart would show that to everybody.
- */
 #include "evidence/verify.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 
 #include "base/check.h"
@@ -13,24 +8,22 @@
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
 #include "evidence/redecide.h"
-#include "store/journal/journal.h"
+#include "store/replay.h"
 
 enum {
     CHANGE_ARENA_BYTES_MAX = 4 << 20, /* one record and one entry at their limits, and its tree */
     ENTRY_CANONICAL_BYTES_MAX = 1 << 20,
     PROGRESS_EVERY_BYTES = 64 << 10, /* a millisecond or so */
-    PATH_BYTES_MAX = 4096,
 };
 
-/* A body frame of the change that is being read. */
+/* A body of the change that is being read. */
 struct body_seen {
     bool there;
     struct digest digest;
     uint64_t bytes;
-    uint64_t place;
 };
 
-/* The frames of one change, until the entry that closes it. */
+/* What came of one change, until the entry that closes it. */
 struct pending {
     struct body_seen request;
     struct body_seen outcome;
@@ -45,7 +38,6 @@ struct pending {
 struct verify {
     const struct verify_options *options;
     const struct mem *mem;
-    const struct io *io;
     struct verify_result result;
     struct checkpoint_key key; /* whose notes to believe, when key_known */
     bool key_known;
@@ -55,8 +47,7 @@ struct verify {
     struct buf scratch; /* the canonical form of one entry */
     struct redecide redecide;
     struct pending pending;
-    struct slice path;         /* of the directory */
-    uint64_t segment;          /* the last one that began; 0: none yet */
+    uint64_t part;             /* the last one that began; 0: none yet */
     uint64_t batch;            /* the last one that began */
     uint64_t batch_fence;      /* the highest given out, as the current batch says */
     uint64_t seq;              /* of the last entry */
@@ -66,9 +57,9 @@ struct verify {
     struct digest anchor_hash; /* of the last entry before what is kept … */
     uint64_t anchor_seq;       /* … and its number; 0: nothing is missing */
     bool anchor_told;          /* an entry says that everything up to it was archived */
-    bool squeezed;             /* the current segment is */
+    bool squeezed;             /* the current part is */
     bool lost;                 /* after damage: what comes next need not follow on */
-    bool spoiled;              /* there is damage in the segments so far */
+    bool spoiled;              /* there is damage in the parts so far */
     uint64_t progress_bytes;   /* at the last report */
     enum status status;        /* why the walk was stopped by us; OK: it was not */
     struct err err;            /* the same in words */
@@ -104,10 +95,9 @@ static void damage(struct verify *verify, const struct spot *spot, const char *f
     verify->spoiled = verify->spoiled || spot->segment != 0;
 }
 
-static struct spot spot_of(const struct journal_walk *walk)
+static struct spot spot_of(const struct replay_item *item)
 {
-    return (struct spot){.segment = walk->segment,
-        .offset = walk->frame == NULL ? walk->offset : walk->frame->offset};
+    return (struct spot){.segment = item->part, .offset = item->offset};
 }
 
 static bool stop(struct verify *verify, enum status status)
@@ -123,56 +113,56 @@ static void change_clear(struct verify *verify)
     arena_clear(&verify->arena);
 }
 
-/* ---- segments and batches ----------------------------------------------------------------- */
+/* ---- parts and batches -------------------------------------------------------------------- */
 
 /* The chain at the start of what is kept: everything before was archived, or nothing was there. */
-static void anchor(struct verify *verify, const struct mark *mark)
+static void anchor(struct verify *verify, const struct replay_item *item)
 {
-    verify->seq = mark->seq;
-    verify->hash = mark->hash;
-    verify->batch = mark->batch - 1;
-    verify->anchor_seq = mark->seq;
-    verify->anchor_hash = mark->hash;
-    verify->result.first_seq = mark->seq + 1;
-    verify->result.good_seq = mark->seq;
-    verify->result.good_batch = mark->batch - 1;
-    if (mark->seq > 0) {
-        redecide_gap(&verify->redecide, mark->seq);
+    verify->seq = item->seq_before;
+    verify->hash = item->hash_before;
+    verify->batch = item->batch - 1;
+    verify->anchor_seq = item->seq_before;
+    verify->anchor_hash = item->hash_before;
+    verify->result.first_seq = item->seq_before + 1;
+    verify->result.good_seq = item->seq_before;
+    verify->result.good_batch = item->batch - 1;
+    if (item->seq_before > 0) {
+        redecide_gap(&verify->redecide, item->seq_before);
     }
     const struct checkpoint *outside = &verify->outside;
-    if (verify->outside_given && outside->seq == mark->seq) {
+    if (verify->outside_given && outside->seq == item->seq_before) {
         verify->result.outside_compared = true;
-        if (!digest_equal(&outside->hash, &mark->hash)) {
-            damage(verify, &(struct spot){.seq = mark->seq},
+        if (!digest_equal(&outside->hash, &item->hash_before)) {
+            damage(verify, &(struct spot){.seq = item->seq_before},
                 "the outside checkpoint has another hash for entry %llu",
-                (unsigned long long)mark->seq);
+                (unsigned long long)item->seq_before);
         }
     }
 }
 
-/* That it follows the segment before it and belongs to this journal is checked by the walk. */
-static void on_segment(struct verify *verify, const struct journal_walk *walk)
+/* That it follows the part before it and belongs to this store is checked by the store. */
+static void on_part(struct verify *verify, const struct replay_item *item)
 {
     verify->result.segments++;
-    if (walk->header == NULL) {
-        verify->lost = true; /* damage of its own, and the walk says so */
+    if (!item->part_known) {
+        verify->lost = true; /* damage of its own, and the store says so */
     } else {
-        verify->squeezed = walk->header->squeezed;
-        verify->result.squeezed += walk->header->squeezed;
-        if (verify->segment == 0) {
-            anchor(verify, &walk->header->mark);
+        verify->squeezed = item->squeezed;
+        verify->result.squeezed += item->squeezed;
+        if (verify->part == 0) {
+            anchor(verify, item);
         }
     }
-    verify->segment = walk->segment;
+    verify->part = item->part;
 }
 
 /* A change is closed by its entry, so between batches nothing may be open. */
-static void close_batch(struct verify *verify, const struct journal_walk *walk)
+static void close_batch(struct verify *verify, const struct replay_item *item)
 {
     const struct pending *pending = &verify->pending;
     if (pending->put || pending->touched || pending->sourced || pending->request.there ||
         pending->outcome.there) {
-        struct spot spot = spot_of(walk);
+        struct spot spot = spot_of(item);
         spot.operation_id = pending->put ? &pending->record.operation_id : NULL;
         damage(verify, &spot, "a change in the batch before has no entry");
     }
@@ -182,37 +172,33 @@ static void close_batch(struct verify *verify, const struct journal_walk *walk)
     }
 }
 
-/* That its number and fence go on from the batch before is checked by the walk. */
-static void on_batch(struct verify *verify, const struct journal_walk *walk)
+/* That its number and fence go on from the batch before is checked by the store. */
+static void on_batch(struct verify *verify, const struct replay_item *item)
 {
-    struct spot spot = spot_of(walk);
-    close_batch(verify, walk);
+    struct spot spot = spot_of(item);
+    close_batch(verify, item);
     verify->result.batches++;
-    if (walk->batch->moment.time_ms < verify->time_ms) {
+    if (item->time_ms < verify->time_ms) {
         damage(verify, &spot, "the batch's time goes back"); /* P8 */
     }
-    verify->batch = walk->batch->number;
-    verify->batch_fence = walk->batch->fence;
+    verify->batch = item->batch;
+    verify->batch_fence = item->fence;
 }
 
-/* ---- frames of a change ------------------------------------------------------------------- */
+/* ---- a change ----------------------------------------------------------------------------- */
 
 static void on_body(
-    struct verify *verify, const struct journal_walk *walk, struct body_seen *ret_seen)
+    struct verify *verify, const struct replay_item *item, struct body_seen *ret_seen)
 {
-    struct slice payload = walk->frame->payload;
-    struct spot spot = spot_of(walk);
-    struct body_seen seen = {
-        .there = true, .place = place_make(walk->segment, walk->frame->offset)};
+    struct spot spot = spot_of(item);
+    struct body_seen seen = {.there = true, .digest = item->digest, .bytes = item->body.len};
     struct digest digest;
     verify->result.bodies++;
-    if (payload.len < sizeof seen.digest.bytes || ret_seen->there) {
+    if (ret_seen->there) {
         damage(verify, &spot, "a body without its digest, or one too many");
         return;
     }
-    memcpy(seen.digest.bytes, payload.data, sizeof seen.digest.bytes);
-    seen.bytes = payload.len - sizeof seen.digest.bytes;
-    digest_sha256(payload.data + sizeof seen.digest.bytes, (size_t)seen.bytes, &digest);
+    digest_sha256(item->body.data, item->body.len, &digest);
     if (!digest_equal(&digest, &seen.digest)) {
         damage(verify, &spot, "a body of %llu bytes does not have its digest",
             (unsigned long long)seen.bytes);
@@ -220,102 +206,77 @@ static void on_body(
     *ret_seen = seen;
 }
 
-/* A body that came with the change must be the record's, and one that did not must be older. */
+/* A body that came with the change must be the record's. */
 static void check_body(struct verify *verify, const struct spot *spot, const char *name,
     const struct body_seen *seen, const struct body_ref *body)
 {
-    if (seen->there &&
-        (!body->retained || body->bytes != seen->bytes || body->place != seen->place ||
-            !digest_equal(&body->digest, &seen->digest))) {
+    if (seen->there && (!body->retained || body->bytes != seen->bytes ||
+                           !digest_equal(&body->digest, &seen->digest))) {
         damage(verify, spot, "the %s stored with the record is not the one it names", name);
     }
-    if (!seen->there && body->retained && body->bytes > 0 &&
-        body->place >= place_make(spot->segment, spot->offset)) {
-        damage(verify, spot, "the record's %s is not where it says", name);
-    }
 }
 
-/* Read a record frame into the arena. False: it is damaged. */
-static bool read_record(struct verify *verify, const struct journal_walk *walk,
-    struct record *ret_record, enum status *ret_status)
+/* Check a record by itself and copy it into the arena. */
+static enum status read_record(
+    struct verify *verify, const struct replay_item *item, struct record *ret_record)
 {
-    struct record record;
+    const struct record *record = item->record;
+    struct record_key key = record->key;
     struct err err = {0};
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
+    spot.operation_id = &record->operation_id;
     verify->result.records++;
-    *ret_status = OK;
-    if (record_decode(walk->frame->payload, &record, &err) != OK) {
-        damage(verify, &spot, "%s", err.text);
-        return false;
-    }
-    struct record_key key = record.key;
-    spot.operation_id = &record.operation_id;
-    if (record_key_seal_as(&key, record.kind, &err) != OK ||
-        !digest_equal(&key.hash, &record.key.hash)) {
+    if (record_key_seal_as(&key, record->kind, &err) != OK ||
+        !digest_equal(&key.hash, &record->key.hash)) {
         damage(verify, &spot, "the record's key does not have its hash");
     }
-    if (record.fence > verify->batch_fence) {
+    if (record->fence > verify->batch_fence) {
         damage(verify, &spot, "the record has fence %llu, and %llu is the highest given out",
-            (unsigned long long)record.fence, (unsigned long long)verify->batch_fence); /* P4 */
+            (unsigned long long)record->fence, (unsigned long long)verify->batch_fence); /* P4 */
     }
-    check_body(verify, &spot, "request", &verify->pending.request, &record.request);
-    check_body(verify, &spot, "outcome", &verify->pending.outcome, &record.outcome.body);
-    *ret_status = record_copy(&record, &verify->arena, ret_record);
-    if (*ret_status != OK) {
-        (void)err_set(&verify->err, *ret_status, "out of memory for a record");
-        return false;
-    }
-    return true;
+    check_body(verify, &spot, "request", &verify->pending.request, &record->request);
+    check_body(verify, &spot, "outcome", &verify->pending.outcome, &record->outcome.body);
+    enum status status = record_copy(record, &verify->arena, ret_record);
+    return status == OK ? OK : err_set(&verify->err, status, "out of memory for a record");
 }
 
-static enum status on_record(struct verify *verify, const struct journal_walk *walk)
+static enum status on_record(struct verify *verify, const struct replay_item *item)
 {
-    enum status status;
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
     struct pending *pending = &verify->pending;
-    struct record record;
-    if (!read_record(verify, walk, &record, &status)) {
-        return status;
-    }
-    bool source = record.kind == RECORD_SOURCE;
+    bool source = item->record->kind == RECORD_SOURCE;
     if (pending->put || pending->touched || (source && pending->sourced)) {
         damage(verify, &spot, "two records in one change");
     }
-    if (source) {
-        pending->sourced = true;
-        pending->source = record;
-    } else {
-        pending->put = true;
-        pending->record = record;
-    }
+    enum status status = read_record(verify, item, source ? &pending->source : &pending->record);
+    pending->sourced = pending->sourced || (source && status == OK);
+    pending->put = pending->put || (!source && status == OK);
     return status;
 }
 
 /* A record that was written again to let its segment go: no decision, no entry. */
-static enum status on_moved(struct verify *verify, const struct journal_walk *walk)
+static enum status on_moved(struct verify *verify, const struct replay_item *item)
 {
-    enum status status;
     struct record record;
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
     if (verify->pending.put || verify->pending.touched || verify->pending.sourced) {
         damage(verify, &spot, "two records in one change");
     }
-    (void)read_record(verify, walk, &record, &status);
+    enum status status = read_record(verify, item, &record);
     change_clear(verify);
     return status;
 }
 
-static void on_touch(struct verify *verify, const struct journal_walk *walk)
+static void on_touch(struct verify *verify, const struct replay_item *item)
 {
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
     struct pending *pending = &verify->pending;
-    if (walk->frame->payload.len != sizeof pending->touch.bytes || pending->put ||
-        pending->touched) {
+    if (pending->put || pending->touched) {
         damage(verify, &spot, "a duplicate is counted without a key, or twice");
         return;
     }
     pending->touched = true;
-    memcpy(pending->touch.bytes, walk->frame->payload.data, sizeof pending->touch.bytes);
+    pending->touch = item->digest;
 }
 
 /* ---- entries ------------------------------------------------------------------------------ */
@@ -324,8 +285,7 @@ static void on_touch(struct verify *verify, const struct journal_walk *walk)
 static void check_chain(struct verify *verify, const struct spot *spot, const struct entry *entry)
 {
     struct digest hash;
-    digest_sha256_2(
-        verify->hash.bytes, sizeof verify->hash.bytes, entry->bytes.data, entry->bytes.len, &hash);
+    chain_hash(&verify->hash, entry->bytes, &hash);
     if (verify->lost && entry->seq > verify->seq + 1) {
         /* What it is chained to is part of the damage that was told already. */
         redecide_gap(&verify->redecide, entry->seq - 1);
@@ -528,9 +488,9 @@ static void check_archived(struct verify *verify, const struct entry_view *view)
 }
 
 static enum status on_evidence(
-    struct verify *verify, const struct journal_walk *walk, const struct entry *entry)
+    struct verify *verify, const struct replay_item *item, const struct entry *entry)
 {
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
     struct entry_view view;
     struct err err = {0};
     spot.seq = entry->seq;
@@ -546,8 +506,7 @@ static enum status on_evidence(
         status = OK;
     } else if (status == OK) {
         check_frame(verify, &spot, entry, &view);
-        if (entry_has_tenant(walk->frame->payload) &&
-            !slice_equal(view.request.key.tenant, entry->tenant)) {
+        if (item->tenant_known && !slice_equal(view.request.key.tenant, entry->tenant)) {
             damage(verify, &spot, "the entry is of a different tenant than its frame says");
         }
         check_change(verify, &spot, &view);
@@ -567,9 +526,10 @@ static enum status on_evidence(
 }
 
 static enum status on_checkpoint(
-    struct verify *verify, const struct journal_walk *walk, const struct entry *entry)
+    struct verify *verify, const struct replay_item *item, const struct entry *entry)
 {
-    struct spot spot = spot_of(walk);
+    struct spot spot = spot_of(item);
+    static const struct op_id about_none = {{0}};
     struct checkpoint checkpoint;
     struct err err = {0};
     spot.seq = entry->seq;
@@ -590,7 +550,8 @@ static enum status on_checkpoint(
     if (status != OK) {
         damage(verify, &spot, "%s", err.text);
     } else if (checkpoint.seq != entry->seq || !digest_equal(&checkpoint.hash, &entry->hash) ||
-               checkpoint.time_ms != entry->time_ms || !bytes_zero(&entry->operation_id, 16)) {
+               checkpoint.time_ms != entry->time_ms ||
+               !op_id_equal(&entry->operation_id, &about_none)) {
         damage(verify, &spot, "the checkpoint is not the one its frame says");
     } else if (!verify->lost &&
                (checkpoint.seq != verify->seq || !digest_equal(&checkpoint.hash, &verify->hash))) {
@@ -603,140 +564,48 @@ static enum status on_checkpoint(
     return OK;
 }
 
-static enum status on_entry(struct verify *verify, const struct journal_walk *walk)
+static enum status on_entry(struct verify *verify, const struct replay_item *item)
 {
-    struct entry entry;
-    const char *wrong = entry_decode(walk->frame->payload, &entry);
-    if (wrong != NULL) {
-        struct spot spot = spot_of(walk);
-        damage(verify, &spot, "%s", wrong);
-        verify->lost = true;
-        change_clear(verify);
-        return OK;
-    }
-    switch (entry.kind) {
-    case ENTRY_EVIDENCE: return on_evidence(verify, walk, &entry);
+    switch (item->entry->kind) {
+    case ENTRY_EVIDENCE: return on_evidence(verify, item, item->entry);
     case ENTRY_CHECKPOINT: break;
     }
-    return on_checkpoint(verify, walk, &entry);
+    return on_checkpoint(verify, item, item->entry);
 }
 
-static enum status on_frame(struct verify *verify, const struct journal_walk *walk)
+static void on_damage(struct verify *verify, const struct replay_item *item)
 {
-    switch (walk->frame->kind) {
-    case FRAME_RECORD: return on_record(verify, walk);
-    case FRAME_MOVED: return on_moved(verify, walk);
-    case FRAME_ENTRY: return on_entry(verify, walk);
-    case FRAME_TOUCH: on_touch(verify, walk); break;
-    case FRAME_REQUEST: on_body(verify, walk, &verify->pending.request); break;
-    case FRAME_OUTCOME: on_body(verify, walk, &verify->pending.outcome); break;
-    }
-    return OK;
-}
-
-/* ---- the walk ----------------------------------------------------------------------------- */
-
-static bool report(struct verify *verify, uint64_t bytes_done, uint64_t bytes_total)
-{
-    verify->progress_bytes = bytes_done;
-    if (verify->options->progress == NULL) {
-        return true;
-    }
-    struct verify_progress progress = {
-        .bytes_done = bytes_done, .bytes_total = bytes_total, .entries = verify->result.entries};
-    return verify->options->progress(verify->options->context, &progress);
-}
-
-static bool visit(void *context, const struct journal_walk *walk)
-{
-    struct verify *verify = context;
-    struct spot spot = spot_of(walk);
-    enum status status = OK;
-    verify->result.bytes = walk->bytes_done;
-    switch (walk->event) {
-    case JOURNAL_WALK_SEGMENT: on_segment(verify, walk); break;
-    case JOURNAL_WALK_BATCH: on_batch(verify, walk); break;
-    case JOURNAL_WALK_FRAME: status = on_frame(verify, walk); break;
-    case JOURNAL_WALK_TAIL: verify->result.torn_tail = true; break;
-    case JOURNAL_WALK_DAMAGE:
-        damage(verify, &spot, "%s", walk->text);
+    struct spot spot = spot_of(item);
+    damage(verify, &spot, "%s", item->text);
+    if (item->lost) {
         change_clear(verify);
         verify->lost = true;
-        break;
     }
-    if (status != OK) {
-        return stop(verify, status);
-    }
-    if (walk->bytes_done - verify->progress_bytes >= PROGRESS_EVERY_BYTES &&
-        !report(verify, walk->bytes_done, walk->bytes_total)) {
-        return stop(
-            verify, err_set(&verify->err, E_UNAVAILABLE, "stopped before everything was checked"));
-    }
-    return true;
 }
 
-/* ---- setting up --------------------------------------------------------------------------- */
+/* ---- whom to believe ---------------------------------------------------------------------- */
 
-static enum status read_path(struct verify *verify, struct err *err)
+/* The store's own public key, unless it is not readable: then no note can be checked with it. */
+static enum status read_identity(
+    struct verify *verify, const struct store_identity *identity, struct err *err)
 {
-    static const char scheme[] = "journal:";
-    struct slice url = slice_str(verify->options->url);
-    size_t skip = sizeof scheme - 1;
-    if (url.len >= skip && memcmp(url.data, scheme, skip) == 0) {
-        url = slice_of(url.data + skip, url.len - skip);
+    if (identity == NULL) {
+        return OK;
     }
-    const char *options = url.len == 0 ? NULL : memchr(url.data, '?', url.len);
-    url.len = options == NULL ? url.len : (size_t)(options - url.data);
-    if (url.len == 0 || url.len >= PATH_BYTES_MAX - 64) {
-        return err_set(err, E_INVALID, "'%s' does not name a journal",
-            verify->options->url == NULL ? "" : verify->options->url);
-    }
-    verify->path = url;
-    return OK;
-}
-
-/* The journal's own public key. A damaged identity is damage, and then no note can be checked. */
-static enum status read_identity(struct verify *verify, struct err *err)
-{
-    char path[PATH_BYTES_MAX];
-    unsigned char bytes[IDENTITY_BYTES];
-    struct identity identity;
-    const struct io *io = verify->io;
-    (void)snprintf(path, sizeof path, "%.*s/identity", SLICE_ARGS(verify->path));
-    int fd = io->open(io->context, path, O_RDONLY, 0);
-    if (fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path);
-    }
-    int64_t size = io->size(io->context, fd);
-    int failed = size < 0 ? (int)size : 0;
-    const char *wrong = size == IDENTITY_BYTES ? NULL : "it has not the right size";
-    if (failed == 0 && wrong == NULL) {
-        failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
-        wrong = failed == 0 ? identity_decode(bytes, &identity) : NULL;
-    }
-    (void)io->close(io->context, fd);
-    enum status status = OK;
-    if (failed != 0) {
-        status = err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path);
-    } else if (wrong != NULL) {
-        damage(verify, &(struct spot){0}, "the identity file is damaged: %s", wrong);
-    } else {
-        struct chain chain;
-        chain_init(&chain, &(struct store_head){0}, &identity.keys);
-        memcpy(verify->result.chain_id, chain.chain_id, sizeof chain.chain_id);
-        status = checkpoint_key_of(&identity.keys, &verify->key, err);
-        verify->key_known = status == OK;
-    }
-    mem_wipe(bytes, sizeof bytes);
-    mem_wipe(&identity, sizeof identity);
+    struct chain chain;
+    chain_init(&chain, &(struct store_head){0}, identity);
+    memcpy(verify->result.chain_id, chain.chain_id, sizeof chain.chain_id);
+    enum status status = checkpoint_key_of(identity, &verify->key, err);
+    verify->key_known = status == OK;
     return status;
 }
 
 /* Whose notes to believe, and the one that was kept elsewhere. */
-static enum status read_trust(struct verify *verify, struct err *err)
+static enum status read_trust(
+    struct verify *verify, const struct store_identity *identity, struct err *err)
 {
     const struct verify_options *options = verify->options;
-    enum status status = read_identity(verify, err);
+    enum status status = read_identity(verify, identity, err);
     if (status == OK && options->public_key.len > 0) {
         status = checkpoint_key_read(options->public_key, &verify->key, err);
         verify->key_known = status == OK;
@@ -764,10 +633,52 @@ static enum status read_trust(struct verify *verify, struct err *err)
     return status == OK ? OK : err_set(err, status, "the outside checkpoint is %s", wrong.text);
 }
 
+/* ---- the stream --------------------------------------------------------------------------- */
+
+static bool report(struct verify *verify, uint64_t bytes_done, uint64_t bytes_total)
+{
+    verify->progress_bytes = bytes_done;
+    if (verify->options->progress == NULL) {
+        return true;
+    }
+    struct verify_progress progress = {
+        .bytes_done = bytes_done, .bytes_total = bytes_total, .entries = verify->result.entries};
+    return verify->options->progress(verify->options->context, &progress);
+}
+
+static bool visit(void *context, const struct replay_item *item)
+{
+    struct verify *verify = context;
+    enum status status = OK;
+    verify->result.bytes = item->bytes_done;
+    switch (item->kind) {
+    case REPLAY_IDENTITY: status = read_trust(verify, item->identity, &verify->err); break;
+    case REPLAY_PART: on_part(verify, item); break;
+    case REPLAY_BATCH: on_batch(verify, item); break;
+    case REPLAY_REQUEST: on_body(verify, item, &verify->pending.request); break;
+    case REPLAY_OUTCOME: on_body(verify, item, &verify->pending.outcome); break;
+    case REPLAY_RECORD: status = on_record(verify, item); break;
+    case REPLAY_MOVED: status = on_moved(verify, item); break;
+    case REPLAY_TOUCH: on_touch(verify, item); break;
+    case REPLAY_ENTRY: status = on_entry(verify, item); break;
+    case REPLAY_TAIL: verify->result.torn_tail = true; break;
+    case REPLAY_DAMAGE: on_damage(verify, item); break;
+    }
+    if (status != OK) {
+        return stop(verify, status);
+    }
+    if (item->bytes_done - verify->progress_bytes >= PROGRESS_EVERY_BYTES &&
+        !report(verify, item->bytes_done, item->bytes_total)) {
+        return stop(
+            verify, err_set(&verify->err, E_UNAVAILABLE, "stopped before everything was checked"));
+    }
+    return true;
+}
+
 static void check_end(struct verify *verify)
 {
     struct verify_result *result = &verify->result;
-    const struct journal_walk nowhere = {.segment = verify->segment};
+    const struct replay_item nowhere = {.part = verify->part};
     close_batch(verify, &nowhere);
     result->last_seq = verify->seq;
     result->last_hash = verify->hash;
@@ -779,7 +690,7 @@ static void check_end(struct verify *verify)
             (unsigned long long)verify->anchor_seq);
     }
     if (verify->outside_given && verify->outside.seq > verify->seq) {
-        damage(verify, &(struct spot){.segment = verify->segment, .seq = verify->seq},
+        damage(verify, &(struct spot){.segment = verify->part, .seq = verify->seq},
             "older than the checkpoint: it ends with entry %llu, the checkpoint covers entry %llu",
             (unsigned long long)verify->seq, (unsigned long long)verify->outside.seq);
     }
@@ -787,32 +698,23 @@ static void check_end(struct verify *verify)
 
 static enum status run(struct verify *verify, struct err *err)
 {
-    char path[PATH_BYTES_MAX];
-    enum status status = read_path(verify, err);
-    if (status == OK) {
-        status = read_trust(verify, err);
-    }
-    if (status != OK) {
-        return status;
-    }
-    (void)snprintf(path, sizeof path, "%.*s", SLICE_ARGS(verify->path));
-    struct err walk_err = {0};
-    status = journal_walk(path, verify->io, verify->mem, visit, verify, &walk_err);
+    struct err replay_err = {0};
+    struct store_options options = {.mem = verify->mem, .io = verify->options->io};
+    enum status status = store_replay(verify->options->url, &options, visit, verify, &replay_err);
     if (status == E_CORRUPT) {
-        /* It cannot be walked at all. That is an answer, not a failure to look. */
-        damage(verify, &(struct spot){0}, "%s", walk_err.text);
+        /* It cannot be replayed at all. That is an answer, not a failure to look. */
+        damage(verify, &(struct spot){0}, "%s", replay_err.text);
         status = OK;
     } else if (status != OK) {
-        return err_set(err, status, "%s", walk_err.text);
+        *err = replay_err;
+        return status;
     }
     if (verify->status != OK) {
-        status = err_set(err, verify->status, "%s", verify->err.text);
+        return err_set(err, verify->status, "%s", verify->err.text);
     }
-    if (status == OK) {
-        check_end(verify);
-        (void)report(verify, verify->result.bytes, verify->result.bytes);
-    }
-    return status;
+    check_end(verify);
+    (void)report(verify, verify->result.bytes, verify->result.bytes);
+    return OK;
 }
 
 enum status verify_run(
@@ -825,7 +727,6 @@ enum status verify_run(
     }
     verify->options = options;
     verify->mem = mem;
-    verify->io = options->io == NULL ? &io_system : options->io;
     arena_init(&verify->arena, mem, CHANGE_ARENA_BYTES_MAX);
     buf_init(&verify->scratch, mem, ENTRY_CANONICAL_BYTES_MAX);
     redecide_init(&verify->redecide, mem);

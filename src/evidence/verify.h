@@ -1,5 +1,8 @@
 /*
- * verify: check everything a journal says, from its first byte to its last.
+ * verify: check everything a store says, from its first entry to its last.
+ *
+ * It reads a stream (store/replay.h) and knows no files: framing and checksums are checked by the
+ * store, and what it finds is reported here with the rest.
  *
  * Promises:  read-only and without the lock, so that a journal in use can be checked: what was
  *            committed before the check began is checked. One pass, bounded memory (--redecide also

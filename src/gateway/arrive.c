@@ -243,12 +243,23 @@ static int64_t lease_of(const struct config_route *route)
     return route->lease_ms > least ? route->lease_ms : least;
 }
 
+/* How long it wants to wait. Several fields are one list (RFC 7240, section 2). */
+static int64_t wait_of(const struct http_head *head)
+{
+    int64_t wait_ms = 0;
+    for (uint32_t i = http_find(head, SLICE_LIT("Prefer"), 0);
+         i < head->field_count && wait_ms == 0; i = http_find(head, SLICE_LIT("Prefer"), i + 1)) {
+        wait_ms = request_form_wait_ms(http_text(head, head->fields[i].value));
+    }
+    return wait_ms;
+}
+
 static enum status put_begin(struct pass *pass)
 {
     const struct config_route *route = pass->route;
     struct engine_call *engine = &pass->call.engine;
     struct request *request = &engine->request;
-    struct slice prefer = SLICE_EMPTY;
+    int64_t wait_ms = wait_of(pass->exchange->head);
     request->kind = REQUEST_BEGIN;
     request->policy = policy_default;
     request->policy.window_ms = route->window_ms;
@@ -260,10 +271,7 @@ static enum status put_begin(struct pass *pass)
     engine->request_body = pass->asked.kept;
     request->request = (struct body_ref){.bytes = pass->asked.kept.len, .retained = true};
     digest_sha256(pass->asked.kept.data, pass->asked.kept.len, &request->request.digest);
-    if (http_find_single(pass->exchange->head, SLICE_LIT("Prefer"), &prefer)) {
-        int64_t wait_ms = request_form_wait_ms(prefer);
-        engine->wait_ms = wait_ms < route->wait_ms_max ? wait_ms : route->wait_ms_max;
-    }
+    engine->wait_ms = wait_ms < route->wait_ms_max ? wait_ms : route->wait_ms_max;
     enum status status = put_key(pass, request);
     return status == OK ? put_trace(pass, request) : status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "store/journal/journal.h"
+#include "store/journal/verify.h"
 #include "store/mem.h"
 #include "store/store.h"
 
@@ -67,4 +68,15 @@ enum status store_open(
     return named.is_mem ? store_mem_new(
                               options->mem == NULL ? &mem_libc : options->mem, NULL, ret_store, err)
                         : journal_open(named.journal, options, ret_store, err);
+}
+
+enum status store_replay(const char *url, const struct store_options *options, replay_visit visit,
+    void *context, struct err *err)
+{
+    struct named named = {.journal = NULL};
+    enum status status = read_url(url == NULL ? "" : url, &named, err);
+    if (status == OK && named.is_mem) {
+        return err_set(err, E_INVALID, "a store in memory has nothing to verify");
+    }
+    return status == OK ? journal_verify(named.journal, options, visit, context, err) : status;
 }

@@ -1,0 +1,179 @@
+"""No two durations of a test are the same here, and no two moments.
+
+Created, renewed, sealed, replayed and expired are moments of their own: a window that counted from
+the begin, a lease that counted from the first attempt or a document that showed the wrong one of
+its times would go unnoticed where everything happens at once.
+"""
+import datetime
+import json
+import time
+
+import pytest
+from fences import NO_LIMITS, begin_body
+from once_gateway import DUPLICATES_FREE
+
+STEP_S = 0.15  # between two moments: far more than two clocks differ
+
+
+def ms_of(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000
+
+
+@pytest.fixture
+def free(make_server):
+    return make_server(config=NO_LIMITS)
+
+
+class Life:
+    """One operation, with the moment (in ms) of each call."""
+
+    def __init__(self, server, key, **begin):
+        self.server, self.key, self.begin_more, self.at = server, key, begin, {}
+        self.id = self.fence = None
+
+    def begin(self, name="begin", **more):
+        body = begin_body(self.key, {}, **{**self.begin_more, **more})
+        document = self.call(name, "/v1/fences", body)
+        if document.get("decision") == "first_seen":
+            self.id, self.fence = document["operation_id"], document["fence"]
+        return document
+
+    def hold(self, what, name=None, **more):
+        body = {"fence": self.fence, **more}
+        return self.call(name or what, f"/v1/fences/{self.id}/{what}", body)
+
+    def call(self, name, path, body):
+        time.sleep(STEP_S)
+        before = time.time() * 1000
+        status, _, document = self.server.request("POST", path, body)
+        assert status < 300 or status == 409, document
+        self.at[name] = (before, time.time() * 1000)
+        return document
+
+    def shown(self):
+        return self.server.request("GET", f"/v1/operations/{self.id}")[2]
+
+    def is_at(self, text, name, plus_ms=0):
+        """Whether a time in a document is that of the named call."""
+        before, after = self.at[name]
+        assert before - 20 <= ms_of(text) - plus_ms <= after + 20, (text, name, plus_ms, self.at)
+
+
+def test_each_time_of_a_document_is_that_of_its_own_call(free):
+    life = Life(free, "k", lease="5s", ttl="100s")
+    life.is_at(life.begin()["lease_expires_at"], "begin", 5000)
+    life.is_at(life.hold("renew", lease="7s")["lease_expires_at"], "renew", 7000)
+    shown = life.shown()
+    life.is_at(shown["created_at"], "begin")
+    life.is_at(shown["updated_at"], "renew")
+    life.is_at(shown["lease_expires_at"], "renew", 7000)
+    assert shown["sealed_at"] is None and shown["window_expires_at"] is None
+    life.begin("early duplicate")
+    sealed = life.hold("seal", status="executed", ttl="40s")
+    life.is_at(sealed["sealed_at"], "seal")
+    life.is_at(sealed["window_expires_at"], "seal", 40000)
+    replay = life.begin("late duplicate")
+    life.is_at(replay["first_seen_at"], "begin")
+    life.is_at(replay["sealed_at"], "seal")
+    life.is_at(replay["window_expires_at"], "seal", 40000)
+    shown = life.shown()
+    life.is_at(shown["created_at"], "begin")
+    life.is_at(shown["updated_at"], "seal")
+    life.is_at(shown["sealed_at"], "seal")
+    life.is_at(shown["window_expires_at"], "seal", 40000)
+    assert shown["lease_expires_at"] is None and shown["duplicates"] == 2
+
+
+def test_the_window_of_the_begin_counts_from_the_seal_where_the_seal_has_none(free):
+    life = Life(free, "k", lease="9s", ttl="60s")
+    life.begin()
+    life.is_at(life.hold("seal", status="failed")["window_expires_at"], "seal", 60000)
+
+
+def test_a_second_attempt_has_a_lease_and_a_seal_of_its_own(free):
+    life = Life(free, "k", lease="5s", ttl="50s")
+    first = life.begin("first")
+    life.hold("release")
+    second = life.begin("second", lease="8s")
+    assert (second["attempt"], second["operation_id"]) == (2, first["operation_id"])
+    life.is_at(second["lease_expires_at"], "second", 8000)
+    shown = life.shown()
+    life.is_at(shown["created_at"], "first")
+    life.is_at(shown["updated_at"], "second")
+    life.hold("seal", status="executed")
+    replay = life.begin("duplicate")
+    life.is_at(replay["first_seen_at"], "first")
+    life.is_at(replay["sealed_at"], "seal")
+    life.is_at(replay["window_expires_at"], "seal", 50000)
+
+
+def test_what_is_resolved_is_sealed_then_and_not_when_it_became_unknown(free):
+    life = Life(free, "k", lease="5s", ttl="30s")
+    life.begin()
+    life.hold("unknown", reason="lost")
+    shown = life.shown()
+    life.is_at(shown["updated_at"], "unknown")
+    assert shown["window_expires_at"] is None  # P8: what is unknown does not expire
+    life.call("resolve", f"/v1/operations/{life.id}/resolve",
+        {"status": "executed", "reason": "looked", "outcome": {"n": 1}})
+    replay = life.begin("duplicate")
+    life.is_at(replay["sealed_at"], "resolve")
+    life.is_at(replay["window_expires_at"], "resolve", 30000)
+    life.is_at(replay["first_seen_at"], "begin")
+
+
+def test_a_window_shorter_than_the_work_still_lasts_from_the_seal(free):
+    life = Life(free, "k", lease="20s", ttl="900ms")
+    first = life.begin()
+    time.sleep(1.1)  # the work takes longer than the window
+    life.hold("seal", status="executed")
+    assert life.begin("within")["decision"] == "duplicate_replayed"
+    time.sleep(1.1)
+    again = life.begin("after")
+    assert again["decision"] == "first_seen" and again["operation_id"] != first["operation_id"]
+    assert again["fence"] > first["fence"] and again["attempt"] == 1
+
+
+def test_a_renewed_lease_ends_when_the_renewal_says_and_not_before(free):
+    life = Life(free, "k", lease="700ms", ttl="30s")
+    life.begin()
+    life.hold("renew", lease="2200ms")
+    time.sleep(1.2)
+    assert life.begin("alive")["decision"] == "in_progress"
+    until = time.monotonic() + 10
+    while life.shown()["status"] != "unknown":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert time.time() * 1000 >= life.at["renew"][0] + 2200
+
+
+def test_a_slow_call_through_the_gateway_is_kept_from_its_answer_on(origin, make_gateway):
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "2s",
+        "lease": "40s", "timeout": {"first_byte": "20s", "total": "30s"}}])
+    began = time.time() * 1000
+    assert gateway.post("k", do="before_ms=1200").status == 200
+    ended = time.time() * 1000
+    shown = gateway.shown("k")
+    assert abs(ms_of(shown["created_at"]) - began) < 500
+    assert ended - 500 < ms_of(shown["sealed_at"]) <= ended + 20
+    assert ms_of(shown["window_expires_at"]) - ms_of(shown["sealed_at"]) == 2000
+    time.sleep(1)  # past a window that counts from the beginning
+    assert gateway.post("k").is_replay
+    time.sleep(1.5)
+    assert gateway.post("k").decision == "first_seen"
+    assert origin.effects["k"] == 2
+
+
+def test_a_second_attempt_through_the_gateway_is_the_one_that_counts(origin, make_gateway):
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "3s",
+        "on_5xx": "release"}])
+    assert gateway.post("k", do="status=503&effect=0").status == 503
+    time.sleep(0.7)
+    second = gateway.post("k", do="after_ms=400")
+    assert (second.status, second.decision) == (200, "first_seen")
+    shown = gateway.shown("k")
+    assert shown["attempt"] == 2 and shown["status"] == "executed"
+    lasted_ms = ms_of(shown["sealed_at"]) - ms_of(shown["created_at"])
+    assert lasted_ms > 1000
+    assert ms_of(shown["window_expires_at"]) - ms_of(shown["sealed_at"]) == 3000
+    assert json.loads(gateway.post("k").body) == json.loads(second.body)
