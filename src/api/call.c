@@ -31,7 +31,7 @@ void api_call_report(struct api_call *call, const struct api_document *shown)
     if (call->is_unnamed) {
         return;
     }
-    struct door_told told = {.call = &call->door.engine,
+    struct door_report report = {.call = &call->door.engine,
         .flooded_ms = call->flooded_ms,
         .rate = rate_of(ask->policy),
         .tenant = ask->caller.tenant,
@@ -42,7 +42,7 @@ void api_call_report(struct api_call *call, const struct api_document *shown)
         .diff_bytes = shown->diff_bytes,
         .started_nanos = exchange->started_nanos,
         .logs = logs};
-    door_tell(ask->api->door, exchange->loop, &told);
+    door_report(ask->api->door, exchange->loop, &report);
 }
 
 /* ---- a single call ------------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ struct metrics {
     unsigned loop_count;
     double started; /* seconds since 1970 */
     struct metric_labels *labels;
-    metrics_tell_upstreams tell; /* NULL: there are no upstreams */
+    metrics_report_upstreams tell; /* NULL: there are no upstreams */
     void *tell_context;
     struct loop loops[];
 };
@@ -101,7 +101,7 @@ void metrics_free(struct metrics *metrics)
     }
 }
 
-void metrics_upstreams(struct metrics *metrics, metrics_tell_upstreams tell, void *context)
+void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context)
 {
     metrics->tell = tell;
     metrics->tell_context = context;

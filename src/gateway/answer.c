@@ -13,7 +13,7 @@ void answer_tell(struct pass *pass, unsigned status)
     if (pass->traceparent.len == FIELDS_TRACEPARENT_BYTES) {
         trace_id = slice_of(pass->traceparent.data + 3, 32);
     }
-    struct door_told told = {.call = &pass->call.engine,
+    struct door_report report = {.call = &pass->call.engine,
         .flooded_ms = pass->flooded_ms,
         .rate = {route->duplicate_rate, route->duplicate_burst},
         .tenant = slice_str(route->tenant),
@@ -23,7 +23,7 @@ void answer_tell(struct pass *pass, unsigned status)
         .diff_bytes = pass->diff_bytes,
         .started_nanos = pass->exchange->started_nanos,
         .logs = pass->gate->config->log_decisions};
-    door_tell(pass->gateway->door, pass->exchange->loop, &told);
+    door_report(pass->gateway->door, pass->exchange->loop, &report);
 }
 
 void answer_log_failure(struct pass *pass, const struct err *err)
@@ -78,7 +78,7 @@ static void put_retry_after(struct pass *pass, int64_t ms)
     }
 }
 
-/* Whether the engine was asked about this request and its answer is to be told. */
+/* Whether the engine was asked about this request and its answer is to be reported. */
 static bool is_decided(const struct pass *pass)
 {
     return pass->state == PASS_ASKED || pass->flooded_ms > 0;

@@ -144,14 +144,14 @@ static void reconciling_free(struct reconciling *reconciling)
 
 static void tell_settled(const struct reconciling *reconciling)
 {
-    struct door_told told = {.call = &reconciling->settle,
+    struct door_report report = {.call = &reconciling->settle,
         .tenant = reconciling->key.tenant,
         .actor = reconciling->settle.request.actor,
         .request_id = slice_str(reconciling->request_id),
         .status = reconciling->status,
         .started_nanos = reconciling->started_nanos,
         .logs = reconciling->gate->config->log_decisions};
-    door_tell(reconciling->gateway->door, reconciling->loop, &told);
+    door_report(reconciling->gateway->door, reconciling->loop, &report);
 }
 
 /* Whoever wonders why an operation stays unknown finds it here. */
