@@ -118,7 +118,7 @@ bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_va
     return false;
 }
 
-enum status ask_trace(
+enum status api_trace(
     struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace, struct err *err)
 {
     (void)ask, (void)err;
