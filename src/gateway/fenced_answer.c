@@ -10,7 +10,7 @@ void fenced_report(struct fenced *fenced, unsigned status)
     if (request->traceparent.len == FIELDS_TRACEPARENT_BYTES) {
         trace_id = slice_of(request->traceparent.data + 3, 32);
     }
-    struct door_told told = {.call = &fenced->call.engine,
+    struct door_report report = {.call = &fenced->call.engine,
         .flooded_ms = fenced->flooded_ms,
         .rate = {route->duplicate_rate, route->duplicate_burst},
         .tenant = slice_str(route->tenant),
@@ -20,7 +20,7 @@ void fenced_report(struct fenced *fenced, unsigned status)
         .diff_bytes = fenced->diff_bytes,
         .started_nanos = request->exchange->started_nanos,
         .logs = request->config->whole->log_decisions};
-    door_tell(request->gateway->door, request->exchange->loop, &told);
+    door_report(request->gateway->door, request->exchange->loop, &report);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */

@@ -145,14 +145,14 @@ static bool is_still_unknown(const struct reconciling *reconciling)
 
 static void report_settled(const struct reconciling *reconciling)
 {
-    struct door_told told = {.call = &reconciling->settle,
+    struct door_report report = {.call = &reconciling->settle,
         .tenant = reconciling->key.tenant,
         .actor = reconciling->settle.request.actor,
         .request_id = slice_str(reconciling->request_id),
         .status = reconciling->out.status,
         .started_nanos = reconciling->started_nanos,
         .logs = reconciling->config->whole->log_decisions};
-    door_tell(reconciling->gateway->door, reconciling->loop, &told);
+    door_report(reconciling->gateway->door, reconciling->loop, &report);
 }
 
 static struct slice why_unknown(const struct reconciling *reconciling)
