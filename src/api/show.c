@@ -277,6 +277,12 @@ static void show_decision(struct api_call *call, struct buf *out, struct shown *
     case DECISION_ALREADY_SEALED: show_refusal(call, &refusal_already_sealed, ret_shown); return;
     case DECISION_STILL_RUNNING: show_refusal(call, &refusal_still_running, ret_shown); return;
     case DECISION_NOT_FOUND: show_refusal(call, &refusal_not_found, ret_shown); return;
+    case DECISION_ENQUEUED: /* no request of the API asks for these */
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS:
     case DECISION_NOTHING: break;
     }
     ret_shown->problem = (struct problem){.status = 500,
@@ -320,7 +326,19 @@ size_t show_bytes_max(const struct api_call *call)
     case REQUEST_RENEW: break;
     case REQUEST_SEAL: return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len;
     case REQUEST_RESOLVE: return PLAIN_BYTES + operation_document_bytes_max();
-    case REQUEST_LEASE_OVER: break;
+    case REQUEST_LEASE_OVER:
+    case REQUEST_HOLDER_GONE:
+    case REQUEST_ENQUEUE:
+    case REQUEST_CLAIM:
+    case REQUEST_RETRY:
+    case REQUEST_GIVE_UP:
+    case REQUEST_WAIT:
+    case REQUEST_WAKE:
+    case REQUEST_CANCEL:
+    case REQUEST_TAKE_UP:
+    case REQUEST_POSTPONE:
+    case REQUEST_COMPENSATE:
+    case REQUEST_COMPENSATION_SETTLE: break;
     }
     return PLAIN_BYTES;
 }

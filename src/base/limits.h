@@ -17,7 +17,8 @@ enum {
     LIMIT_EFFECT_ID_BYTES_MAX = 255,
     LIMIT_SOURCE_BYTES_MAX = 255, /* each of type, id, version */
     LIMIT_REASON_BYTES_MAX = 255,
-    LIMIT_TRACE_BYTES_MAX = 2048, /* canonical JSON of all trace ids of one request */
+    LIMIT_TRACE_BYTES_MAX = 2048,  /* canonical JSON of all trace ids of one request */
+    LIMIT_DETAIL_BYTES_MAX = 4096, /* a kind's own bytes: names and numbers; payloads are bodies */
 
     /* Bodies. An outcome past its limit is sealed without its bytes, and replays say so. */
     LIMIT_OUTCOME_BYTES_MAX = 16 << 20,
@@ -50,7 +51,9 @@ enum {
 #define LIMIT_LOST_FENCES_MAX (UINT64_C(1) << 40)
 
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
-#define LIMIT_LEASE_MS_MAX  INT64_C(604800000)    /* a week: the longest batch job we heard of */
-#define LIMIT_LEASE_MS_MIN  INT64_C(10) /* shorter leases are over before they are known */
+/* The last moment that has a text form (RFC 3339); its sums with any span are far from overflow. */
+#define LIMIT_TIME_MS_MAX  INT64_C(253402300799999)
+#define LIMIT_LEASE_MS_MAX INT64_C(604800000) /* a week: the longest batch job we heard of */
+#define LIMIT_LEASE_MS_MIN INT64_C(10)        /* shorter leases are over before they are known */
 
 #endif

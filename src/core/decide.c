@@ -1,15 +1,10 @@
+/*
+ * past 800 lines because every change of a record is made in this one file.
+ */
 #include "core/decide.h"
 
 #include "base/check.h"
-#include "base/limits.h"
-#include "base/text.h"
 #include "core/source.h"
-
-const struct policy policy_default = {
-    .window_ms = LIMIT_WINDOW_MS_DEFAULT,
-    .lease_ms = LIMIT_LEASE_MS_DEFAULT,
-    .on_unknown = ON_UNKNOWN_HOLD,
-};
 
 /* All of these fill in a decision where it is to stay, because a record is half a kilobyte and
  * handing it on by value copied it four times. First comes the record as it was (keep), then what
@@ -74,66 +69,131 @@ static bool lease_over(const struct record *record, int64_t now_ms)
     return record->status == RECORD_IN_PROGRESS && now_ms >= record->lease_expires_ms;
 }
 
-static void become_unknown(struct record *record, struct slice reason)
+/* The one place where a status changes. What belongs to a status goes with it: the caller sets what
+ * the new one has. */
+static void become(struct record *record, enum record_status status)
 {
-    record->status = RECORD_UNKNOWN;
+    ASSERT(kind_may_become(record->kind, record->status, status));
+    record->status = status;
     record->lease_expires_ms = 0;
+    record->window_expires_ms = 0;
+    record->due_ms = 0;
+    record->holder = 0;
+}
+
+/* When the request wants somebody to act. */
+static int64_t due_of(const struct request *request, struct decide_moment moment)
+{
+    ASSERT(request->delay_ms >= 0);
+    int64_t due_ms = moment.now_ms + request->delay_ms;
+    return due_ms < request->not_before_ms ? request->not_before_ms : due_ms;
+}
+
+/* The same where there may be no due. */
+static int64_t due_if_asked(const struct request *request, struct decide_moment moment)
+{
+    bool asked = request->delay_ms > 0 || request->not_before_ms > 0;
+    return asked ? due_of(request, moment) : 0;
+}
+
+static void become_unknown(struct record *record, struct slice reason, struct decide_moment moment)
+{
+    become(record, RECORD_UNKNOWN);
+    record->due_ms = record->reconciles ? moment.now_ms : 0;
     record->reason = reason;
 }
 
-/* B9: something newer of the same source has taken effect, so this must not any more (OPS-7). */
-static bool outdated(const struct request *request, struct decide_moment moment)
+static void become_pending(
+    struct record *record, const struct request *request, struct decide_moment moment)
 {
-    return source_ordered(&request->source) && moment.version_sealed.len > 0 &&
-           version_older(request->source.version, moment.version_sealed);
+    become(record, RECORD_PENDING);
+    record->due_ms = due_of(request, moment);
+    record->reason = request->reason;
 }
 
-/* Give the right to execute. The fence is new every time (P4); what an earlier attempt left behind
- * goes, so that nothing of it can be replayed. */
-static void grant(struct decision *decision, const char *rule, const struct request *request,
-    struct decide_moment moment)
+static void become_waiting(
+    struct record *record, const struct request *request, struct decide_moment moment)
 {
-    struct record *record = &decision->next;
-    ASSERT(moment.fence_next > record->fence); /* P4 */
-    ASSERT(request->policy.lease_ms > 0 && request->policy.window_ms > 0);
-    record->status = RECORD_IN_PROGRESS;
-    record->fence = moment.fence_next;
-    record->attempt += record->attempt < UINT32_MAX;
-    record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
-    record->window_ms = request->policy.window_ms;
-    record->window_expires_ms = 0;
+    become(record, RECORD_WAITING);
+    record->due_ms = due_if_asked(request, moment);
+    record->reason = request->reason;
+}
+
+/* What an earlier attempt left goes, so that nothing of it can be replayed. */
+static void forget_outcome(struct record *record)
+{
     record->sealed_ms = 0;
     record->effect_id = SLICE_EMPTY;
     record->outcome = (struct outcome){0};
     record->reason = SLICE_EMPTY;
+}
+
+/* B9, C4, E7: something newer of the same source has taken effect, so this must not any more
+ * (OPS-7). */
+static bool outdated(const struct source *source, struct decide_moment moment)
+{
+    return source_ordered(source) && moment.version_sealed.len > 0 &&
+           version_older(source->version, moment.version_sealed);
+}
+
+static bool same_fingerprint(const struct record *found, const struct request *request)
+{
+    return found->fingerprint_version == request->fingerprint_version &&
+           digest_equal(&found->fingerprint, &request->fingerprint);
+}
+
+/* The policy lets what ended like this be tried again. */
+static bool may_try_again(const struct record *found, const struct policy *policy)
+{
+    return (found->status == RECORD_FAILED && policy->retry_failed) ||
+           (found->status == RECORD_REJECTED && policy->retry_rejected);
+}
+
+/* ---- what grants, and what is to be granted later ------------------------------------------ */
+
+/* Give the right to execute. The fence is new every time (P4). */
+static void grant(struct decision *decision, enum decision_kind kind, const char *rule,
+    const struct request *request, struct decide_moment moment)
+{
+    struct record *record = &decision->next;
+    ASSERT(moment.fence_next > record->fence); /* P4 */
+    ASSERT(request->policy.lease_ms > 0);
+    become(record, RECORD_IN_PROGRESS);
+    record->fence = moment.fence_next;
+    record->attempt += record->attempt < UINT32_MAX;
+    record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
+    record->holder = request->holder;
+    /* Only a door can ask the provider. */
+    record->reconciles =
+        request->policy.on_unknown == ON_UNKNOWN_RECONCILE && record->door != RECORD_DOOR_NONE;
+    forget_outcome(record);
+    put(decision, kind, rule, moment);
+}
+
+/* What a begin or an enqueue says about the attempt that it asks for. */
+static void ask(struct record *record, const struct request *request)
+{
+    ASSERT(request->policy.window_ms > 0);
+    record->window_ms = request->policy.window_ms;
     /* What is about to take effect is this version: its seal is what will be remembered. */
     if (source_ordered(&request->source)) {
         record->source = request->source;
     }
-    put(decision, DECISION_FIRST_SEEN, rule, moment);
+    if (request->door != RECORD_DOOR_NONE) {
+        record->door = request->door;
+    }
+    if (request->detail.len > 0) {
+        record->detail = request->detail;
+    }
 }
 
-static void grant_again(struct decision *decision, const char *rule, const struct record *found,
+/* A new operation in decision->next; expired is what was found of the key, NULL for nothing. */
+static void make(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {
-    if (outdated(request, moment)) {
-        leave(decision, DECISION_STALE_VERSION, "B9", found);
-        return;
-    }
-    (void)keep(decision, found);
-    grant(decision, rule, request, moment);
-}
-
-static void grant_new(struct decision *decision, const struct record *expired,
-    const struct request *request, struct decide_moment moment)
-{
-    if (outdated(request, moment)) {
-        leave(decision, DECISION_STALE_VERSION, "B9", NULL);
-        return;
-    }
     decision->next = (struct record){
         .key = request->key,
-        .kind = RECORD_OPERATION,
+        .kind = request_record_kind(request),
         /* The version goes on from the expired record, so that a compare-and-set against it sees
          * the change. */
         .version = expired == NULL ? 0 : expired->version,
@@ -144,8 +204,46 @@ static void grant_new(struct decision *decision, const struct record *expired,
         .request = request->request,
         .source = request->source,
         .trace = request->trace,
+        .parent = request->parent,
     };
-    grant(decision, "B1", request, moment);
+    ask(&decision->next, request);
+}
+
+static void grant_again(struct decision *decision, const char *rule, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (outdated(&request->source, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "B9", found);
+        return;
+    }
+    ask(keep(decision, found), request);
+    grant(decision, DECISION_FIRST_SEEN, rule, request, moment);
+}
+
+static void grant_new(struct decision *decision, const struct record *expired,
+    const struct request *request, struct decide_moment moment)
+{
+    if (outdated(&request->source, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "B9", NULL);
+        return;
+    }
+    make(decision, expired, request, moment);
+    grant(decision, DECISION_FIRST_SEEN, "B1", request, moment);
+}
+
+/* A duplicate of what nobody knows the outcome of, or of what nobody knows from now on. */
+static void hold_unknown(struct decision *decision, const char *rule, const struct record *found,
+    struct decide_moment moment)
+{
+    ASSERT(!record_sealed(found)); /* P3: that would be replayed */
+    if (found->status == RECORD_UNKNOWN) {
+        touch(decision, DECISION_HELD_UNKNOWN, rule, found);
+        return;
+    }
+    struct record *next = keep(decision, found);
+    become_unknown(next, SLICE_LIT("lease_expired"), moment);
+    next->duplicates += next->duplicates < UINT32_MAX;
+    put(decision, DECISION_HELD_UNKNOWN, rule, moment);
 }
 
 static void begin_unknown(struct decision *decision, const struct record *found,
@@ -156,14 +254,43 @@ static void begin_unknown(struct decision *decision, const struct record *found,
     case ON_UNKNOWN_HOLD:
     case ON_UNKNOWN_RECONCILE: break;
     }
-    if (found->status == RECORD_UNKNOWN) {
-        touch(decision, DECISION_HELD_UNKNOWN, "B5", found);
+    hold_unknown(decision, "B5", found, moment);
+}
+
+/* A begin with the record's own fingerprint. */
+static void begin_found(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    switch (found->status) {
+    case RECORD_IN_PROGRESS:
+        if (lease_over(found, moment.now_ms)) {
+            begin_unknown(decision, found, request, moment);
+        } else {
+            touch(decision, DECISION_IN_PROGRESS, "B3", found);
+        }
         return;
+    case RECORD_UNKNOWN:
+        if (record_sealed(found)) {
+            touch(decision, DECISION_DUPLICATE_REPLAYED, "B11", found); /* P3 */
+        } else {
+            begin_unknown(decision, found, request, moment);
+        }
+        return;
+    case RECORD_RELEASED: grant_again(decision, "B6", found, request, moment); return;
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD: touch(decision, DECISION_IN_PROGRESS, "B10", found); return;
+    case RECORD_COMPENSATING: touch(decision, DECISION_DUPLICATE_REPLAYED, "B11", found); return;
+    case RECORD_EXECUTED:
+    case RECORD_FAILED:
+    case RECORD_REJECTED:
+    case RECORD_COMPENSATED: break;
     }
-    struct record *next = keep(decision, found);
-    become_unknown(next, SLICE_LIT("lease_expired"));
-    next->duplicates += next->duplicates < UINT32_MAX;
-    put(decision, DECISION_HELD_UNKNOWN, "B5", moment);
+    if (may_try_again(found, &request->policy)) {
+        grant_again(decision, "B7", found, request, moment);
+    } else {
+        touch(decision, DECISION_DUPLICATE_REPLAYED, "B8", found);
+    }
 }
 
 static void begin(struct decision *decision, const struct record *found,
@@ -174,33 +301,89 @@ static void begin(struct decision *decision, const struct record *found,
         return;
     }
     /* P7: before in_progress and before replay, so that a wrong payload learns nothing. */
-    if (found->fingerprint_version != request->fingerprint_version ||
-        !digest_equal(&found->fingerprint, &request->fingerprint)) {
+    if (!same_fingerprint(found, request)) {
         touch(decision, DECISION_CONFLICT_REJECTED, "B2", found);
         return;
     }
-    bool again = false;
-    switch (found->status) {
-    case RECORD_IN_PROGRESS:
-        if (lease_over(found, moment.now_ms)) {
-            begin_unknown(decision, found, request, moment);
-        } else {
-            touch(decision, DECISION_IN_PROGRESS, "B3", found);
-        }
-        return;
-    case RECORD_UNKNOWN: begin_unknown(decision, found, request, moment); return;
-    case RECORD_RELEASED: grant_again(decision, "B6", found, request, moment); return;
-    case RECORD_FAILED: again = request->policy.retry_failed; break;
-    case RECORD_REJECTED: again = request->policy.retry_rejected; break;
-    case RECORD_EXECUTED:
-    case RECORD_COMPENSATED: break;
-    }
-    if (again) {
-        grant_again(decision, "B7", found, request, moment);
+    begin_found(decision, found, request, moment);
+}
+
+/* decision->next is to be claimed, or woken first. */
+static void queue(struct decision *decision, const char *rule, const struct request *request,
+    struct decide_moment moment)
+{
+    struct record *record = &decision->next;
+    ASSERT(record->holder == 0); /* P6: an enqueue grants nothing */
+    forget_outcome(record);
+    if (request->status == RECORD_WAITING) {
+        become_waiting(record, request, moment);
     } else {
-        touch(decision, DECISION_DUPLICATE_REPLAYED, "B8", found);
+        become_pending(record, request, moment);
+    }
+    put(decision, DECISION_ENQUEUED, rule, moment);
+}
+
+static void enqueue_new(struct decision *decision, const struct record *expired,
+    const struct request *request, struct decide_moment moment)
+{
+    if (outdated(&request->source, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "E7", NULL);
+        return;
+    }
+    make(decision, expired, request, moment);
+    queue(decision, "E1", request, moment);
+}
+
+static void enqueue_again(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (outdated(&request->source, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "E7", found);
+        return;
+    }
+    struct record *next = keep(decision, found);
+    ask(next, request);
+    /* What is to be sent may have been erased when the record was settled. */
+    next->request = request->request;
+    queue(decision, "E6", request, moment);
+}
+
+static void enqueue(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (found == NULL || record_window_over(found, moment.now_ms)) {
+        enqueue_new(decision, found, request, moment);
+    } else if (!same_fingerprint(found, request)) {
+        touch(decision, DECISION_CONFLICT_REJECTED, "E2", found); /* P7 */
+    } else if (record_sealed(found)) {
+        if (may_try_again(found, &request->policy)) {
+            enqueue_again(decision, found, request, moment);
+        } else {
+            touch(decision, DECISION_DUPLICATE_REPLAYED, "E3", found); /* P3 */
+        }
+    } else if (found->status == RECORD_UNKNOWN || lease_over(found, moment.now_ms)) {
+        hold_unknown(decision, "E5", found, moment);
+    } else {
+        touch(decision, DECISION_IN_PROGRESS, "E4", found);
     }
 }
+
+static void claim(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (found->status != RECORD_PENDING) {
+        leave(decision, DECISION_WRONG_STATUS, "C5", found);
+    } else if (moment.now_ms < found->due_ms) {
+        leave(decision, DECISION_NOT_DUE, "C3", found);
+    } else if (outdated(&found->source, moment)) {
+        leave(decision, DECISION_STALE_VERSION, "C4", found);
+    } else {
+        (void)keep(decision, found);
+        grant(decision, DECISION_CLAIMED, "C2", request, moment);
+    }
+}
+
+/* ---- how a grant ends ---------------------------------------------------------------------- */
 
 static bool same_outcome(const struct record *found, const struct request *request)
 {
@@ -211,11 +394,12 @@ static bool same_outcome(const struct record *found, const struct request *reque
            digest_equal(&a->body.digest, &b->body.digest);
 }
 
-static void settle(
-    struct record *record, const struct request *request, struct decide_moment moment)
+static void settle(struct record *record, enum record_status status, const struct request *request,
+    struct decide_moment moment)
 {
-    record->status = request->status;
-    record->lease_expires_ms = 0;
+    ASSERT(record_status_sealed(status));
+    ASSERT(!record_sealed(record)); /* P3: seals are final */
+    become(record, status);
     record->sealed_ms = moment.now_ms;
     if (request->policy.window_ms > 0) {
         record->window_ms = request->policy.window_ms;
@@ -230,8 +414,7 @@ static void settle(
 static void release(
     struct record *record, const struct request *request, struct decide_moment moment)
 {
-    record->status = RECORD_RELEASED;
-    record->lease_expires_ms = 0;
+    become(record, RECORD_RELEASED);
     record->window_expires_ms = moment.now_ms + record->window_ms;
     record->reason = request->reason;
 }
@@ -239,50 +422,117 @@ static void release(
 static void renew(struct record *record, const struct request *request, struct decide_moment moment)
 {
     ASSERT(request->policy.lease_ms > 0);
-    record->status = RECORD_IN_PROGRESS;
+    uint64_t holder = request->holder != 0 ? request->holder : record->holder;
+    become(record, RECORD_IN_PROGRESS);
     record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
+    record->holder = holder;
     record->reason = SLICE_EMPTY;
+}
+
+/* There is no attempt left, or none could begin in time. */
+static bool used_up(const struct record *record, const struct policy *policy, int64_t next_ms)
+{
+    return (policy->attempts_max > 0 && record->attempt >= policy->attempts_max) ||
+           (policy->deadline_ms > 0 && next_ms - record->created_ms > policy->deadline_ms);
+}
+
+static void retry(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    struct record *next = keep(decision, found);
+    if (used_up(found, &request->policy, due_of(request, moment))) {
+        become(next, RECORD_DEAD);
+        next->reason = request->reason;
+        put(decision, DECISION_DONE, "T2", moment);
+    } else {
+        become_pending(next, request, moment);
+        put(decision, DECISION_DONE, "T1", moment);
+    }
+}
+
+static void give_up(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    int64_t next_ms = found->due_ms > moment.now_ms ? found->due_ms : moment.now_ms;
+    if (!used_up(found, &request->policy, next_ms)) {
+        leave(decision, DECISION_NOT_DUE, "T5", found);
+        return;
+    }
+    struct record *next = keep(decision, found);
+    become(next, RECORD_DEAD);
+    next->reason = request->reason;
+    put(decision, DECISION_DONE, "T4", moment);
+}
+
+static void unknown(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (found->status == RECORD_UNKNOWN) {
+        repeat(decision, DECISION_UNKNOWN, "H5", found);
+        return;
+    }
+    become_unknown(keep(decision, found), request->reason, moment);
+    put(decision, DECISION_UNKNOWN, "H5", moment);
 }
 
 /* The holder has the current fence, and the record is in progress or unknown. */
 static void holder_acts(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
-    struct record *next = keep(decision, found);
     switch (request->kind) {
     case REQUEST_SEAL:
-        settle(next, request, moment);
+        settle(keep(decision, found), request->status, request, moment);
         put(decision, DECISION_SEALED, "H5", moment);
         return;
     case REQUEST_RELEASE:
-        release(next, request, moment);
+        release(keep(decision, found), request, moment);
         put(decision, DECISION_RELEASED, "H5", moment);
         return;
     case REQUEST_RENEW:
-        renew(next, request, moment);
+        renew(keep(decision, found), request, moment);
         put(decision, DECISION_RENEWED, "H5", moment);
         return;
-    case REQUEST_UNKNOWN:
-        if (found->status == RECORD_UNKNOWN) {
-            repeat(decision, DECISION_UNKNOWN, "H5", found);
-            return;
-        }
-        become_unknown(next, request->reason);
-        put(decision, DECISION_UNKNOWN, "H5", moment);
+    case REQUEST_WAIT:
+        become_waiting(keep(decision, found), request, moment);
+        put(decision, DECISION_DONE, "T3", moment);
         return;
+    case REQUEST_UNKNOWN: unknown(decision, found, request, moment); return;
+    case REQUEST_RETRY: retry(decision, found, request, moment); return;
+    case REQUEST_GIVE_UP: give_up(decision, found, request, moment); return;
     case REQUEST_BEGIN:
     case REQUEST_RESOLVE:
-    case REQUEST_LEASE_OVER: break;
+    case REQUEST_LEASE_OVER:
+    case REQUEST_HOLDER_GONE:
+    case REQUEST_ENQUEUE:
+    case REQUEST_CLAIM:
+    case REQUEST_WAKE:
+    case REQUEST_CANCEL:
+    case REQUEST_TAKE_UP:
+    case REQUEST_POSTPONE:
+    case REQUEST_COMPENSATE:
+    case REQUEST_COMPENSATION_SETTLE: break;
     }
     ASSERT(!"a holder's call");
+}
+
+/* The request is the one by which its holder brought the record to where it is. */
+static bool led_here(enum request_kind request, enum record_status status)
+{
+    return (request == REQUEST_RETRY && (status == RECORD_PENDING || status == RECORD_DEAD)) ||
+           (request == REQUEST_GIVE_UP && status == RECORD_DEAD) ||
+           (request == REQUEST_WAIT && status == RECORD_WAITING);
 }
 
 static void holder(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
-    if (found->fence != request->fence) {
+    bool running = found->status == RECORD_IN_PROGRESS || found->status == RECORD_UNKNOWN;
+    if (request->kind == REQUEST_GIVE_UP && found->status == RECORD_PENDING &&
+        request->fence == 0) {
+        give_up(decision, found, request, moment); /* nobody holds it */
+    } else if (found->fence != request->fence || request->fence == 0) {
         leave(decision, DECISION_STALE_FENCE, "H2", found); /* P4 */
-    } else if (record_status_sealed(found->status)) {
+    } else if (record_sealed(found)) {
         if (request->kind == REQUEST_SEAL && same_outcome(found, request)) {
             repeat(decision, DECISION_SEALED, "H3", found); /* P3 */
         } else {
@@ -294,10 +544,16 @@ static void holder(struct decision *decision, const struct record *found,
         } else {
             leave(decision, DECISION_STALE_FENCE, "H4", found);
         }
-    } else {
+    } else if (running) {
         holder_acts(decision, found, request, moment);
+    } else if (led_here(request->kind, found->status)) {
+        repeat(decision, DECISION_DONE, "H6", found);
+    } else {
+        leave(decision, DECISION_STALE_FENCE, "H6", found);
     }
 }
+
+/* ---- the operator, the reconciler, the janitor --------------------------------------------- */
 
 /* Settled already: the same again is repeated, anything else comes too late. */
 static void resolve_again(
@@ -310,54 +566,283 @@ static void resolve_again(
     }
 }
 
-static void resolve(struct decision *decision, const struct record *found,
+/* Whoever looked it up knows about the attempt of that fence, and about no later one (P4). */
+static bool other_attempt(const struct record *found, const struct request *request)
+{
+    return request->fence != 0 && request->fence != found->fence;
+}
+
+static void resolve_unknown(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
-    /* Whoever looked it up knows about the attempt of that fence, and about no later one (P4). */
-    if (request->fence != 0 && request->fence != found->fence) {
-        leave(decision, DECISION_STALE_FENCE, "N6", found);
-        return;
-    }
-    if (record_status_sealed(found->status)) {
-        resolve_again(decision, "N2", found, same_outcome(found, request));
-        return;
-    }
-    if (found->status == RECORD_RELEASED) {
-        resolve_again(decision, "N3", found, request->status == RECORD_RELEASED);
-        return;
-    }
-    if (found->status == RECORD_IN_PROGRESS && !lease_over(found, moment.now_ms)) {
-        leave(decision, DECISION_STILL_RUNNING, "N4", found);
-        return;
-    }
     struct record *next = keep(decision, found);
     if (request->status == RECORD_RELEASED) {
         release(next, request, moment);
+    } else if (request->status == RECORD_PENDING) {
+        become_pending(next, request, moment);
     } else {
-        settle(next, request, moment);
+        settle(next, request->status, request, moment);
     }
     put(decision, DECISION_RESOLVED, "N5", moment);
 }
 
-static void janitor(
+/* It was sealed, and is not known to have been compensated: what was sealed stays (P3). */
+static void resolve_compensation(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (request->status != RECORD_EXECUTED && request->status != RECORD_FAILED) {
+        leave(decision, DECISION_ALREADY_SEALED, "N8", found);
+        return;
+    }
+    ASSERT(record_sealed(found));
+    struct record *next = keep(decision, found);
+    become(next, request->status);
+    next->window_expires_ms = moment.now_ms + next->window_ms;
+    next->reason = request->reason;
+    put(decision, DECISION_RESOLVED, "N8", moment);
+}
+
+static void resolve(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (other_attempt(found, request)) {
+        leave(decision, DECISION_STALE_FENCE, "N6", found);
+        return;
+    }
+    switch (found->status) {
+    case RECORD_EXECUTED:
+    case RECORD_FAILED:
+    case RECORD_REJECTED:
+    case RECORD_COMPENSATED:
+    case RECORD_COMPENSATING:
+        resolve_again(decision, "N2", found, same_outcome(found, request));
+        return;
+    case RECORD_RELEASED:
+        resolve_again(decision, "N3", found, request->status == RECORD_RELEASED);
+        return;
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD:
+        if (found->status == RECORD_PENDING && request->status == RECORD_PENDING) {
+            repeat(decision, DECISION_RESOLVED, "N7", found);
+        } else {
+            leave(decision, DECISION_WRONG_STATUS, "N7", found);
+        }
+        return;
+    case RECORD_UNKNOWN:
+        if (record_sealed(found)) {
+            resolve_compensation(decision, found, request, moment);
+            return;
+        }
+        break;
+    case RECORD_IN_PROGRESS:
+        if (!lease_over(found, moment.now_ms)) {
+            leave(decision, DECISION_STILL_RUNNING, "N4", found);
+            return;
+        }
+        break;
+    }
+    resolve_unknown(decision, found, request, moment);
+}
+
+static void lease_is_over(
     struct decision *decision, const struct record *found, struct decide_moment moment)
 {
     if (!lease_over(found, moment.now_ms)) {
         leave(decision, DECISION_NOTHING, "J3", found);
         return;
     }
-    become_unknown(keep(decision, found), SLICE_LIT("lease_expired"));
+    become_unknown(keep(decision, found), SLICE_LIT("lease_expired"), moment);
     put(decision, DECISION_UNKNOWN, "J2", moment);
 }
+
+static void holder_is_gone(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    ASSERT(request->holder != 0);
+    /* What a caller outside holds has no holder, and only its lease says when it is over (R9). */
+    if (found->holder == 0 || found->holder == request->holder) {
+        leave(decision, DECISION_NOTHING, "J5", found);
+        return;
+    }
+    become_unknown(keep(decision, found), SLICE_LIT("holder_gone"), moment);
+    put(decision, DECISION_UNKNOWN, "J4", moment);
+}
+
+static void postpone(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (other_attempt(found, request)) {
+        leave(decision, DECISION_STALE_FENCE, "Q2", found);
+    } else if (found->status != RECORD_UNKNOWN) {
+        leave(decision, DECISION_WRONG_STATUS, "Q4", found);
+    } else {
+        keep(decision, found)->due_ms = due_if_asked(request, moment);
+        put(decision, DECISION_DONE, "Q3", moment);
+    }
+}
+
+/* ---- what waits, and what a person wants otherwise ----------------------------------------- */
+
+static void wake(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    bool starts = request->status == RECORD_PENDING || request->status == RECORD_IN_PROGRESS;
+    bool ran = request->status == RECORD_EXECUTED || request->status == RECORD_FAILED;
+    if (found->status != RECORD_WAITING) {
+        leave(decision, DECISION_WRONG_STATUS, "W4", found);
+    } else if (ran && found->fence == 0) {
+        leave(decision, DECISION_WRONG_STATUS, "W5", found); /* P6 */
+    } else if (starts && found->due_ms != 0 && moment.now_ms >= found->due_ms) {
+        leave(decision, DECISION_TOO_LATE, "W3", found);
+    } else if (request->status == RECORD_IN_PROGRESS) {
+        (void)keep(decision, found);
+        grant(decision, DECISION_CLAIMED, "W2", request, moment);
+    } else if (request->status == RECORD_PENDING) {
+        become_pending(keep(decision, found), request, moment);
+        put(decision, DECISION_DONE, "W2", moment);
+    } else {
+        settle(keep(decision, found), request->status, request, moment);
+        put(decision, DECISION_DONE, "W2", moment);
+    }
+}
+
+static void cancel(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    switch (found->status) {
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD:
+        settle(keep(decision, found), RECORD_REJECTED, request, moment);
+        put(decision, DECISION_DONE, "X2", moment);
+        return;
+    case RECORD_REJECTED: repeat(decision, DECISION_DONE, "X3", found); return;
+    case RECORD_IN_PROGRESS:
+    case RECORD_UNKNOWN:
+    case RECORD_RELEASED:
+    case RECORD_EXECUTED:
+    case RECORD_FAILED:
+    case RECORD_COMPENSATED:
+    case RECORD_COMPENSATING: break;
+    }
+    leave(decision, DECISION_WRONG_STATUS, "X4", found);
+}
+
+static void take_up(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (found->status != RECORD_DEAD && found->status != RECORD_PENDING) {
+        leave(decision, DECISION_WRONG_STATUS, "U3", found);
+        return;
+    }
+    become_pending(keep(decision, found), request, moment);
+    put(decision, DECISION_DONE, "U2", moment);
+}
+
+static void compensate(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    if (found->status == RECORD_COMPENSATING || found->status == RECORD_COMPENSATED) {
+        repeat(decision, DECISION_DONE, "K3", found);
+    } else if (!kind_may_compensate(found->kind, found->status)) {
+        leave(decision, DECISION_WRONG_STATUS, "K4", found);
+    } else {
+        struct record *next = keep(decision, found);
+        become(next, RECORD_COMPENSATING);
+        ASSERT(record_sealed(next)); /* P3: the outcome stays */
+        next->reason = request->reason;
+        put(decision, DECISION_DONE, "K2", moment);
+    }
+}
+
+static void compensation_settle(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    bool in_doubt = found->status == RECORD_UNKNOWN && record_sealed(found);
+    if (found->status == request->status && (found->status == RECORD_COMPENSATED || in_doubt)) {
+        repeat(decision, DECISION_DONE, "K7", found);
+        return;
+    }
+    if (found->status != RECORD_COMPENSATING && !in_doubt) {
+        leave(decision, DECISION_WRONG_STATUS, "K8", found);
+        return;
+    }
+    struct record *next = keep(decision, found);
+    become(next, request->status);
+    next->reason = request->reason;
+    if (request->status == RECORD_COMPENSATED) {
+        next->window_expires_ms = moment.now_ms + next->window_ms;
+    }
+    put(decision, DECISION_DONE, request->status == RECORD_COMPENSATED ? "K5" : "K6", moment);
+}
+
+/* ---- dispatch ------------------------------------------------------------------------------ */
 
 /* There is no operation of that name: to the janitor that means nothing to do. */
 static void absent(struct decision *decision, const struct request *request)
 {
-    if (request->kind == REQUEST_LEASE_OVER) {
-        leave(decision, DECISION_NOTHING, "J1", NULL);
-    } else {
-        leave(decision, DECISION_NOT_FOUND, request->kind == REQUEST_RESOLVE ? "N1" : "H1", NULL);
+    static const char *const rules[REQUEST_KIND_END] = {
+        [REQUEST_SEAL] = "H1",
+        [REQUEST_RELEASE] = "H1",
+        [REQUEST_UNKNOWN] = "H1",
+        [REQUEST_RENEW] = "H1",
+        [REQUEST_RETRY] = "H1",
+        [REQUEST_GIVE_UP] = "H1",
+        [REQUEST_WAIT] = "H1",
+        [REQUEST_RESOLVE] = "N1",
+        [REQUEST_LEASE_OVER] = "J1",
+        [REQUEST_HOLDER_GONE] = "J1",
+        [REQUEST_CLAIM] = "C1",
+        [REQUEST_WAKE] = "W1",
+        [REQUEST_CANCEL] = "X1",
+        [REQUEST_TAKE_UP] = "U1",
+        [REQUEST_POSTPONE] = "Q1",
+        [REQUEST_COMPENSATE] = "K1",
+        [REQUEST_COMPENSATION_SETTLE] = "K1",
+    };
+    bool janitor = request->kind == REQUEST_LEASE_OVER || request->kind == REQUEST_HOLDER_GONE;
+    ASSERT(rules[request->kind] != NULL);
+    leave(decision, janitor ? DECISION_NOTHING : DECISION_NOT_FOUND, rules[request->kind], NULL);
+}
+
+/* A request about the operation that was found. */
+static void by_id(struct decision *decision, const struct record *found,
+    const struct request *request, struct decide_moment moment)
+{
+    switch (request->kind) {
+    case REQUEST_SEAL:
+    case REQUEST_RELEASE:
+    case REQUEST_UNKNOWN:
+    case REQUEST_RENEW:
+    case REQUEST_RETRY:
+    case REQUEST_GIVE_UP:
+    case REQUEST_WAIT: holder(decision, found, request, moment); break;
+    case REQUEST_RESOLVE: resolve(decision, found, request, moment); break;
+    case REQUEST_LEASE_OVER: lease_is_over(decision, found, moment); break;
+    case REQUEST_HOLDER_GONE: holder_is_gone(decision, found, request, moment); break;
+    case REQUEST_CLAIM: claim(decision, found, request, moment); break;
+    case REQUEST_WAKE: wake(decision, found, request, moment); break;
+    case REQUEST_CANCEL: cancel(decision, found, request, moment); break;
+    case REQUEST_TAKE_UP: take_up(decision, found, request, moment); break;
+    case REQUEST_POSTPONE: postpone(decision, found, request, moment); break;
+    case REQUEST_COMPENSATE: compensate(decision, found, request, moment); break;
+    case REQUEST_COMPENSATION_SETTLE: compensation_settle(decision, found, request, moment); break;
+    case REQUEST_BEGIN:
+    case REQUEST_ENQUEUE: ASSERT(!"a request by id");
     }
+    if (decision->change == CHANGE_PUT && request->detail.len > 0) {
+        decision->next.detail = request->detail;
+    }
+}
+
+/* A1: what is asked for is not in the life of the record's kind. The status of a seal is the
+ * caller's word for how it ended, and request_check knows which there are. */
+static bool applies(const struct record *found, const struct request *request)
+{
+    bool names_status = request->kind == REQUEST_RESOLVE || request->kind == REQUEST_WAKE;
+    return kind_takes(found->kind, request->kind) &&
+           (!names_status || kind_has_status(found->kind, request->status));
 }
 
 void decide_into(const struct record *found, const struct request *request,
@@ -367,17 +852,21 @@ void decide_into(const struct record *found, const struct request *request,
     if (found != NULL) {
         record_check(found);
     }
-    if (request->kind == REQUEST_BEGIN) {
-        begin(ret_decision, found, request, moment);
+    if (request_by_key(request->kind)) {
+        ASSERT(kind_takes(request_record_kind(request), request->kind));
+        ASSERT(found == NULL || found->kind == request_record_kind(request));
+        if (request->kind == REQUEST_BEGIN) {
+            begin(ret_decision, found, request, moment);
+        } else {
+            enqueue(ret_decision, found, request, moment);
+        }
     } else if (found == NULL || !op_id_equal(&found->operation_id, &request->operation_id) ||
                record_window_over(found, moment.now_ms)) {
         absent(ret_decision, request);
-    } else if (request->kind == REQUEST_RESOLVE) {
-        resolve(ret_decision, found, request, moment);
-    } else if (request->kind == REQUEST_LEASE_OVER) {
-        janitor(ret_decision, found, moment);
+    } else if (!applies(found, request)) {
+        leave(ret_decision, DECISION_WRONG_STATUS, "A1", found);
     } else {
-        holder(ret_decision, found, request, moment);
+        by_id(ret_decision, found, request, moment);
     }
 }
 
@@ -389,97 +878,10 @@ struct decision decide(
     return decision;
 }
 
-static enum status check_text(
-    const char *name, struct slice text, size_t bytes_max, struct err *err)
+bool decision_took_fence(const struct decision *decision)
 {
-    if (text.len > bytes_max) {
-        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)", name,
-            text.len, name, bytes_max);
-    }
-    if (!text_utf8(text)) {
-        return err_set(err, E_INVALID, "%s is not valid UTF-8", name);
-    }
-    return OK;
-}
-
-static enum status check_span(
-    const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
-{
-    if (value < min || value > max) {
-        return err_set(err, E_INVALID, "%s is %lldms, outside of %lldms to %lldms", name,
-            (long long)value, (long long)min, (long long)max);
-    }
-    return OK;
-}
-
-/* What the request became must fit what asks: only a resolve can say "not executed". */
-static enum status check_settled(const struct request *request, struct err *err)
-{
-    switch (request->status) {
-    case RECORD_EXECUTED:
-    case RECORD_FAILED: return OK;
-    case RECORD_REJECTED:
-        if (request->kind == REQUEST_SEAL) {
-            return OK;
-        }
-        break;
-    case RECORD_RELEASED:
-        if (request->kind == REQUEST_RESOLVE) {
-            return OK;
-        }
-        break;
-    case RECORD_IN_PROGRESS:
-    case RECORD_UNKNOWN:
-    case RECORD_COMPENSATED: break;
-    }
-    return err_set(
-        err, E_INVALID, "status is not one that a %s can give", request_kind_name(request->kind));
-}
-
-static enum status check_spans(const struct request *request, struct err *err)
-{
-    const struct policy *policy = &request->policy;
-    enum status status = OK;
-    if (request->kind == REQUEST_BEGIN || request->kind == REQUEST_RENEW) {
-        status = check_span("lease", policy->lease_ms, LIMIT_LEASE_MS_MIN, LIMIT_LEASE_MS_MAX, err);
-    }
-    if (status == OK && (request->kind == REQUEST_BEGIN || policy->window_ms != 0)) {
-        status = check_span("ttl", policy->window_ms, 1, LIMIT_WINDOW_MS_MAX, err);
-    }
-    return status;
-}
-
-enum status request_check(const struct request *request, struct err *err)
-{
-    const struct {
-        const char *name;
-        struct slice text;
-        size_t bytes_max;
-    } texts[] = {
-        {"effect_id", request->effect_id, LIMIT_EFFECT_ID_BYTES_MAX},
-        {"source_type", request->source.type, LIMIT_SOURCE_BYTES_MAX},
-        {"source_id", request->source.id, LIMIT_SOURCE_BYTES_MAX},
-        {"source_version", request->source.version, LIMIT_SOURCE_BYTES_MAX},
-        {"trace", request->trace, LIMIT_TRACE_BYTES_MAX},
-        {"actor", request->actor, LIMIT_PRINCIPAL_BYTES_MAX},
-        {"reason", request->reason, LIMIT_REASON_BYTES_MAX},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        enum status status = check_text(texts[i].name, texts[i].text, texts[i].bytes_max, err);
-        if (status != OK) {
-            return status;
-        }
-    }
-    if (request->outcome.meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
-        return err_set(err, E_INVALID,
-            "outcome meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
-            request->outcome.meta.len, LIMIT_OUTCOME_META_BYTES_MAX);
-    }
-    enum status status = check_spans(request, err);
-    if (status == OK && (request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE)) {
-        status = check_settled(request, err);
-    }
-    return status;
+    return decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_CLAIMED ||
+           decision->kind == DECISION_ENQUEUED;
 }
 
 const char *decision_name(enum decision_kind kind)
@@ -501,30 +903,12 @@ const char *decision_name(enum decision_kind kind)
     case DECISION_STILL_RUNNING: return "still_running";
     case DECISION_STALE_VERSION: return "stale_version";
     case DECISION_NOTHING: return "nothing";
-    }
-    return "unnamed";
-}
-
-const char *request_kind_name(enum request_kind kind)
-{
-    switch (kind) {
-    case REQUEST_BEGIN: return "begin";
-    case REQUEST_SEAL: return "seal";
-    case REQUEST_RELEASE: return "release";
-    case REQUEST_UNKNOWN: return "unknown";
-    case REQUEST_RENEW: return "renew";
-    case REQUEST_RESOLVE: return "resolve";
-    case REQUEST_LEASE_OVER: return "lease_over";
-    }
-    return "unnamed";
-}
-
-const char *on_unknown_name(enum on_unknown on_unknown)
-{
-    switch (on_unknown) {
-    case ON_UNKNOWN_HOLD: return "hold";
-    case ON_UNKNOWN_TAKEOVER: return "takeover";
-    case ON_UNKNOWN_RECONCILE: return "reconcile";
+    case DECISION_ENQUEUED: return "enqueued";
+    case DECISION_CLAIMED: return "claimed";
+    case DECISION_DONE: return "done";
+    case DECISION_NOT_DUE: return "not_due";
+    case DECISION_TOO_LATE: return "too_late";
+    case DECISION_WRONG_STATUS: return "wrong_status";
     }
     return "unnamed";
 }

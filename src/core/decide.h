@@ -5,9 +5,11 @@
  *            decision on every machine, which is what `once verify --redecide` relies on.
  *            It cannot fail: a conflict, a duplicate, a stale fence are decisions, not errors.
  *
- * A begin goes down this list and stops at the first row that holds (DESIGN section 4):
+ * A request goes down its list and stops at the first row that holds (DESIGN section 4). Rules are
+ * named in evidence: a name is never used for anything else.
  *
- *   rule  found                               decision
+ * begin:
+ *
  *   B1    nothing, or window over             first_seen: a new operation, attempt 1
  *   B2    another fingerprint                 conflict_rejected, the record untouched (P7)
  *   B3    in_progress, lease alive            in_progress
@@ -22,8 +24,35 @@
  *           the version of the request's
  *           source is older than the last
  *           sealed one (core/source.h)
+ *   B10   pending, waiting, dead              in_progress
+ *   B11   compensating, or unknown whether    duplicate_replayed (P3); before B4
+ *           it was compensated
  *
- * The holder's calls (seal, release, unknown, renew) go down this one:
+ * enqueue (what was enqueued is claimed later, which is the grant):
+ *
+ *   E1    nothing, or window over             enqueued: a new operation, pending or waiting
+ *   E2    a different fingerprint             conflict_rejected, the record untouched (P7)
+ *   E3    sealed, and being compensated or    duplicate_replayed (P3)
+ *           not
+ *   E4    pending, waiting, dead, or          in_progress
+ *           in_progress and lease alive
+ *   E5    unknown, or in_progress and lease   held_unknown
+ *           over (then it becomes unknown)
+ *   E6    failed or rejected, and the policy  enqueued: the same operation again; before E3
+ *           lets that be tried again
+ *   E7    E1 or E6 would enqueue, and the     stale_version, nothing changes (OPS-7)
+ *           source is outdated as in B9
+ *
+ * claim, a grant like any other (P1, P4, P5):
+ *
+ *   C1    as H1                               not_found
+ *   C2    pending and due                     claimed: in_progress, attempt + 1, a new fence
+ *   C3    pending, not due                    not_due, nothing changes
+ *   C4    C2, and a newer version of the      stale_version, nothing changes (OPS-7)
+ *           record's source was sealed
+ *   C5    anything else                       wrong_status, nothing changes
+ *
+ * The holder's calls (seal, release, unknown, renew, retry, give_up, wait):
  *
  *   H1    nothing, another operation, or      not_found
  *           window over
@@ -32,65 +61,57 @@
  *                                             anything else: already_sealed
  *   H4    released already                    release: released again; anything else: stale_fence,
  *                                             because the right to execute was given up
- *   H5    in_progress or unknown              done, even after the lease ran out (nobody took over)
+ *   H5    in_progress or unknown              seal, release, unknown, renew: done, even after the
+ *                                             lease ran out (nobody took over)
+ *   H6    pending, waiting or dead            what led there: done again; anything else:
+ *                                             stale_fence, as H4
+ *   T1    in_progress or unknown; retry       done: pending, due later
+ *   T2    as T1, but attempts or deadline     done: dead
+ *           are used up
+ *   T3    in_progress or unknown; wait        done: waiting
+ *   T4    in_progress or unknown, or pending  done: dead
+ *           and no fence shown; give_up,
+ *           attempts or deadline used up
+ *   T5    as T4, not used up                  not_due, nothing changes
  *
- * An operator's resolve: N1 as H1; N6 it names a fence (of the attempt that was looked into) and
- * by now there is another: stale_fence, nothing changes (P4); N2 sealed the same way: resolved
- * again, else already_sealed; N3 released: resolved again for not_executed, else already_sealed;
- * N4 in_progress and lease alive: still_running, nothing changes; N5 unknown: resolved.
+ * resolve, an operator's or the reconciler's:
  *
- * The janitor's lease_over: J1 as H1; J2 in_progress and lease over: unknown; J3 else: nothing.
+ *   N1    as H1                               not_found
+ *   N2    sealed                              the same way: resolved again; else already_sealed
+ *   N3    released                            not_executed: resolved again; else already_sealed
+ *   N4    in_progress, lease alive            still_running, nothing changes
+ *   N5    unknown, or lease over              resolved
+ *   N6    it names a fence (of the attempt    stale_fence, nothing changes (P4); before N2
+ *           meant), and it is another's
+ *   N7    pending, waiting, dead              pending and asked for: resolved again; else
+ *                                             wrong_status
+ *   N8    unknown whether it was compensated  executed, failed: that again, with its outcome; else
+ *                                             already_sealed (P3); before N2
+ *
+ * The janitor's lease_over: J1 as H1: nothing; J2 in_progress and lease over: unknown; J3 else:
+ * nothing. Its holder_gone: J1; J4 in_progress, held by an incarnation other than the living one
+ * that the request names: unknown; J5 else: nothing.
+ *
+ *   wake        W1 as H1: not_found. W2 waiting: pending, in_progress (claimed: a grant), executed,
+ *               failed or rejected, as asked. W3 its due is over, and pending or in_progress is
+ *               asked for: too_late. W4 not waiting: wrong_status. W5 never granted, and executed
+ *               or failed is asked for: wrong_status (P6).
+ *   cancel      X1 as H1. X2 pending, waiting, dead: rejected. X3 rejected: done again. X4 else:
+ *               wrong_status.
+ *   take_up     U1 as H1. U2 dead, pending: pending with a new due. U3 else: wrong_status.
+ *   postpone    Q1 as H1. Q2 as N6. Q3 unknown: a new due. Q4 else: wrong_status.
+ *   compensate  K1 as H1. K2 executed, failed: compensating. K3 compensating, compensated: done
+ *               again. K4 else: wrong_status.
+ *   compensation_settle   K1. K5 compensating, or unknown whether it was compensated: compensated.
+ *               K6 compensating: unknown. K7 it is so already: done again. K8 else: wrong_status.
+ *
+ *   A1    the record's kind does not take the request, or does not have the status asked for
+ *         (core/kind.h): wrong_status; after H1 and its like, before everything else.
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H
 
-#include "core/record.h"
-
-/* Values are in evidence by name only. */
-enum request_kind {
-    REQUEST_BEGIN,
-    REQUEST_SEAL,
-    REQUEST_RELEASE,
-    REQUEST_UNKNOWN,
-    REQUEST_RENEW,
-    REQUEST_RESOLVE,
-    REQUEST_LEASE_OVER, /* the janitor's */
-};
-
-/* What to do with an operation nobody knows the outcome of. */
-enum on_unknown {
-    ON_UNKNOWN_HOLD = 0,  /* never run it again by itself (P1) */
-    ON_UNKNOWN_TAKEOVER,  /* run it again; only for effects that are themselves idempotent */
-    ON_UNKNOWN_RECONCILE, /* hold, and ask the provider */
-};
-
-/* How one begin is to be treated. Plain data; policy_default has the values of DESIGN. */
-struct policy {
-    int64_t window_ms;          /* after the seal, how long duplicates are recognised */
-    int64_t lease_ms;           /* how long the grant is presumed alive */
-    enum on_unknown on_unknown; /* hold unless told otherwise */
-    bool retry_failed;          /* a failed operation may be tried again */
-    bool retry_rejected;        /* a rejected one may be tried again */
-};
-
-/* One arrival. Members that a kind does not use are zero. */
-struct request {
-    enum request_kind kind;
-    struct record_key key;       /* begin: the operation asked for */
-    struct op_id operation_id;   /* all others */
-    struct policy policy;        /* begin; renew uses lease_ms; seal may override window_ms (> 0) */
-    struct digest fingerprint;   /* begin: keyed */
-    uint8_t fingerprint_version; /* begin */
-    uint64_t fence;              /* the holder's calls; resolve: of the attempt meant, 0 for any */
-    enum record_status status; /* seal, resolve: what it became; resolve: released = not executed */
-    struct slice effect_id;    /* seal, resolve */
-    struct outcome outcome;    /* seal, resolve */
-    struct body_ref request;   /* begin: the canonical body, when it is kept */
-    struct source source;      /* begin */
-    struct slice trace;        /* canonical JSON object of trace ids; may be empty */
-    struct slice actor;        /* who asked, for evidence; may be empty */
-    struct slice reason;       /* release, unknown, resolve */
-};
+#include "core/request.h"
 
 enum decision_kind {
     /* To a begin. */
@@ -112,6 +133,13 @@ enum decision_kind {
     /* To a begin again: these numbers are public. */
     DECISION_STALE_VERSION,
     DECISION_NOTHING, /* the janitor was late: there is nothing to do */
+    /* To work that Once performs itself. */
+    DECISION_ENQUEUED,
+    DECISION_CLAIMED, /* a grant, as first_seen is: these two and no others */
+    DECISION_DONE,    /* what was asked for; the request and the record say what */
+    DECISION_NOT_DUE,
+    DECISION_TOO_LATE,
+    DECISION_WRONG_STATUS,
 };
 
 enum decision_change {
@@ -124,7 +152,7 @@ struct decision {
     enum decision_kind kind;
     enum decision_change change;
     bool repeated;      /* the same holder's call again: the same answer, nothing changes */
-    const char *rule;   /* "B1" … "J3", for `once why` */
+    const char *rule;   /* "B1" … "X4", for `once why` */
     struct record next; /* the record from now on; all zero when there is none. Slices are shared
                            with the arguments. */
 };
@@ -133,12 +161,11 @@ struct decision {
 struct decide_moment {
     int64_t now_ms;      /* the engine's time */
     uint64_t fence_next; /* what a grant would get; greater than every fence ever granted (P4) */
-    /* Begin, and only when its source is ordered: the last sealed version of it, empty for none.
-     * With a seal it is told in evidence what it is from then on; decide does not look at it. */
+    /* Begin, enqueue, claim, and only when the source is ordered: the last sealed version of it,
+     * empty for none. With a seal it is told in evidence what it is from then on; decide does not
+     * look at it. */
     struct slice version_sealed;
 };
-
-extern const struct policy policy_default;
 
 /* found is NULL when there is no record. It must be the record that the request names. */
 struct decision decide(
@@ -148,13 +175,10 @@ struct decision decide(
 void decide_into(const struct record *found, const struct request *request,
     struct decide_moment moment, struct decision *ret_decision);
 
-/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
- * passes can be decided, stored and told in evidence. */
-enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
+/* The decision used it up: as the fence of a grant, or in the id of what was enqueued. */
+bool decision_took_fence(const struct decision *decision);
 
 /* "first_seen", "duplicate_replayed", … as the API spells them. */
 const char *decision_name(enum decision_kind kind);
-const char *request_kind_name(enum request_kind kind);
-const char *on_unknown_name(enum on_unknown on_unknown);
 
 #endif

@@ -6,8 +6,20 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/uuid.h"
+#include "core/kind.h"
 
-enum { RECORD_FORMAT = 1 }; /* first byte of the stored form */
+/* First byte of the stored form. Format 1 ends before the door. */
+enum { RECORD_FORMAT_1 = 1, RECORD_FORMAT = 2 };
+
+/* What a record of format 2 has besides, in the byte after the door. */
+enum {
+    HAS_HOLDER = 1 << 0,
+    HAS_PARENT = 1 << 1,
+    HAS_DUE = 1 << 2,
+    HAS_DETAIL = 1 << 3,
+    RECONCILES = 1 << 4,
+    HAS_KNOWN = (1 << 5) - 1,
+};
 
 struct key_part {
     const char *name;
@@ -109,6 +121,12 @@ bool op_id_equal(const struct op_id *a, const struct op_id *b)
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
+bool op_id_absent(const struct op_id *id)
+{
+    static const struct op_id absent = {{0}};
+    return op_id_equal(id, &absent);
+}
+
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id)
 {
     memcpy(ret_text, "op_", 3);
@@ -130,19 +148,23 @@ static const char *const status_names[] = {
     [RECORD_FAILED] = "failed",
     [RECORD_REJECTED] = "rejected",
     [RECORD_COMPENSATED] = "compensated",
+    [RECORD_PENDING] = "pending",
+    [RECORD_WAITING] = "waiting",
+    [RECORD_DEAD] = "dead",
+    [RECORD_COMPENSATING] = "compensating",
 };
-
-enum { STATUS_COUNT = sizeof status_names / sizeof *status_names };
+static_assert(sizeof status_names / sizeof *status_names == RECORD_STATUS_END, "all have names");
 
 const char *record_status_name(enum record_status status)
 {
-    return status >= RECORD_IN_PROGRESS && (int)status < STATUS_COUNT ? status_names[status]
-                                                                      : "unnamed";
+    return (int)status >= RECORD_IN_PROGRESS && (int)status < RECORD_STATUS_END
+               ? status_names[status]
+               : "unnamed";
 }
 
 bool record_status_read(struct slice text, enum record_status *ret_status)
 {
-    for (int i = RECORD_IN_PROGRESS; i < STATUS_COUNT; i++) {
+    for (int i = RECORD_IN_PROGRESS; i < RECORD_STATUS_END; i++) {
         if (slice_is(text, status_names[i])) {
             *ret_status = (enum record_status)i;
             return true;
@@ -153,35 +175,90 @@ bool record_status_read(struct slice text, enum record_status *ret_status)
 
 bool record_status_sealed(enum record_status status)
 {
-    return status >= RECORD_EXECUTED;
+    return status == RECORD_EXECUTED || status == RECORD_FAILED || status == RECORD_REJECTED ||
+           status == RECORD_COMPENSATED;
+}
+
+bool record_status_expires(enum record_status status)
+{
+    return status == RECORD_RELEASED || record_status_sealed(status); /* R4 */
+}
+
+static const char *const door_names[] = {
+    [RECORD_DOOR_FENCES] = "fences",
+    [RECORD_DOOR_GATEWAY] = "gateway",
+    [RECORD_DOOR_RUN] = "run",
+    [RECORD_DOOR_COMMANDS] = "commands",
+    [RECORD_DOOR_EFFECTS] = "effects",
+    [RECORD_DOOR_INBOX] = "inbox",
+};
+static_assert(sizeof door_names / sizeof *door_names == RECORD_DOOR_END, "all have names");
+
+const char *record_door_name(enum record_door door)
+{
+    return (int)door > RECORD_DOOR_NONE && (int)door < RECORD_DOOR_END ? door_names[door]
+                                                                       : "unnamed";
+}
+
+bool record_door_read(struct slice text, enum record_door *ret_door)
+{
+    for (int i = RECORD_DOOR_NONE + 1; i < RECORD_DOOR_END; i++) {
+        if (slice_is(text, door_names[i])) {
+            *ret_door = (enum record_door)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *record_due_name(enum record_due due)
+{
+    switch (due) {
+    case RECORD_DUE_NEVER: return "never";
+    case RECORD_DUE_LEASE_OVER: return "lease_over";
+    case RECORD_DUE_NEXT_ATTEMPT: return "next_attempt";
+    case RECORD_DUE_CONFIRMATION_OVER: return "confirmation_over";
+    case RECORD_DUE_RECONCILE_AGAIN: return "reconcile_again";
+    case RECORD_DUE_WINDOW_OVER: return "window_over";
+    }
+    return "unnamed";
 }
 
 bool record_window_over(const struct record *record, int64_t now_ms)
 {
+    return record_status_expires(record->status) && now_ms >= record->window_expires_ms; /* P8 */
+}
+
+enum record_due record_due(const struct record *record)
+{
     switch (record->status) {
-    case RECORD_IN_PROGRESS:
-    case RECORD_UNKNOWN: return false; /* P8 */
+    case RECORD_IN_PROGRESS: return RECORD_DUE_LEASE_OVER;
+    case RECORD_PENDING: return RECORD_DUE_NEXT_ATTEMPT;
+    case RECORD_WAITING:
+        return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_CONFIRMATION_OVER;
+    case RECORD_UNKNOWN: return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_RECONCILE_AGAIN;
+    case RECORD_DEAD:
+    case RECORD_COMPENSATING: return RECORD_DUE_NEVER;
     case RECORD_RELEASED:
     case RECORD_EXECUTED:
     case RECORD_FAILED:
     case RECORD_REJECTED:
     case RECORD_COMPENSATED: break;
     }
-    return now_ms >= record->window_expires_ms;
+    return RECORD_DUE_WINDOW_OVER;
 }
 
 int64_t record_due_ms(const struct record *record)
 {
-    switch (record->status) {
-    case RECORD_IN_PROGRESS: return record->lease_expires_ms;
-    case RECORD_UNKNOWN: return INT64_MAX;
-    case RECORD_RELEASED:
-    case RECORD_EXECUTED:
-    case RECORD_FAILED:
-    case RECORD_REJECTED:
-    case RECORD_COMPENSATED: break;
+    switch (record_due(record)) {
+    case RECORD_DUE_LEASE_OVER: return record->lease_expires_ms;
+    case RECORD_DUE_WINDOW_OVER: return record->window_expires_ms;
+    case RECORD_DUE_NEXT_ATTEMPT:
+    case RECORD_DUE_CONFIRMATION_OVER:
+    case RECORD_DUE_RECONCILE_AGAIN: return record->due_ms;
+    case RECORD_DUE_NEVER: break;
     }
-    return record->window_expires_ms;
+    return INT64_MAX;
 }
 
 /* R7 */
@@ -193,37 +270,38 @@ static bool source_holds(const struct record *record)
            slice_equal(record->source.id, record->key.key) && record->source.type.len > 0 &&
            record->effect_id.len == 0 && outcome->code == 0 && outcome->meta.len == 0 &&
            outcome->body.bytes == 0 && !outcome->body.retained && record->request.bytes == 0 &&
-           !record->request.retained;
+           !record->request.retained && record->door == RECORD_DOOR_NONE && !record->reconciles &&
+           op_id_absent(&record->parent) && record->detail.len == 0;
 }
 
-/* The first invariant that does not hold, or NULL. Shared by record_check and record_decode, so
- * that what is written and what is read are held to the same rules. */
-static const char *record_fault(const struct record *record)
+/* R1: whether a record can be in this status before it was ever granted. */
+static bool before_grant(enum record_status status)
 {
-    if (record->kind != RECORD_OPERATION && record->kind != RECORD_SOURCE) {
-        return "the kind is not known";
+    return status == RECORD_PENDING || status == RECORD_WAITING || status == RECORD_DEAD ||
+           status == RECORD_REJECTED;
+}
+
+/* R1 to R5: grants, times and outcome are those of the status. */
+static const char *life_fault(const struct record *record)
+{
+    enum record_status status = record->status;
+    if ((record->fence == 0) != (record->attempt == 0)) {
+        return "a fence and an attempt come together"; /* R1 */
     }
-    if (record->kind == RECORD_SOURCE && !source_holds(record)) {
-        return "it is not what is remembered of a source"; /* R7 */
-    }
-    if ((int)record->status < RECORD_IN_PROGRESS || (int)record->status >= STATUS_COUNT) {
-        return "the status is not known";
-    }
-    if (record->fence == 0 || record->attempt == 0) {
+    if (record->fence == 0 && !before_grant(status)) {
         return "there is no fence or attempt"; /* R1 */
     }
-    bool lease = record->lease_expires_ms != 0;
-    bool window = record->window_expires_ms != 0;
-    if (lease != (record->status == RECORD_IN_PROGRESS)) {
-        return "only what is in progress has a lease"; /* R2, R3 */
+    if ((record->lease_expires_ms != 0) != (status == RECORD_IN_PROGRESS)) {
+        return "only what is in progress has a lease"; /* R2, R3, R4 */
     }
-    if (window == (record->status == RECORD_IN_PROGRESS || record->status == RECORD_UNKNOWN)) {
-        return "what is in progress or unknown has no window, all else has"; /* R2, R3, R4 */
+    if ((record->window_expires_ms != 0) != record_status_expires(status)) {
+        return "what is released or settled has a window, all else has not"; /* R2, R3, R4 */
     }
-    if ((record->sealed_ms != 0) != record_status_sealed(record->status)) {
+    bool sealed = record_status_sealed(status) || status == RECORD_COMPENSATING;
+    if (record_sealed(record) != sealed && !(record_sealed(record) && status == RECORD_UNKNOWN)) {
         return "only what is sealed has a seal time"; /* R5 */
     }
-    if (!record_status_sealed(record->status) &&
+    if (!record_sealed(record) &&
         (record->outcome.body.bytes != 0 || record->outcome.meta.len != 0 ||
             record->outcome.code != 0 || record->effect_id.len != 0)) {
         return "only what is sealed has an outcome"; /* R5 */
@@ -231,8 +309,32 @@ static const char *record_fault(const struct record *record)
     if (record->window_ms <= 0) {
         return "the window has no length"; /* R4 */
     }
+    return NULL;
+}
+
+/* R9 */
+static const char *due_fault(const struct record *record)
+{
+    enum record_status status = record->status;
+    bool may = status == RECORD_PENDING || status == RECORD_WAITING || status == RECORD_UNKNOWN;
+    if (record->due_ms < 0 || (record->due_ms != 0 && !may) ||
+        (record->due_ms == 0 && status == RECORD_PENDING)) {
+        return "the due time is not one that the status has";
+    }
+    if (record->holder != 0 && status != RECORD_IN_PROGRESS) {
+        return "only what is in progress has a holder";
+    }
+    if ((int)record->door < RECORD_DOOR_NONE || (int)record->door >= RECORD_DOOR_END) {
+        return "the door is not known";
+    }
+    return NULL;
+}
+
+/* R6 */
+static const char *name_fault(const struct record *record)
+{
     if (record->key.tenant.len == 0 || record->key.key.len == 0) {
-        return "tenant or key is empty"; /* R6 */
+        return "tenant or key is empty";
     }
     if (record->key.tenant.len > LIMIT_TENANT_BYTES_MAX ||
         record->key.scope.len > LIMIT_SCOPE_BYTES_MAX ||
@@ -243,15 +345,32 @@ static const char *record_fault(const struct record *record)
         record->trace.len > LIMIT_TRACE_BYTES_MAX || record->reason.len > LIMIT_REASON_BYTES_MAX ||
         record->source.type.len > LIMIT_SOURCE_BYTES_MAX ||
         record->source.id.len > LIMIT_SOURCE_BYTES_MAX ||
-        record->source.version.len > LIMIT_SOURCE_BYTES_MAX) {
-        return "a name is longer than its limit"; /* R6 */
+        record->source.version.len > LIMIT_SOURCE_BYTES_MAX ||
+        record->detail.len > LIMIT_DETAIL_BYTES_MAX) {
+        return "a name is longer than its limit";
     }
     return NULL;
 }
 
+const char *record_flaw(const struct record *record)
+{
+    if (!kind_known(record->kind)) {
+        return "the kind is not known";
+    }
+    if (!kind_has_status(record->kind, record->status)) {
+        return "the status is not one that the kind has"; /* R8 */
+    }
+    if (record->kind == RECORD_SOURCE && !source_holds(record)) {
+        return "it is not what is remembered of a source"; /* R7 */
+    }
+    const char *fault = life_fault(record);
+    fault = fault == NULL ? due_fault(record) : fault;
+    return fault == NULL ? name_fault(record) : fault;
+}
+
 void record_check(const struct record *record)
 {
-    const char *fault = record_fault(record);
+    const char *fault = record_flaw(record);
     if (fault != NULL) {
         check_failed(fault, __FILE__, __LINE__);
     }
@@ -271,6 +390,29 @@ static void put_body(struct buf *out, const struct body_ref *body)
         buf_append(out, body->digest.bytes, sizeof body->digest.bytes);
         buf_varint(out, body->bytes);
         buf_varint(out, body->place);
+    }
+}
+
+/* What most records have nothing of: two bytes when they have not. */
+static void put_life(struct buf *out, const struct record *record)
+{
+    bool parent = !op_id_absent(&record->parent);
+    buf_char(out, (char)record->door);
+    buf_char(out,
+        (char)((record->holder != 0 ? HAS_HOLDER : 0) | (parent ? HAS_PARENT : 0) |
+               (record->due_ms != 0 ? HAS_DUE : 0) | (record->detail.len > 0 ? HAS_DETAIL : 0) |
+               (record->reconciles ? RECONCILES : 0)));
+    if (record->holder != 0) {
+        buf_varint(out, record->holder);
+    }
+    if (parent) {
+        buf_append(out, record->parent.bytes, sizeof record->parent.bytes);
+    }
+    if (record->due_ms != 0) {
+        buf_varint(out, (uint64_t)record->due_ms);
+    }
+    if (record->detail.len > 0) {
+        put_slice(out, record->detail);
     }
 }
 
@@ -308,6 +450,7 @@ void record_encode(const struct record *record, struct buf *out)
     put_slice(out, record->source.version);
     put_slice(out, record->trace);
     put_slice(out, record->reason);
+    put_life(out, record);
 }
 
 /* A reader that remembers running out, so that decoding is checked once at the end. */
@@ -435,15 +578,45 @@ static void take_names(struct reader *reader, struct record *record)
     record->reason = take_slice(reader);
 }
 
+/* One record has one spelling: what a flag announces is there. */
+static void take_life(struct reader *reader, struct record *record)
+{
+    record->door = (enum record_door)take_byte(reader);
+    unsigned has = take_byte(reader);
+    reader->failed = reader->failed || (has & ~(unsigned)HAS_KNOWN) != 0;
+    record->reconciles = (has & RECONCILES) != 0;
+    if (has & HAS_HOLDER) {
+        record->holder = take_varint(reader);
+        reader->failed = reader->failed || record->holder == 0;
+    }
+    if (has & HAS_PARENT) {
+        take_bytes(reader, record->parent.bytes, sizeof record->parent.bytes);
+        reader->failed = reader->failed || op_id_absent(&record->parent);
+    }
+    if (has & HAS_DUE) {
+        record->due_ms = take_time(reader);
+        reader->failed = reader->failed || record->due_ms == 0;
+    }
+    if (has & HAS_DETAIL) {
+        record->detail = take_slice(reader);
+        reader->failed = reader->failed || record->detail.len == 0;
+    }
+}
+
 enum status record_decode(struct slice bytes, struct record *ret_record, struct err *err)
 {
     struct reader reader = {.at = bytes.data, .end = bytes.data + bytes.len};
     struct record record = {0};
     unsigned char format = take_byte(&reader);
-    if (!reader.failed && format != RECORD_FORMAT) {
+    if (!reader.failed && format != RECORD_FORMAT && format != RECORD_FORMAT_1) {
         return err_set(err, E_CORRUPT, "record format %u is not known", format);
     }
     record.kind = (enum record_kind)take_byte(&reader);
+    /* No other kind was ever written in it, and one record has one spelling. */
+    if (format == RECORD_FORMAT_1 && record.kind != RECORD_OPERATION &&
+        record.kind != RECORD_SOURCE) {
+        reader.failed = true;
+    }
     record.status = (enum record_status)take_byte(&reader);
     record.fingerprint_version = take_byte(&reader);
     take_bytes(&reader, record.key.hash.bytes, sizeof record.key.hash.bytes);
@@ -451,6 +624,9 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
     take_bytes(&reader, record.fingerprint.bytes, sizeof record.fingerprint.bytes);
     take_numbers(&reader, &record);
     take_names(&reader, &record);
+    if (format != RECORD_FORMAT_1) {
+        take_life(&reader, &record);
+    }
     if (reader.failed) {
         return err_set(err, E_CORRUPT, "record of %zu bytes is cut short or malformed", bytes.len);
     }
@@ -458,7 +634,7 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
         return err_set(
             err, E_CORRUPT, "record has %zu bytes too many", (size_t)(reader.end - reader.at));
     }
-    const char *fault = record_fault(&record);
+    const char *fault = record_flaw(&record);
     if (fault != NULL) {
         return err_set(err, E_CORRUPT, "record does not hold together: %s", fault);
     }
@@ -471,7 +647,7 @@ enum status record_copy(const struct record *from, struct arena *arena, struct r
     struct record copy = *from;
     struct slice *const slices[] = {&copy.key.tenant, &copy.key.scope, &copy.key.principal,
         &copy.key.key, &copy.effect_id, &copy.outcome.meta, &copy.source.type, &copy.source.id,
-        &copy.source.version, &copy.trace, &copy.reason};
+        &copy.source.version, &copy.trace, &copy.reason, &copy.detail};
     size_t bytes = 0;
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
         bytes += slices[i]->len;

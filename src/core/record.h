@@ -2,26 +2,27 @@
  * record: what is remembered of one operation.
  *
  * Invariants (record_check asserts them; R numbers are cited elsewhere):
- *   R1  fence > 0 and attempt > 0: a record exists only because something was granted (P4).
+ *   R1  what was granted once has fence > 0 and attempt > 0 (P4). Both are 0 before the first
+ *       grant, and only what is pending, waiting, dead or rejected can be before it.
  *   R2  in_progress has a lease and no window; it never expires (P8).
  *   R3  unknown has neither lease nor window; it never expires (P5, P8).
- *   R4  every other status has a window that ends after the record was last granted, and no lease.
- *   R5  only executed, failed, rejected and compensated carry an outcome or a seal time (P3).
- *   R6  tenant and key are not empty; every name is within its limit (P14).
+ *   R4  released, executed, failed, rejected and compensated have a window that ends after the
+ *       record was last granted, and no lease. Pending, waiting, dead and compensating have neither
+ *       and never expire: somebody still has to act (P8).
+ *   R5  executed, failed, rejected, compensating and compensated have a seal time; unknown has one
+ *       when it is the compensation whose outcome nobody knows; no other status has one. Only with
+ *       a seal time is there an outcome (P3).
+ *   R6  tenant and key are not empty; every name and the detail are within their limits (P14).
  *   R7  a source's record is executed, without an outcome; its key is the source's type (in place
  *       of the principal) and id, and it has a version. operation_id and fence are those of the
- *       seal that it came from. R1 to R6 hold for it too.
+ *       seal that it came from. R1 to R6 hold for it too, and it has nothing of R9.
+ *   R8  the kind has the status (core/kind.h).
+ *   R9  only in_progress has a holder. Pending has a due time; waiting and unknown may have one; of
+ *       every other status the due is its lease, its window, or never (record_due_ms).
  *
- *                  +------------- renew ------------+
- *                  v                                |
- *   (absent) -> in_progress -- lease over --> unknown <---- unknown (the holder does not know)
- *      ^           |   |                        |  |
- *      |           |   +---- seal --------------|--+--> executed | failed | rejected
- *      |           +------- release / resolve --+--> released      |
- *      +---- window over ----------------------------------+-------+
- *
- * That is an operation. Every arrow is performed by decide() and by nothing else; window over is
- * absence (decide.h). A source's record only ever becomes newer (core/source.h).
+ * The life of a record is drawn in core/kind.h. Every arrow is performed by decide() and by nothing
+ * else; window over is absence (decide.h). A source's record only ever becomes newer
+ * (core/source.h).
  *
  * Ownership: slices are borrowed; an arena or a store owns the bytes.
  */
@@ -37,21 +38,53 @@
 #include "base/slice.h"
 #include "canon/digest.h"
 
-/* Values are on disk: never renumber. */
+/* Values are on disk: never renumber. core/kind.h has a table of them. */
 enum record_kind {
-    RECORD_OPERATION = 1, /* effects and deliveries are to come */
+    RECORD_OPERATION = 1, /* fences, gateway, `once run` */
     RECORD_SOURCE = 2,    /* the newest version of a source that was sealed (core/source.h) */
+    RECORD_COMMAND = 3,   /* an intent with a registry entry */
+    RECORD_EFFECT = 4,    /* one call to the outside */
+    RECORD_DELIVERY = 5,  /* one inbound event on its way to a handler */
 };
 
 /* Values are on disk: never renumber. */
 enum record_status {
-    RECORD_IN_PROGRESS = 1, /* somebody holds the grant */
-    RECORD_UNKNOWN = 2,     /* nobody knows whether the effect happened */
-    RECORD_RELEASED = 3,    /* the effect certainly did not start; may be granted again */
-    RECORD_EXECUTED = 4,    /* it happened */
-    RECORD_FAILED = 5,      /* it is known to have failed, for good */
-    RECORD_REJECTED = 6,    /* it was refused before it began */
-    RECORD_COMPENSATED = 7, /* it happened and was undone */
+    RECORD_IN_PROGRESS = 1,   /* somebody holds the grant */
+    RECORD_UNKNOWN = 2,       /* nobody knows whether the effect, or its compensation, happened */
+    RECORD_RELEASED = 3,      /* the effect certainly did not start; may be granted again */
+    RECORD_EXECUTED = 4,      /* it happened */
+    RECORD_FAILED = 5,        /* it is known to have failed, for good */
+    RECORD_REJECTED = 6,      /* it was refused before it began */
+    RECORD_COMPENSATED = 7,   /* it happened and was undone */
+    RECORD_PENDING = 8,       /* to be claimed when it is due */
+    RECORD_WAITING = 9,       /* for a confirmation, for effects, for an earlier one */
+    RECORD_DEAD = 10,         /* given up without an effect; a person may take it up again */
+    RECORD_COMPENSATING = 11, /* it happened and is being undone */
+};
+
+enum { RECORD_STATUS_END = RECORD_COMPENSATING + 1 };
+
+/* The door that made a record. Values are on disk: never renumber. */
+enum record_door {
+    RECORD_DOOR_NONE = 0, /* not said: records of format 1 do not */
+    RECORD_DOOR_FENCES = 1,
+    RECORD_DOOR_GATEWAY = 2,
+    RECORD_DOOR_RUN = 3,
+    RECORD_DOOR_COMMANDS = 4,
+    RECORD_DOOR_EFFECTS = 5,
+    RECORD_DOOR_INBOX = 6,
+};
+
+enum { RECORD_DOOR_END = RECORD_DOOR_INBOX + 1 };
+
+/* Why a record needs somebody to act. It follows from the status. */
+enum record_due {
+    RECORD_DUE_NEVER,
+    RECORD_DUE_LEASE_OVER,        /* in_progress */
+    RECORD_DUE_NEXT_ATTEMPT,      /* pending */
+    RECORD_DUE_CONFIRMATION_OVER, /* waiting */
+    RECORD_DUE_RECONCILE_AGAIN,   /* unknown */
+    RECORD_DUE_WINDOW_OVER,       /* released, and everything settled */
 };
 
 /* Identifies one operation for ever. A UUIDv7 whose random part is derived: see op_id_make. */
@@ -100,10 +133,10 @@ struct record {
     struct op_id operation_id;
     struct digest fingerprint;   /* keyed: HMAC of what was asked (see engine/engine.h) */
     uint8_t fingerprint_version; /* how the fingerprint was computed */
-    uint64_t fence;              /* of the latest grant */
+    uint64_t fence;              /* of the latest grant; 0 before the first */
     uint32_t attempt;            /* grants of this operation so far */
     uint32_t duplicates;         /* arrivals that found this record and were not granted */
-    int64_t created_ms;          /* first grant of this operation */
+    int64_t created_ms;          /* when this operation was first granted or enqueued */
     int64_t updated_ms;          /* latest change */
     int64_t sealed_ms;           /* 0 until sealed */
     int64_t lease_expires_ms;    /* 0 unless in progress */
@@ -115,6 +148,14 @@ struct record {
     struct source source;        /* where the request came from, when it said */
     struct slice trace;          /* canonical JSON of the first request's trace ids */
     struct slice reason;         /* why it was released, is unknown, or was settled */
+    enum record_door door;       /* that made it, or granted it last */
+    bool reconciles;             /* when it becomes unknown, its door is to ask the provider */
+    uint64_t holder;             /* which process incarnation holds the grant; 0: not one of ours */
+    struct op_id parent;         /* an effect's command; zero: absent */
+    int64_t due_ms;              /* when it needs somebody to act, if that is not the end of its
+                                    lease or window; 0: never */
+    struct slice detail;         /* what only its kind needs, read and written by the kind's own
+                                    module */
 };
 
 /* Compute key->hash from the parts. E_INVALID names the part that is empty, too long or not
@@ -124,38 +165,66 @@ enum status record_key_seal(struct record_key *key, struct err *err) MUST_CHECK;
 enum status record_key_seal_as(
     struct record_key *key, enum record_kind kind, struct err *err) MUST_CHECK;
 
-/* The id of the operation that this fence was first granted for. Pure and unique: a store never
- * issues a fence twice. 48 bits of the key's hash are in it, so that a store finds the record from
+/* The id of the operation that this fence was first granted or used up for: an enqueue grants
+ * nothing and still takes a number, to name its operation. Pure and unique: a store never issues a
+ * fence twice. 48 bits of the key's hash are in it, so that a store finds the record from
  * the id alone (op_id_prefix). */
 struct op_id op_id_make(int64_t now_ms, const struct digest *key_hash, uint64_t fence);
 /* The first 48 bits of the key hash that the id carries. */
 uint64_t op_id_prefix(const struct op_id *id);
 /* When it was made, in milliseconds since 1970. */
 int64_t op_id_time_ms(const struct op_id *id);
-/* The low 26 bits of the fence that it was first granted with. */
+/* The low 26 bits of the fence that it was made with. */
 uint32_t op_id_fence(const struct op_id *id);
 bool op_id_equal(const struct op_id *a, const struct op_id *b);
-/* "op_" and the UUID. Returns its argument. */
+/* It is all zeros: there is no such operation. */
+bool op_id_absent(const struct op_id *id);
+/* An operation's: "op_" and the UUID. Returns its argument. core/kind.h has all kinds. */
 char *op_id_put(char ret_text[OP_ID_TEXT_BYTES], const struct op_id *id);
 bool op_id_read(struct slice text, struct op_id *ret_id);
 
 /* "in_progress", "executed", … */
 const char *record_status_name(enum record_status status);
 bool record_status_read(struct slice text, enum record_status *ret_status);
-/* It has an outcome that duplicates are answered with. */
+/* It is settled: it has an outcome, and a window that runs. */
 bool record_status_sealed(enum record_status status);
+/* It can be over its window. */
+bool record_status_expires(enum record_status status);
+/* "fences", "gateway", …; "unnamed" for RECORD_DOOR_NONE. */
+const char *record_door_name(enum record_door door);
+bool record_door_read(struct slice text, enum record_door *ret_door);
+/* "lease_over", "next_attempt", … */
+const char *record_due_name(enum record_due due);
 
-/* The record is past its window: the same as absent (P8: never true in progress or unknown). */
+/* There is a record at all: a zeroed one has no kind. */
+static inline bool record_there(const struct record *record)
+{
+    return (int)record->kind != 0;
+}
+
+/* It has an outcome that duplicates are answered with (P3): what is settled has, and what is being
+ * compensated keeps it. */
+static inline bool record_sealed(const struct record *record)
+{
+    return record->sealed_ms != 0; /* R5 */
+}
+
+/* The record is past its window: the same as absent (P8: only what expires can be). */
 bool record_window_over(const struct record *record, int64_t now_ms);
-/* When the janitor has something to do with it; INT64_MAX for never. */
+/* When somebody has something to do with it, and what; INT64_MAX for never. */
 int64_t record_due_ms(const struct record *record);
+enum record_due record_due(const struct record *record);
 
-/* Assert R1 to R7. For records that our own code made. */
+/* The first of R1 to R9 that does not hold, in words; NULL when all do. What is written and what is
+ * read are held to the same rules by it. */
+const char *record_flaw(const struct record *record);
+/* Assert R1 to R9. For records that our own code made. */
 void record_check(const struct record *record);
 
-/* The stored form, described in docs/formats/journal.md. */
+/* The stored form, format 2, described in docs/formats/journal.md. */
 void record_encode(const struct record *record, struct buf *out);
-/* Everything is validated; slices point into bytes. E_CORRUPT says what is wrong. */
+/* Reads formats 1 and 2. Everything is validated; slices point into bytes. E_CORRUPT says what is
+ * wrong. */
 enum status record_decode(
     struct slice bytes, struct record *ret_record, struct err *err) MUST_CHECK;
 /* Copy what the slices point at into the arena. */

@@ -40,6 +40,10 @@ static const char *settled_type(enum record_status status)
     case RECORD_RELEASED: return "execution.released";
     case RECORD_UNKNOWN: return "execution.blocked";
     case RECORD_COMPENSATED: return "compensation.executed";
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD:
+    case RECORD_COMPENSATING:
     case RECORD_IN_PROGRESS: break;
     }
     return "execution.started";
@@ -66,7 +70,13 @@ const char *entry_type(const struct request *request, const struct decision *dec
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return "observation.emitted";
 }
@@ -240,7 +250,13 @@ const char *entry_dedupe(enum decision_kind kind)
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return decision_name(kind);
 }
@@ -284,7 +300,13 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_RELEASED:
     case DECISION_UNKNOWN:
     case DECISION_RESOLVED:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
 }

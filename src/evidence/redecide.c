@@ -464,6 +464,11 @@ static struct redecide_record *find(struct redecide *redecide, const struct entr
         record->tenant != tenant_mark(request->key.tenant)) {
         return NULL;
     }
+    /* A key's hash says of which kind its record is. When a different one was stored there, it was
+     * not by us, and decide() would assert. */
+    if (record != NULL && begin && record->kind != RECORD_OPERATION) {
+        return NULL;
+    }
     return record;
 }
 

@@ -480,7 +480,13 @@ static void decided(void *context, struct http_exchange *exchange)
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
     case DECISION_STALE_VERSION:
-    case DECISION_NOTHING: ASSERT(false); /* not to a begin without a source */
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: ASSERT(false); /* not to a begin of an operation without a source */
     }
 }
 

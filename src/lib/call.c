@@ -365,7 +365,19 @@ static enum decision_kind wished(enum request_kind kind)
     case REQUEST_UNKNOWN: return DECISION_UNKNOWN;
     case REQUEST_RENEW: return DECISION_RENEWED;
     case REQUEST_RESOLVE: return DECISION_RESOLVED;
-    case REQUEST_LEASE_OVER: break;
+    case REQUEST_LEASE_OVER:
+    case REQUEST_HOLDER_GONE:
+    case REQUEST_ENQUEUE:
+    case REQUEST_CLAIM:
+    case REQUEST_RETRY:
+    case REQUEST_GIVE_UP:
+    case REQUEST_WAIT:
+    case REQUEST_WAKE:
+    case REQUEST_CANCEL:
+    case REQUEST_TAKE_UP:
+    case REQUEST_POSTPONE:
+    case REQUEST_COMPENSATE:
+    case REQUEST_COMPENSATION_SETTLE: break;
     }
     return DECISION_NOTHING;
 }

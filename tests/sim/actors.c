@@ -219,7 +219,13 @@ static void client_begin_answered(
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
     case DECISION_STALE_VERSION:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     client_done(client);
 }

@@ -349,7 +349,13 @@ static void check_refused(
     case DECISION_RESOLVED:
     case DECISION_STILL_RUNNING:
     case DECISION_STALE_VERSION:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     sim_violate(sim, "a holder was told %s", decision_name(call->call.decision.kind));
 }
@@ -390,7 +396,13 @@ static void check_holder(struct sim *sim, const struct sim_call *call)
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
     case DECISION_STALE_VERSION:
-    case DECISION_NOTHING: break;
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
     check_refused(sim, operation, call);
 }

@@ -306,7 +306,8 @@ static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void
     } rows[] = {{RECORD_EXECUTED, true, true}, {RECORD_FAILED, true, true},
         {RECORD_REJECTED, true, false}, {RECORD_RELEASED, false, true}, {0, false, false},
         {RECORD_IN_PROGRESS, false, false}, {RECORD_UNKNOWN, false, false},
-        {RECORD_COMPENSATED, false, false}, {(enum record_status)8, false, false}};
+        {RECORD_COMPENSATED, false, false}, {RECORD_PENDING, false, true},
+        {RECORD_WAITING, false, false}, {(enum record_status)RECORD_STATUS_END, false, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct request seal = holder_request(REQUEST_SEAL, &found);
         struct request resolve = holder_request(REQUEST_RESOLVE, &found);
@@ -314,6 +315,191 @@ static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void
         assert_int_equal(request_check(&seal, NULL), rows[i].seal ? OK : E_INVALID);
         assert_int_equal(request_check(&resolve, NULL), rows[i].resolve ? OK : E_INVALID);
     }
+}
+
+static struct decision ask_at(int64_t now_ms, const struct record *found, struct request request)
+{
+    return decide(found, &request, (struct decide_moment){.now_ms = now_ms, .fence_next = 60});
+}
+
+static void work_is_claimed_when_it_is_due_and_not_before(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_PENDING);
+    struct request claim = holder_request(REQUEST_CLAIM, &found);
+    claim.holder = LIVING;
+    struct decision early = ask_at(DUE_MS - 1, &found, claim);
+    assert_int_equal(early.kind, DECISION_NOT_DUE);
+    assert_int_equal(early.change, CHANGE_NONE);
+    struct decision claimed = ask_at(DUE_MS, &found, claim);
+    assert_int_equal(claimed.kind, DECISION_CLAIMED);
+    assert_int_equal(claimed.next.status, RECORD_IN_PROGRESS);
+    assert_true(claimed.next.fence == 60 && claimed.next.attempt == found.attempt + 1);
+    assert_true(claimed.next.holder == LIVING);
+    assert_true(claimed.next.lease_expires_ms == DUE_MS + LEASE_MS);
+    assert_int_equal(ask_at(DUE_MS, &claimed.next, claim).kind, DECISION_WRONG_STATUS);
+}
+
+static void an_enqueue_grants_nothing_and_its_duplicates_do_not_enqueue_again(void **state)
+{
+    (void)state;
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_EFFECT);
+    enqueue.delay_ms = DELAY_MS;
+    struct decision first = ask_at(START_MS, NULL, enqueue);
+    assert_int_equal(first.kind, DECISION_ENQUEUED);
+    assert_int_equal(first.next.status, RECORD_PENDING);
+    assert_true(first.next.fence == 0 && first.next.attempt == 0);
+    assert_true(first.next.due_ms == START_MS + DELAY_MS);
+    assert_true(decision_took_fence(&first)); /* its id is made from the number */
+    assert_int_equal(ask_at(START_MS, &first.next, enqueue).kind, DECISION_IN_PROGRESS);
+    enqueue.fingerprint = print_b;
+    struct decision conflict = ask_at(START_MS, &first.next, enqueue);
+    assert_int_equal(conflict.kind, DECISION_CONFLICT_REJECTED);
+    struct record executed = shape_as(RECORD_EFFECT, RECORD_EXECUTED);
+    assert_int_equal(ask_at(START_MS, &executed, enqueue).kind, DECISION_CONFLICT_REJECTED);
+    enqueue.fingerprint = print_a;
+    assert_int_equal(ask_at(START_MS, &executed, enqueue).kind, DECISION_DUPLICATE_REPLAYED);
+}
+
+static void a_retry_is_the_holders_and_dies_with_its_attempts(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_IN_PROGRESS);
+    struct request retry = holder_request(REQUEST_RETRY, &found);
+    retry.delay_ms = DELAY_MS;
+    retry.policy.attempts_max = found.attempt + 1;
+    struct decision later = ask_at(START_MS, &found, retry);
+    assert_int_equal(later.kind, DECISION_DONE);
+    assert_int_equal(later.next.status, RECORD_PENDING);
+    assert_true(later.next.due_ms == START_MS + DELAY_MS && later.next.holder == 0);
+    assert_true(ask_at(START_MS, &later.next, retry).repeated);
+    struct request seal = holder_request(REQUEST_SEAL, &found);
+    assert_int_equal(ask_at(START_MS, &later.next, seal).kind, DECISION_STALE_FENCE);
+    retry.policy.attempts_max = found.attempt;
+    assert_int_equal(ask_at(START_MS, &found, retry).next.status, RECORD_DEAD);
+    retry.fence--;
+    assert_int_equal(ask_at(START_MS, &found, retry).kind, DECISION_STALE_FENCE);
+}
+
+static void what_a_dead_process_held_is_unknown_at_once_and_nothing_else(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_IN_PROGRESS);
+    struct request gone = holder_request(REQUEST_HOLDER_GONE, &found);
+    struct decision unknown = ask_at(START_MS, &found, gone);
+    assert_int_equal(unknown.kind, DECISION_UNKNOWN);
+    assert_int_equal(unknown.next.status, RECORD_UNKNOWN);
+    assert_true(slice_is(unknown.next.reason, "holder_gone"));
+    found.holder = LIVING;
+    assert_int_equal(ask_at(START_MS, &found, gone).kind, DECISION_NOTHING);
+    found.holder = 0; /* a caller outside: only its lease says when it is over */
+    assert_int_equal(ask_at(START_MS, &found, gone).kind, DECISION_NOTHING);
+}
+
+static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void **state)
+{
+    (void)state;
+    struct request begin = begin_request();
+    begin.policy.on_unknown = ON_UNKNOWN_RECONCILE;
+    struct record nobody = ask_at(START_MS, NULL, begin).next;
+    begin.door = RECORD_DOOR_GATEWAY;
+    struct record gateways = ask_at(START_MS, NULL, begin).next;
+    struct request over = holder_request(REQUEST_LEASE_OVER, &gateways);
+    int64_t end_ms = START_MS + LEASE_MS;
+    assert_true(record_due_ms(&(struct record){.status = RECORD_UNKNOWN}) == INT64_MAX);
+    struct record unknown = ask_at(end_ms, &gateways, over).next;
+    assert_true(record_due_ms(&unknown) == end_ms);
+    over.operation_id = nobody.operation_id;
+    struct record held = ask_at(end_ms, &nobody, over).next;
+    assert_true(record_due_ms(&held) == INT64_MAX);
+    struct request postpone = holder_request(REQUEST_POSTPONE, &unknown);
+    postpone.delay_ms = DELAY_MS;
+    assert_true(ask_at(end_ms, &unknown, postpone).next.due_ms == end_ms + DELAY_MS);
+    postpone.fence++;
+    assert_int_equal(ask_at(end_ms, &unknown, postpone).kind, DECISION_STALE_FENCE);
+}
+
+static void a_command_waits_and_is_not_started_after_its_confirmation_is_over(void **state)
+{
+    (void)state;
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_COMMAND);
+    enqueue.status = RECORD_WAITING;
+    enqueue.delay_ms = DELAY_MS;
+    struct record waiting = ask_at(START_MS, NULL, enqueue).next;
+    struct request wake = holder_request(REQUEST_WAKE, &waiting);
+    wake.status = RECORD_IN_PROGRESS;
+    struct decision started = ask_at(START_MS, &waiting, wake);
+    assert_int_equal(started.kind, DECISION_CLAIMED);
+    assert_true(started.next.fence == 60 && started.next.attempt == 1);
+    assert_int_equal(ask_at(START_MS + DELAY_MS, &waiting, wake).kind, DECISION_TOO_LATE);
+    wake.status = RECORD_REJECTED;
+    assert_int_equal(ask_at(START_MS + DELAY_MS, &waiting, wake).next.status, RECORD_REJECTED);
+    wake.status = RECORD_EXECUTED; /* P6: it never ran */
+    assert_int_equal(ask_at(START_MS, &waiting, wake).kind, DECISION_WRONG_STATUS);
+}
+
+static void what_is_compensated_keeps_its_outcome(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_EXECUTED);
+    struct request undo = holder_request(REQUEST_COMPENSATE, &found);
+    struct record undoing = ask_at(START_MS, &found, undo).next;
+    assert_int_equal(undoing.status, RECORD_COMPENSATING);
+    assert_false(record_window_over(&undoing, INT64_MAX)); /* P8: somebody still acts on it */
+    struct request duplicate = first_request(REQUEST_ENQUEUE, RECORD_EFFECT);
+    assert_int_equal(ask_at(START_MS, &undoing, duplicate).kind, DECISION_DUPLICATE_REPLAYED);
+    struct request settle = holder_request(REQUEST_COMPENSATION_SETTLE, &found);
+    settle.status = RECORD_UNKNOWN;
+    struct record in_doubt = ask_at(START_MS, &undoing, settle).next;
+    assert_int_equal(in_doubt.status, RECORD_UNKNOWN);
+    assert_int_equal(ask_at(START_MS, &in_doubt, duplicate).kind, DECISION_DUPLICATE_REPLAYED);
+    struct request resolve = holder_request(REQUEST_RESOLVE, &found);
+    resolve.status = RECORD_PENDING; /* it happened: it must not run again */
+    assert_int_equal(ask_at(START_MS, &in_doubt, resolve).kind, DECISION_ALREADY_SEALED);
+    settle.status = RECORD_COMPENSATED;
+    struct record undone = ask_at(START_MS, &in_doubt, settle).next;
+    assert_int_equal(undone.status, RECORD_COMPENSATED);
+    assert_true(model_same_outcome(&undone.outcome, &found.outcome));
+    assert_true(undone.sealed_ms == found.sealed_ms);
+}
+
+static void only_a_person_takes_up_what_was_given_up(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_DELIVERY, RECORD_PENDING);
+    struct request give_up = holder_request(REQUEST_GIVE_UP, &found);
+    give_up.fence = 0;
+    give_up.policy.attempts_max = found.attempt + 1;
+    assert_int_equal(ask_at(START_MS, &found, give_up).kind, DECISION_NOT_DUE);
+    give_up.policy.attempts_max = found.attempt;
+    struct record dead = ask_at(START_MS, &found, give_up).next;
+    assert_int_equal(dead.status, RECORD_DEAD);
+    struct request claim = holder_request(REQUEST_CLAIM, &found);
+    assert_int_equal(ask_at(DUE_MS, &dead, claim).kind, DECISION_WRONG_STATUS);
+    struct request take_up = holder_request(REQUEST_TAKE_UP, &found);
+    assert_int_equal(ask_at(START_MS, &dead, take_up).next.status, RECORD_PENDING);
+    struct request cancel = holder_request(REQUEST_CANCEL, &found);
+    assert_int_equal(ask_at(START_MS, &dead, cancel).next.status, RECORD_REJECTED);
+}
+
+static void an_operation_is_not_asked_what_only_work_is(void **state)
+{
+    (void)state;
+    struct record found = shape(RECORD_IN_PROGRESS);
+    struct request retry = holder_request(REQUEST_RETRY, &found);
+    struct decision refused = ask_at(START_MS, &found, retry);
+    assert_int_equal(refused.kind, DECISION_WRONG_STATUS);
+    assert_string_equal(refused.rule, "A1");
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_OPERATION);
+    assert_int_equal(request_check(&enqueue, NULL), E_INVALID);
+    enqueue = first_request(REQUEST_ENQUEUE, RECORD_EFFECT);
+    assert_int_equal(request_check(&enqueue, NULL), OK);
+    enqueue.status = RECORD_WAITING; /* an effect never does */
+    assert_int_equal(request_check(&enqueue, NULL), E_INVALID);
+    struct request gone = holder_request(REQUEST_HOLDER_GONE, &found);
+    assert_int_equal(request_check(&gone, NULL), OK);
+    gone.holder = 0;
+    assert_int_equal(request_check(&gone, NULL), E_INVALID);
 }
 
 static void the_words_are_those_of_the_api(void **state)
@@ -354,6 +540,15 @@ int main(void)
         TEST(the_janitor_only_turns_what_ran_out_into_unknown),
         TEST(a_request_outside_its_limits_is_refused_by_name),
         TEST(a_seal_says_what_it_became_and_only_a_resolve_says_not_executed),
+        TEST(work_is_claimed_when_it_is_due_and_not_before),
+        TEST(an_enqueue_grants_nothing_and_its_duplicates_do_not_enqueue_again),
+        TEST(a_retry_is_the_holders_and_dies_with_its_attempts),
+        TEST(what_a_dead_process_held_is_unknown_at_once_and_nothing_else),
+        TEST(what_becomes_unknown_is_due_at_once_where_its_door_reconciles),
+        TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
+        TEST(what_is_compensated_keeps_its_outcome),
+        TEST(only_a_person_takes_up_what_was_given_up),
+        TEST(an_operation_is_not_asked_what_only_work_is),
         TEST(the_words_are_those_of_the_api),
     };
     return cmocka_run_group_tests_name("decide", tests, NULL, NULL);

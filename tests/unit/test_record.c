@@ -9,7 +9,7 @@
 
 #include "base/limits.h"
 #include "check_c.h"
-#include "core/record.h"
+#include "core/kind.h"
 #include "model.h"
 #include "prng.h"
 
@@ -43,18 +43,25 @@ static int64_t random_time(struct prng *prng)
     return 1 + (int64_t)(prng_next(prng) >> (1 + prng_below(prng, 63)) >> 1);
 }
 
-/* The fields that depend on the status, so that R2 to R5 hold. */
+/* The fields that depend on the status, so that R2 to R5 and R9 hold. */
 static void random_times(struct prng *prng, struct record *record)
 {
     record->created_ms = random_time(prng);
     record->updated_ms = random_time(prng);
     record->window_ms = random_time(prng);
-    if (record->status == RECORD_IN_PROGRESS) {
+    enum record_status status = record->status;
+    if (status == RECORD_IN_PROGRESS) {
         record->lease_expires_ms = random_time(prng);
-    } else if (record->status != RECORD_UNKNOWN) {
+        record->holder = prng_next(prng) >> prng_below(prng, 64);
+    } else if (record_status_expires(status)) {
         record->window_expires_ms = random_time(prng);
     }
-    if (record_status_sealed(record->status)) {
+    bool may_be_due = status == RECORD_WAITING || status == RECORD_UNKNOWN;
+    if (status == RECORD_PENDING || (may_be_due && prng_once_in(prng, 2))) {
+        record->due_ms = random_time(prng);
+    }
+    bool in_doubt = status == RECORD_UNKNOWN && prng_once_in(prng, 2);
+    if (record_status_sealed(status) || status == RECORD_COMPENSATING || in_doubt) {
         record->sealed_ms = random_time(prng);
         record->effect_id = random_name(prng, 0, LIMIT_EFFECT_ID_BYTES_MAX);
         record->outcome = (struct outcome){.code = (int32_t)prng_next(prng),
@@ -65,9 +72,20 @@ static void random_times(struct prng *prng, struct record *record)
 
 static struct record random_record(struct prng *prng)
 {
+    static const enum record_kind kinds[] = {
+        RECORD_OPERATION, RECORD_OPERATION, RECORD_COMMAND, RECORD_EFFECT, RECORD_DELIVERY};
+    enum record_kind kind = kinds[prng_below(prng, sizeof kinds / sizeof *kinds)];
+    enum record_status status;
+    do {
+        status = (enum record_status)(1 + prng_below(prng, RECORD_STATUS_END - 1));
+    } while (!kind_has_status(kind, status));
     struct record record = {
-        .kind = RECORD_OPERATION,
-        .status = (enum record_status)(RECORD_IN_PROGRESS + prng_below(prng, 7)),
+        .kind = kind,
+        .status = status,
+        .door = (enum record_door)prng_below(prng, RECORD_DOOR_END),
+        .reconciles = prng_once_in(prng, 2),
+        .detail =
+            prng_once_in(prng, 2) ? random_name(prng, 0, LIMIT_DETAIL_BYTES_MAX) : SLICE_EMPTY,
         .version = prng_next(prng) >> prng_below(prng, 64),
         .fence = 1 + (prng_next(prng) >> (1 + prng_below(prng, 63))),
         .attempt = 1 + (uint32_t)(prng_next(prng) >> (33 + prng_below(prng, 31))),
@@ -81,13 +99,21 @@ static struct record random_record(struct prng *prng)
     record.key.scope = random_name(prng, 0, LIMIT_SCOPE_BYTES_MAX);
     record.key.principal = random_name(prng, 0, LIMIT_PRINCIPAL_BYTES_MAX);
     record.key.key = random_name(prng, 1, LIMIT_KEY_BYTES_MAX);
-    assert_int_equal(record_key_seal(&record.key, NULL), OK);
+    assert_int_equal(record_key_seal_as(&record.key, kind, NULL), OK);
+    if (prng_once_in(prng, 2)) {
+        prng_fill(prng, &record.parent, sizeof record.parent);
+    }
     record.source.type = random_name(prng, 0, LIMIT_SOURCE_BYTES_MAX);
     record.source.id = random_name(prng, 0, LIMIT_SOURCE_BYTES_MAX);
     record.source.version = random_name(prng, 0, LIMIT_SOURCE_BYTES_MAX);
     prng_fill(prng, &record.fingerprint, sizeof record.fingerprint);
     random_times(prng, &record);
     record.operation_id = op_id_make(record.created_ms, &record.key.hash, record.fence);
+    bool before_grant = status == RECORD_PENDING || status == RECORD_WAITING ||
+                        status == RECORD_DEAD || status == RECORD_REJECTED;
+    if (before_grant && prng_once_in(prng, 2)) {
+        record.fence = record.attempt = 0;
+    }
     return record;
 }
 
@@ -228,9 +254,9 @@ static void random_bytes_never_crash_the_reader(void **state)
     for (int i = 0; i < 20000; i++) {
         size_t size = prng_below(&prng, sizeof bytes);
         prng_fill(&prng, bytes, size);
-        bytes[0] = 1;
-        bytes[1] = 1;
-        bytes[2] = (char)(1 + prng_below(&prng, 7));
+        bytes[0] = (char)(1 + prng_below(&prng, 2));
+        bytes[1] = (char)(1 + prng_below(&prng, 5));
+        bytes[2] = (char)(1 + prng_below(&prng, RECORD_STATUS_END - 1));
         (void)decode_copy(bytes, size < 3 ? 3 : size, NULL);
     }
 }
@@ -282,10 +308,10 @@ static void a_body_without_bytes_that_is_not_kept_has_one_spelling(void **state)
     struct buf buf;
     buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
     encode(&buf, &record);
-    /* Behind the digest: the count, the place, and five empty names. */
-    assert_int_equal(buf.data[buf.len - 7], 1);
+    /* After the digest: the count, the place, five empty names, the door and the flags. */
+    assert_int_equal(buf.data[buf.len - 9], 1);
     assert_int_equal(decode_copy(buf.data, buf.len, NULL), OK);
-    buf.data[buf.len - 7] = 0;
+    buf.data[buf.len - 9] = 0;
     assert_int_equal(decode_copy(buf.data, buf.len, NULL), E_CORRUPT);
     buf_release(&buf);
 }
@@ -306,13 +332,19 @@ static void an_unknown_format_kind_or_status_is_refused(void **state)
     struct buf buf;
     buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
     encode(&buf, &record);
-    assert_true(decodes(&buf, 0, 1));
+    assert_true(decodes(&buf, 0, 2));
     assert_false(decodes(&buf, 0, 0));
-    assert_false(decodes(&buf, 0, 2));
+    assert_false(decodes(&buf, 0, 1)); /* it has two bytes more */
+    assert_false(decodes(&buf, 0, 3));
     assert_false(decodes(&buf, 1, 0));
-    assert_false(decodes(&buf, 1, 2));
+    assert_false(decodes(&buf, 1, RECORD_SOURCE));
+    assert_false(decodes(&buf, 1, 6));
     assert_false(decodes(&buf, 2, 0));
-    assert_false(decodes(&buf, 2, 8));
+    assert_false(decodes(&buf, 2, RECORD_STATUS_END));
+    assert_false(decodes(&buf, 2, RECORD_COMPENSATING)); /* not an operation's */
+    assert_false(decodes(&buf, buf.len - 2, RECORD_DOOR_END));
+    assert_true(decodes(&buf, buf.len - 2, RECORD_DOOR_INBOX));
+    assert_false(decodes(&buf, buf.len - 1, 1 << 5));
     /* Statuses of another shape: R2 to R5 tell them apart. */
     assert_false(decodes(&buf, 2, RECORD_IN_PROGRESS));
     assert_false(decodes(&buf, 2, RECORD_UNKNOWN));
@@ -331,12 +363,14 @@ static void a_name_past_its_limit_is_refused(void **state)
     buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
     encode(&buf, &record);
     assert_int_equal(decode_copy(buf.data, buf.len, NULL), OK);
-    /* The reason comes last: its length is the two bytes ff 01 in front of it. */
-    size_t at = buf.len - LIMIT_REASON_BYTES_MAX - 2;
+    /* Door and flags come last, the reason before them, after its length: the two bytes ff 01. */
+    size_t at = buf.len - 2 - LIMIT_REASON_BYTES_MAX - 2;
     assert_int_equal((unsigned char)buf.data[at], 0xff);
     buf.data[at] = (char)0x80;
     buf.data[at + 1] = 2;
-    buf_char(&buf, 'x');
+    buf_char(&buf, '\0');
+    assert_int_equal(buf.data[buf.len - 3], 0);
+    buf.data[buf.len - 3] = 'x';
     assert_int_equal(decode_copy(buf.data, buf.len, NULL), E_CORRUPT);
     buf_release(&buf);
 }
@@ -504,15 +538,150 @@ static void all_else_expires_at_the_end_of_its_window_and_not_before(void **stat
     }
 }
 
+/* What is pending, waiting or unknown needs somebody at its due, and is not gone then (P8). */
+static void what_somebody_has_to_act_on_is_due_and_does_not_expire(void **state)
+{
+    (void)state;
+    static const struct {
+        enum record_status status;
+        int64_t due_ms;
+        enum record_due due;
+        const char *name;
+    } rows[] = {
+        {RECORD_PENDING, 1050, RECORD_DUE_NEXT_ATTEMPT, "next_attempt"},
+        {RECORD_WAITING, 1050, RECORD_DUE_CONFIRMATION_OVER, "confirmation_over"},
+        {RECORD_WAITING, 0, RECORD_DUE_NEVER, "never"},
+        {RECORD_UNKNOWN, 1050, RECORD_DUE_RECONCILE_AGAIN, "reconcile_again"},
+        {RECORD_UNKNOWN, 0, RECORD_DUE_NEVER, "never"},
+        {RECORD_DEAD, 0, RECORD_DUE_NEVER, "never"},
+        {RECORD_COMPENSATING, 0, RECORD_DUE_NEVER, "never"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct record record = {
+            .kind = RECORD_COMMAND, .status = rows[i].status, .due_ms = rows[i].due_ms};
+        assert_int_equal(record_due(&record), rows[i].due);
+        assert_string_equal(record_due_name(record_due(&record)), rows[i].name);
+        assert_true(record_due_ms(&record) == (rows[i].due_ms == 0 ? INT64_MAX : rows[i].due_ms));
+        assert_false(record_window_over(&record, INT64_MAX));
+    }
+    struct record running = plain_record(RECORD_IN_PROGRESS);
+    struct record executed = plain_record(RECORD_EXECUTED);
+    assert_string_equal(record_due_name(record_due(&running)), "lease_over");
+    assert_string_equal(record_due_name(record_due(&executed)), "window_over");
+}
+
+/* Format 1 is format 2 without what a record of format 2 can have besides. */
+static void a_record_of_format_1_is_still_read(void **state)
+{
+    (void)state;
+    struct prng prng = {9};
+    struct buf buf;
+    buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct record record = random_record(&prng);
+        record.door = RECORD_DOOR_NONE;
+        record.reconciles = false;
+        record.holder = 0;
+        record.parent = (struct op_id){{0}};
+        record.detail = SLICE_EMPTY;
+        if (record.due_ms != 0 && record.status != RECORD_PENDING) {
+            record.due_ms = 0;
+        }
+        encode(&buf, &record);
+        bool old = record.kind == RECORD_OPERATION;
+        struct record back;
+        buf.data[0] = 1;
+        assert_int_equal(decode_copy(buf.data, buf.len, NULL), E_CORRUPT);
+        buf.len -= 2;
+        assert_int_equal(record_decode(buf_view(&buf), &back, NULL), old ? OK : E_CORRUPT);
+        assert_true(!old || model_same_record(&record, &back));
+    }
+    buf_release(&buf);
+}
+
+static void an_operation_costs_two_bytes_more_than_in_format_1(void **state)
+{
+    (void)state;
+    struct record record = plain_record(RECORD_EXECUTED);
+    struct buf buf;
+    struct record back;
+    buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
+    record.door = RECORD_DOOR_FENCES;
+    encode(&buf, &record);
+    buf.data[0] = 1;
+    assert_int_equal(record_decode(slice_of(buf.data, buf.len - 2), &back, NULL), OK);
+    buf_release(&buf);
+}
+
+/* What a flag announces is there and is something: a record has one spelling. */
+static void what_a_flag_announces_is_there(void **state)
+{
+    (void)state;
+    struct record record = plain_record(RECORD_IN_PROGRESS);
+    struct buf buf;
+    buf_init(&buf, &mem_libc, ENCODED_BYTES_MAX);
+    encode(&buf, &record);
+    for (int flag = 0; flag < 4; flag++) {
+        buf.data[buf.len - 1] = (char)(1 << flag);
+        assert_int_equal(decode_copy(buf.data, buf.len, NULL), E_CORRUPT);
+        for (int zeros = 0; zeros < 16; zeros++) {
+            buf_char(&buf, 0);
+            assert_int_equal(decode_copy(buf.data, buf.len, NULL), E_CORRUPT);
+        }
+        encode(&buf, &record);
+    }
+    buf_release(&buf);
+}
+
+/* Each of these records was sound but for one thing. */
+static void what_does_not_hold_together_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct record pending = {.kind = RECORD_EFFECT,
+        .status = RECORD_PENDING,
+        .version = 1,
+        .window_ms = 100,
+        .due_ms = 5,
+        .key = {.tenant = SLICE_LIT("t"), .key = SLICE_LIT("k")}};
+    struct record dead = pending;
+    struct record waiting = pending;
+    struct record executed = pending;
+    struct record held = pending;
+    struct record half = pending;
+    pending.due_ms = 0;
+    dead.status = RECORD_DEAD;
+    waiting.status = RECORD_WAITING;
+    executed.status = RECORD_EXECUTED;
+    executed.due_ms = 0;
+    executed.sealed_ms = executed.window_expires_ms = 7;
+    held.holder = 3;
+    half.attempt = 1;
+    const struct {
+        const struct record *record;
+        const char *why;
+    } rows[] = {
+        {&pending, "the due time is not one that the status has"},
+        {&dead, "the due time is not one that the status has"},
+        {&waiting, "the status is not one that the kind has"},
+        {&executed, "there is no fence or attempt"},
+        {&held, "only what is in progress has a holder"},
+        {&half, "a fence and an attempt come together"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_string_equal(record_flaw(rows[i].record), rows[i].why);
+    }
+}
+
 static void statuses_have_names_that_read_back(void **state)
 {
     (void)state;
-    for (int i = RECORD_IN_PROGRESS; i <= RECORD_COMPENSATED; i++) {
+    for (int i = RECORD_IN_PROGRESS; i < RECORD_STATUS_END; i++) {
         enum record_status back = 0;
         const char *name = record_status_name((enum record_status)i);
         assert_true(record_status_read(slice_str(name), &back));
         assert_int_equal(back, i);
-        assert_int_equal(record_status_sealed(back), i >= RECORD_EXECUTED);
+        assert_int_equal(
+            record_status_sealed(back), i >= RECORD_EXECUTED && i <= RECORD_COMPENSATED);
     }
     enum record_status untouched = RECORD_FAILED;
     assert_false(record_status_read(SLICE_LIT("Executed"), &untouched));
@@ -520,7 +689,7 @@ static void statuses_have_names_that_read_back(void **state)
     assert_false(record_status_read(SLICE_EMPTY, &untouched));
     assert_int_equal(untouched, RECORD_FAILED);
     assert_string_equal(record_status_name((enum record_status)0), "unnamed");
-    assert_string_equal(record_status_name((enum record_status)8), "unnamed");
+    assert_string_equal(record_status_name((enum record_status)RECORD_STATUS_END), "unnamed");
 }
 
 static void a_copy_owes_nothing_to_the_original(void **state)
@@ -576,6 +745,11 @@ int main(void)
         TEST(a_key_that_is_not_text_is_refused_by_name),
         TEST(what_is_in_progress_or_unknown_never_expires),
         TEST(all_else_expires_at_the_end_of_its_window_and_not_before),
+        TEST(what_somebody_has_to_act_on_is_due_and_does_not_expire),
+        TEST(a_record_of_format_1_is_still_read),
+        TEST(an_operation_costs_two_bytes_more_than_in_format_1),
+        TEST(what_a_flag_announces_is_there),
+        TEST(what_does_not_hold_together_is_refused_by_name),
         TEST(statuses_have_names_that_read_back),
         TEST(a_copy_owes_nothing_to_the_original),
     };

@@ -1,0 +1,187 @@
+#include "core/request.h"
+
+#include "base/limits.h"
+#include "base/text.h"
+
+const struct policy policy_default = {
+    .window_ms = LIMIT_WINDOW_MS_DEFAULT,
+    .lease_ms = LIMIT_LEASE_MS_DEFAULT,
+    .on_unknown = ON_UNKNOWN_HOLD,
+};
+
+enum record_kind request_record_kind(const struct request *request)
+{
+    return (int)request->record_kind == 0 ? RECORD_OPERATION : request->record_kind;
+}
+
+bool request_by_key(enum request_kind kind)
+{
+    return kind == REQUEST_BEGIN || kind == REQUEST_ENQUEUE;
+}
+
+bool request_takes_fence(const struct request *request)
+{
+    return request_by_key(request->kind) || request->kind == REQUEST_CLAIM ||
+           (request->kind == REQUEST_WAKE && request->status == RECORD_IN_PROGRESS);
+}
+
+static enum status check_text(
+    const char *name, struct slice text, size_t bytes_max, struct err *err)
+{
+    if (text.len > bytes_max) {
+        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)", name,
+            text.len, name, bytes_max);
+    }
+    if (!text_utf8(text)) {
+        return err_set(err, E_INVALID, "%s is not valid UTF-8", name);
+    }
+    return OK;
+}
+
+static enum status check_span(
+    const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
+{
+    if (value < min || value > max) {
+        return err_set(err, E_INVALID, "%s is %lldms, outside of %lldms to %lldms", name,
+            (long long)value, (long long)min, (long long)max);
+    }
+    return OK;
+}
+
+/* The statuses that a request can ask for or report, as 1 << status; 0: it has none to name. Only a
+ * resolve can say "not executed": released for an operation, pending for work. */
+static unsigned statuses_of(enum request_kind kind)
+{
+    const unsigned executed = 1u << RECORD_EXECUTED;
+    const unsigned failed = 1u << RECORD_FAILED;
+    const unsigned rejected = 1u << RECORD_REJECTED;
+    const unsigned pending = 1u << RECORD_PENDING;
+    switch (kind) {
+    case REQUEST_SEAL: return executed | failed | rejected;
+    case REQUEST_RESOLVE: return executed | failed | pending | 1u << RECORD_RELEASED;
+    case REQUEST_WAKE: return executed | failed | rejected | pending | 1u << RECORD_IN_PROGRESS;
+    case REQUEST_ENQUEUE: return pending | 1u << RECORD_WAITING | 1u << 0;
+    case REQUEST_COMPENSATION_SETTLE: return 1u << RECORD_COMPENSATED | 1u << RECORD_UNKNOWN;
+    case REQUEST_BEGIN:
+    case REQUEST_RELEASE:
+    case REQUEST_UNKNOWN:
+    case REQUEST_RENEW:
+    case REQUEST_LEASE_OVER:
+    case REQUEST_HOLDER_GONE:
+    case REQUEST_CLAIM:
+    case REQUEST_RETRY:
+    case REQUEST_GIVE_UP:
+    case REQUEST_WAIT:
+    case REQUEST_CANCEL:
+    case REQUEST_TAKE_UP:
+    case REQUEST_POSTPONE:
+    case REQUEST_COMPENSATE: break;
+    }
+    return 0;
+}
+
+static enum status check_status(const struct request *request, struct err *err)
+{
+    unsigned statuses = statuses_of(request->kind);
+    bool known = (unsigned)request->status < RECORD_STATUS_END;
+    if (statuses != 0 && (!known || (statuses & 1u << request->status) == 0)) {
+        return err_set(err, E_INVALID, "status is not one that a %s can give",
+            request_kind_name(request->kind));
+    }
+    return OK;
+}
+
+/* What is to be made is of a kind that can be made so. */
+static enum status check_kind(const struct request *request, struct err *err)
+{
+    enum record_kind kind = request_record_kind(request);
+    if (!request_by_key(request->kind)) {
+        return OK;
+    }
+    if (!kind_takes(kind, request->kind) ||
+        (request->status == RECORD_WAITING && !kind_has_status(kind, RECORD_WAITING))) {
+        return err_set(err, E_INVALID, "a record of kind %s does not start with this %s",
+            kind_name(kind), request_kind_name(request->kind));
+    }
+    return OK;
+}
+
+/* A lease is given by what grants, and by a renewal; an enqueue only takes a number. */
+static bool gives_lease(const struct request *request)
+{
+    return request->kind == REQUEST_RENEW ||
+           (request_takes_fence(request) && request->kind != REQUEST_ENQUEUE);
+}
+
+static enum status check_spans(const struct request *request, struct err *err)
+{
+    const struct policy *policy = &request->policy;
+    enum status status = OK;
+    if (gives_lease(request)) {
+        status = check_span("lease", policy->lease_ms, LIMIT_LEASE_MS_MIN, LIMIT_LEASE_MS_MAX, err);
+    }
+    if (status == OK && (request_by_key(request->kind) || policy->window_ms != 0)) {
+        status = check_span("ttl", policy->window_ms, 1, LIMIT_WINDOW_MS_MAX, err);
+    }
+    if (status == OK) {
+        status = check_span("deadline", policy->deadline_ms, 0, LIMIT_WINDOW_MS_MAX, err);
+    }
+    if (status == OK) {
+        status = check_span("delay", request->delay_ms, 0, LIMIT_WINDOW_MS_MAX, err);
+    }
+    if (status == OK &&
+        (request->not_before_ms < 0 || request->not_before_ms > LIMIT_TIME_MS_MAX)) {
+        status = err_set(err, E_INVALID, "not_before is not a time before the year 10000");
+    }
+    return status;
+}
+
+enum status request_check(const struct request *request, struct err *err)
+{
+    const struct {
+        const char *name;
+        struct slice text;
+        size_t bytes_max;
+    } texts[] = {
+        {"effect_id", request->effect_id, LIMIT_EFFECT_ID_BYTES_MAX},
+        {"source_type", request->source.type, LIMIT_SOURCE_BYTES_MAX},
+        {"source_id", request->source.id, LIMIT_SOURCE_BYTES_MAX},
+        {"source_version", request->source.version, LIMIT_SOURCE_BYTES_MAX},
+        {"trace", request->trace, LIMIT_TRACE_BYTES_MAX},
+        {"actor", request->actor, LIMIT_PRINCIPAL_BYTES_MAX},
+        {"reason", request->reason, LIMIT_REASON_BYTES_MAX},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        enum status status = check_text(texts[i].name, texts[i].text, texts[i].bytes_max, err);
+        if (status != OK) {
+            return status;
+        }
+    }
+    if (request->outcome.meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
+        return err_set(err, E_INVALID,
+            "outcome meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
+            request->outcome.meta.len, LIMIT_OUTCOME_META_BYTES_MAX);
+    }
+    if (request->detail.len > LIMIT_DETAIL_BYTES_MAX) {
+        return err_set(err, E_INVALID, "detail is %zu bytes long, more than detail_bytes_max (%d)",
+            request->detail.len, LIMIT_DETAIL_BYTES_MAX);
+    }
+    if (request->kind == REQUEST_HOLDER_GONE && request->holder == 0) {
+        return err_set(err, E_INVALID, "holder_gone does not name the living incarnation");
+    }
+    enum status status = check_spans(request, err);
+    if (status == OK) {
+        status = check_kind(request, err);
+    }
+    return status == OK ? check_status(request, err) : status;
+}
+
+const char *on_unknown_name(enum on_unknown on_unknown)
+{
+    switch (on_unknown) {
+    case ON_UNKNOWN_HOLD: return "hold";
+    case ON_UNKNOWN_TAKEOVER: return "takeover";
+    case ON_UNKNOWN_RECONCILE: return "reconcile";
+    }
+    return "unnamed";
+}

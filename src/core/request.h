@@ -1,0 +1,79 @@
+/*
+ * request: what one arrival asks for, and how it is to be treated.
+ *
+ * Promises:  plain data. What passes request_check can be decided without an assertion (decide.h),
+ *            stored, and written to evidence.
+ * Ownership: slices are borrowed.
+ */
+#ifndef ONCE_CORE_REQUEST_H
+#define ONCE_CORE_REQUEST_H
+
+#include "core/kind.h"
+
+/* What to do with an operation nobody knows the outcome of. */
+enum on_unknown {
+    ON_UNKNOWN_HOLD = 0,  /* never run it again by itself (P1) */
+    ON_UNKNOWN_TAKEOVER,  /* run it again; only for effects that are themselves idempotent */
+    ON_UNKNOWN_RECONCILE, /* hold, and ask the provider */
+};
+
+/* How one request is to be treated. Plain data; policy_default has the values of DESIGN. */
+struct policy {
+    int64_t window_ms;          /* after the seal, how long duplicates are recognised */
+    int64_t lease_ms;           /* how long the grant is presumed alive */
+    enum on_unknown on_unknown; /* hold unless told otherwise */
+    bool retry_failed;          /* a failed operation may be tried again */
+    bool retry_rejected;        /* a rejected one may be tried again */
+    uint32_t attempts_max;      /* retry, give_up: grants in all, from the first; 0: no limit */
+    int64_t deadline_ms;        /* retry, give_up: no attempt later than this after the record was
+                                   made; 0: no limit */
+};
+
+/* One arrival. Members that a kind does not use are zero. */
+struct request {
+    enum request_kind kind;
+    enum record_kind record_kind; /* begin, enqueue: what is to be made; 0 for an operation */
+    struct record_key key;        /* begin, enqueue: what names it */
+    struct op_id operation_id;    /* all others */
+    struct policy policy;         /* begin, enqueue; lease_ms: all that grant, and renew; a seal may
+                                     override window_ms (> 0) */
+    struct digest fingerprint;    /* begin, enqueue: keyed */
+    uint8_t fingerprint_version;  /* begin, enqueue */
+    uint64_t fence;               /* the holder's calls; resolve: of the attempt meant, 0 for any */
+    enum record_status status; /* seal, resolve: what it became; resolve: released or pending = not
+                                  executed; enqueue: pending (or 0) or waiting; wake: what it is to
+                                  be; compensation_settle: compensated or unknown */
+    struct slice effect_id;    /* seal, resolve, wake */
+    struct outcome outcome;    /* seal, resolve, wake, cancel */
+    struct body_ref request;   /* begin, enqueue: the canonical body, when it is kept */
+    struct source source;      /* begin, enqueue */
+    struct slice trace;        /* canonical JSON object of trace ids; may be empty */
+    struct slice actor;        /* who asked, for evidence; may be empty */
+    struct slice reason;       /* why; not begin, enqueue, claim */
+    enum record_door door;     /* begin, enqueue: through which it came */
+    uint64_t holder;           /* what grants, and renew: the incarnation that will hold it, 0: not
+                                  one of ours; holder_gone: the living one */
+    struct op_id parent;       /* begin, enqueue: zero: absent */
+    int64_t delay_ms;          /* what makes a due: how long from now … */
+    int64_t not_before_ms;     /* … and not before this; waiting and unknown have no due when both
+                                  are 0 */
+    struct slice detail;       /* the kind's own bytes from now on; empty: as they are */
+};
+
+extern const struct policy policy_default;
+
+/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
+ * passes can be decided, stored and told in evidence. */
+enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
+
+/* What begin and enqueue are about; RECORD_OPERATION unless said. */
+enum record_kind request_record_kind(const struct request *request);
+/* The request names its record by key, and makes it when there is none: begin, enqueue. */
+bool request_by_key(enum request_kind kind);
+/* Deciding it may use up moment.fence_next. */
+bool request_takes_fence(const struct request *request);
+
+/* "hold", "takeover", "reconcile". */
+const char *on_unknown_name(enum on_unknown on_unknown);
+
+#endif
