@@ -376,6 +376,6 @@ void outcall_settle(const struct outcall *call, struct request *request, struct 
         break;
     case VERDICT_RELEASED: request->kind = REQUEST_RELEASE; break;
     case VERDICT_UNKNOWN: request->kind = REQUEST_UNKNOWN; break;
-    case VERDICT_LATER: ASSERT(false); /* its owner's rules have none */
+    case VERDICT_LATER: request->kind = REQUEST_RETRY; break;
     }
 }

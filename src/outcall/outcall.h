@@ -133,7 +133,8 @@ void outcall_cancel(struct outcall *call);
 void outcall_release(struct outcall *call);
 
 /* Write the verdict into a request that has its key, operation and fence: kind, status, outcome,
- * reason; *ret_body is the outcome's. Not of VERDICT_LATER, which no request stands for yet. */
+ * reason; *ret_body is the outcome's. VERDICT_LATER becomes a retry, whose delay and policy are the
+ * caller's to set. */
 void outcall_settle(const struct outcall *call, struct request *request, struct slice *ret_body);
 
 #endif
