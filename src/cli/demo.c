@@ -1,469 +1,80 @@
-/*
- * once demo: a flaky payment provider, unreliable clients, and Once between them.
- *
- * Every order arrives at least twice, in any order and at the same time; some arrive a third time
- * with another amount under the same key. Clients charge, then crash; the provider charges, then
- * loses its answer. All of them begin before they charge, and that is all that keeps an order from
- * being charged twice. The provider's ledger counts, and nobody but the demo's end and those who
- * settle an unknown operation looks at it.
- */
+/* once demo: plays examples/demo.c, which is a program on the public header, and prints. */
+#include <demo.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
-#include "base/clock.h"
-#include "base/macros.h"
 #include "base/rand.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/scratch.h"
 
-enum {
-    CLIENTS = 12,
-    ORDERS_MAX = 100000,
-    LEASE_MS = 250,      /* how long a crashed client's order stays in progress */
-    DELIVERIES_MAX = 200 /* of one message: one that takes more is stuck, and the demo fails */
-};
+enum { ORDERS_MAX = 100000, JSON_BYTES_MAX = 1 << 16 };
 
-/* ---- the provider ------------------------------------------------------------------------ */
-
-struct provider {
-    pthread_mutex_t mutex;
-    uint32_t *charges; /* for each order: how often the card was charged; under mutex */
-};
-
-enum reply {
-    REPLY_CHARGED,
-    REPLY_REFUSED, /* certainly not charged */
-    REPLY_SILENCE, /* the connection broke after the request was sent */
-};
-
-/* splitmix64: enough for mishaps. */
-static uint64_t roll(uint64_t *state)
+static int print_table(const struct demo_result *result, const char *store)
 {
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    for (size_t i = 0; i + 1 < DEMO_FIGURES; i++) {
+        out_text("%-24s %8lu\n", result->figures[i].title, result->figures[i].value);
+    }
+    const struct demo_figure *doubles = &result->figures[DEMO_FIGURES - 1];
+    out_text("%s%-24s %8lu%s\n", out_tint(doubles->value == 0 ? TINT_GOOD : TINT_BAD),
+        doubles->title, doubles->value, out_plain());
+    out_text("\nThe journal of it is in %s. To look at it:\n", store + sizeof "journal:" - 1);
+    out_text("  once ls --store %s\n", store);
+    out_text("  once verify --redecide --store %s\n", store);
+    return out_finish();
 }
 
-static enum reply provider_charge(struct provider *provider, size_t order, uint64_t *dice)
-{
-    uint64_t luck = roll(dice) % 100;
-    cli_sleep_ms((int64_t)(3 + roll(dice) % 15));
-    if (luck < 15) {
-        return REPLY_REFUSED;
-    }
-    if (luck < 20) {
-        return REPLY_SILENCE; /* the request never arrived, but who can tell */
-    }
-    (void)pthread_mutex_lock(&provider->mutex);
-    provider->charges[order]++;
-    (void)pthread_mutex_unlock(&provider->mutex);
-    return luck < 30 ? REPLY_SILENCE : REPLY_CHARGED;
-}
-
-static bool provider_has_charged(struct provider *provider, size_t order)
-{
-    (void)pthread_mutex_lock(&provider->mutex);
-    bool charged = provider->charges[order] > 0;
-    (void)pthread_mutex_unlock(&provider->mutex);
-    return charged;
-}
-
-/* ---- the clients ------------------------------------------------------------------------- */
-
-struct message {
-    uint32_t order;
-    uint32_t amount;
-};
-
-/* What happened, counted by all clients. */
-struct demo_tally {
-    atomic_ulong sent; /* arrivals at Once */
-    atomic_ulong replayed;
-    atomic_ulong waited; /* in progress elsewhere */
-    atomic_ulong conflicts;
-    atomic_ulong refused;  /* by the provider, and released */
-    atomic_ulong silences; /* no answer from the provider */
-    atomic_ulong crashes;  /* of clients, after charging */
-    atomic_ulong settled;  /* unknowns, after somebody looked */
-    atomic_ulong stuck;    /* messages that never got an answer */
-    atomic_ulong finished; /* messages done with */
-};
-
-struct demo {
-    struct cli *cli;
-    struct once *once;
-    struct provider provider;
-    struct demo_tally tally;
-    struct message *messages;
-    size_t message_count;
-    size_t order_count;
-    uint64_t seed;
-    atomic_size_t next; /* message */
-    pthread_mutex_t mutex;
-    struct once_error error; /* the first; under mutex */
-};
-
-static void note_error(struct demo *demo, const struct once_error *error)
-{
-    (void)pthread_mutex_lock(&demo->mutex);
-    if (demo->error.result == ONCE_OK) {
-        demo->error = *error;
-    }
-    (void)pthread_mutex_unlock(&demo->mutex);
-}
-
-static void seal(struct demo *demo, const struct message *message, const struct once_answer *grant)
-{
-    struct once_error error;
-    char receipt[96];
-    char charge[32];
-    (void)snprintf(charge, sizeof charge, "ch_%u", message->order);
-    int len = snprintf(
-        receipt, sizeof receipt, "{\"charge\":\"%s\",\"amount\":%u}", charge, message->amount);
-    struct once_seal request = {.operation_id = grant->operation_id,
-        .fence = grant->fence,
-        .status = ONCE_EXECUTED,
-        .effect_id = charge,
-        .outcome = {.code = 200, .body = {receipt, (size_t)len}}};
-    struct once_answer *answer = NULL;
-    if (once_seal(demo->once, &request, &answer, &error) != ONCE_OK) {
-        note_error(demo, &error);
-    }
-    once_answer_free(demo->once, answer); /* a stale fence is fine: somebody else settled it */
-}
-
-/* The grant is ours: charge. True when the message is done with. */
-static bool charge(struct demo *demo, const struct message *message,
-    const struct once_answer *grant, uint64_t *dice)
-{
-    struct once_error error;
-    struct once_answer *answer = NULL;
-    struct once_hold hold = {.operation_id = grant->operation_id, .fence = grant->fence};
-    enum reply reply = provider_charge(&demo->provider, message->order, dice);
-    int result = ONCE_OK;
-    if (reply == REPLY_CHARGED && roll(dice) % 100 < 8) {
-        atomic_fetch_add(&demo->tally.crashes, 1); /* forget everything; the queue delivers again */
-    } else if (reply == REPLY_CHARGED) {
-        seal(demo, message, grant);
-        return true;
-    } else if (reply == REPLY_REFUSED) {
-        hold.reason = "the provider refused the connection";
-        atomic_fetch_add(&demo->tally.refused, 1);
-        result = once_release(demo->once, &hold, &answer, &error);
-    } else {
-        hold.reason = "no answer from the provider";
-        atomic_fetch_add(&demo->tally.silences, 1);
-        result = once_unknown(demo->once, &hold, &answer, &error);
-    }
-    if (result != ONCE_OK) {
-        note_error(demo, &error);
-    }
-    once_answer_free(demo->once, answer);
-    return false;
-}
-
-/* Nobody knows: look at the provider's ledger, and say what it says. The fence goes with it: while
- * we looked, somebody may have settled it and begun another attempt, of which we know nothing. */
-static void settle(
-    struct demo *demo, const struct message *message, const struct once_operation *unknown)
-{
-    struct once_error error;
-    struct once_answer *answer = NULL;
-    char charge_id[32];
-    bool charged = provider_has_charged(&demo->provider, message->order);
-    (void)snprintf(charge_id, sizeof charge_id, "ch_%u", message->order);
-    struct once_resolve resolve = {
-        .operation_id = unknown->operation_id,
-        .fence = unknown->fence,
-        .status = charged ? ONCE_EXECUTED : ONCE_STATUS_RELEASED,
-        .effect_id = charged ? charge_id : NULL,
-        .reason = charged ? "the provider's ledger has the charge"
-                          : "the provider's ledger has no charge",
-        .actor = "demo",
-    };
-    if (once_resolve(demo->once, &resolve, &answer, &error) != ONCE_OK) {
-        note_error(demo, &error);
-        return;
-    }
-    if (answer->decision == ONCE_RESOLVED && !answer->repeated) {
-        atomic_fetch_add(&demo->tally.settled, 1);
-    }
-    once_answer_free(demo->once, answer);
-}
-
-/* One delivery. True when the message is done with. */
-static bool act_on(struct demo *demo, const struct message *message,
-    const struct once_answer *answer, uint64_t *dice)
-{
-    bool done = false;
-    switch (answer->decision) {
-    case ONCE_FIRST_SEEN: return charge(demo, message, answer, dice);
-    case ONCE_DUPLICATE_REPLAYED:
-        atomic_fetch_add(&demo->tally.replayed, 1);
-        done = true;
-        break;
-    case ONCE_CONFLICT_REJECTED:
-        atomic_fetch_add(&demo->tally.conflicts, 1);
-        done = true;
-        break;
-    case ONCE_HELD_UNKNOWN: settle(demo, message, answer->operation); break;
-    case ONCE_IN_PROGRESS:
-        atomic_fetch_add(&demo->tally.waited, 1);
-        cli_sleep_ms((int64_t)(10 + roll(dice) % 40));
-        break;
-    case ONCE_SEALED:
-    case ONCE_RELEASED_NOW:
-    case ONCE_MARKED_UNKNOWN:
-    case ONCE_RENEWED:
-    case ONCE_RESOLVED:
-    case ONCE_NOT_FOUND:
-    case ONCE_STALE_FENCE:
-    case ONCE_ALREADY_SEALED:
-    case ONCE_STILL_RUNNING:
-    case ONCE_STALE_VERSION: break;
-    }
-    return done;
-}
-
-/* Until somebody got an answer: at least once, as queues promise. */
-static void deliver(struct demo *demo, const struct message *message, uint64_t *dice)
-{
-    char key[32];
-    char payload[64];
-    (void)snprintf(key, sizeof key, "order-%u", message->order);
-    int len = snprintf(
-        payload, sizeof payload, "{\"order\":%u,\"amount\":%u}", message->order, message->amount);
-    struct once_begin begin = {
-        .scope = "charge", .key = key, .lease_ms = LEASE_MS, .payload = {payload, (size_t)len}};
-    for (int i = 0; i < DELIVERIES_MAX; i++) {
-        struct once_error error;
-        struct once_answer *answer = NULL;
-        atomic_fetch_add(&demo->tally.sent, 1);
-        if (once_begin(demo->once, &begin, &answer, &error) != ONCE_OK) {
-            note_error(demo, &error);
-            break;
-        }
-        bool done = act_on(demo, message, answer, dice);
-        once_answer_free(demo->once, answer);
-        if (done) {
-            return;
-        }
-    }
-    atomic_fetch_add(&demo->tally.stuck, 1);
-}
-
-static void *client_main(void *context)
-{
-    struct demo *demo = context;
-    for (;;) {
-        size_t index = atomic_fetch_add(&demo->next, 1);
-        if (index >= demo->message_count) {
-            return NULL;
-        }
-        uint64_t dice = demo->seed ^ (index + 1) * UINT64_C(0xd1342543de82ef95);
-        deliver(demo, &demo->messages[index], &dice);
-        atomic_fetch_add(&demo->tally.finished, 1);
-    }
-}
-
-/* ---- the show ---------------------------------------------------------------------------- */
-
-/* Every order twice, every tenth a third time with another amount, shuffled over a short distance
- * so that duplicates meet. Whichever amount of an order comes first is the one. */
-static bool write_messages(struct demo *demo)
-{
-    uint64_t dice = demo->seed;
-    size_t count = 0;
-    demo->messages = arena_alloc(&demo->cli->arena, 3 * demo->order_count * sizeof(struct message));
-    if (demo->messages == NULL) {
-        return false;
-    }
-    for (uint32_t order = 0; order < demo->order_count; order++) {
-        struct message message = {.order = order, .amount = 100 + order % 900};
-        demo->messages[count++] = message;
-        demo->messages[count++] = message;
-        if (order % 10 == 9) {
-            message.amount++;
-            demo->messages[count++] = message;
-        }
-    }
-    for (size_t i = 0; i + 1 < count; i++) {
-        size_t other = i + roll(&dice) % (count - i < 16 ? count - i : 16);
-        struct message held = demo->messages[i];
-        demo->messages[i] = demo->messages[other];
-        demo->messages[other] = held;
-    }
-    demo->message_count = count;
-    return true;
-}
-
-static void show_progress(const struct demo *demo)
-{
-    (void)fprintf(stderr,
-        "\r%5lu of %zu messages | sent %lu | replayed %lu | crashes %lu | no answer %lu | settled "
-        "%lu \033[K",
-        atomic_load(&demo->tally.finished), demo->message_count, atomic_load(&demo->tally.sent),
-        atomic_load(&demo->tally.replayed), atomic_load(&demo->tally.crashes),
-        atomic_load(&demo->tally.silences), atomic_load(&demo->tally.settled));
-}
-
-static void run_clients(struct demo *demo)
-{
-    pthread_t clients[CLIENTS];
-    bool terminal = isatty(STDERR_FILENO) == 1;
-    for (int i = 0; i < CLIENTS; i++) {
-        ASSERT(pthread_create(&clients[i], NULL, client_main, demo) == 0);
-    }
-    while (terminal && atomic_load(&demo->tally.finished) < demo->message_count) {
-        show_progress(demo);
-        cli_sleep_ms(80);
-    }
-    for (int i = 0; i < CLIENTS; i++) {
-        ASSERT(pthread_join(clients[i], NULL) == 0);
-    }
-    if (terminal) {
-        (void)fprintf(stderr, "\r\033[K");
-    }
-}
-
-struct demo_verdict {
-    unsigned long effects; /* charges */
-    unsigned long doubles; /* more than one of an order */
-    unsigned long missing; /* orders not charged */
-};
-
-static struct demo_verdict judge(const struct demo *demo)
-{
-    struct demo_verdict verdict = {0};
-    for (size_t i = 0; i < demo->order_count; i++) {
-        uint32_t charges = demo->provider.charges[i];
-        verdict.effects += charges;
-        verdict.doubles += charges > 1 ? charges - 1 : 0;
-        verdict.missing += charges == 0 ? 1 : 0;
-    }
-    return verdict;
-}
-
-static void print_table(
-    const struct demo *demo, const struct demo_verdict *verdict, const char *dir)
-{
-    const struct demo_tally *tally = &demo->tally;
-    const struct {
-        const char *name;
-        unsigned long value;
-    } rows[] = {
-        {"orders", demo->order_count},
-        {"sent", atomic_load(&tally->sent)},
-        {"effects", verdict->effects},
-        {"duplicates replayed", atomic_load(&tally->replayed)},
-        {"found in progress", atomic_load(&tally->waited)},
-        {"conflicts refused", atomic_load(&tally->conflicts)},
-        {"refused by the provider", atomic_load(&tally->refused)},
-        {"answers lost", atomic_load(&tally->silences)},
-        {"clients crashed", atomic_load(&tally->crashes)},
-        {"unknowns settled", atomic_load(&tally->settled)},
-        {"orders not charged", verdict->missing},
-    };
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        out_text("%-24s %8lu\n", rows[i].name, rows[i].value);
-    }
-    out_text("%s%-24s %8lu%s\n", out_tint(verdict->doubles == 0 ? TINT_GOOD : TINT_BAD),
-        "double charges", verdict->doubles, out_plain());
-    out_text("\nThe journal of it is in %s/data. To look at it:\n", dir);
-    out_text("  once ls --store journal:%s/data\n", dir);
-    out_text("  once verify --redecide --store journal:%s/data\n", dir);
-}
-
-static int print_json(const struct demo *demo, const struct demo_verdict *verdict, const char *dir)
+static int print_json(const struct demo_result *result, const struct demo_options *options)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
-    const struct demo_tally *tally = &demo->tally;
-    char url[PATH_MAX + 32];
-    (void)snprintf(url, sizeof url, "journal:%s/data", dir);
-    buf_init(&bytes, &mem_libc, 1 << 16);
+    buf_init(&bytes, &mem_libc, JSON_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    jsonw_u64(&json, "orders", demo->order_count);
-    jsonw_u64(&json, "sent", atomic_load(&tally->sent));
-    jsonw_u64(&json, "effects", verdict->effects);
-    jsonw_u64(&json, "duplicates_replayed", atomic_load(&tally->replayed));
-    jsonw_u64(&json, "in_progress", atomic_load(&tally->waited));
-    jsonw_u64(&json, "conflicts", atomic_load(&tally->conflicts));
-    jsonw_u64(&json, "provider_refusals", atomic_load(&tally->refused));
-    jsonw_u64(&json, "answers_lost", atomic_load(&tally->silences));
-    jsonw_u64(&json, "clients_crashed", atomic_load(&tally->crashes));
-    jsonw_u64(&json, "unknowns_settled", atomic_load(&tally->settled));
-    jsonw_u64(&json, "not_charged", verdict->missing);
-    jsonw_u64(&json, "double_charges", verdict->doubles);
-    jsonw_u64(&json, "seed", demo->seed);
-    jsonw_str(&json, "store", url);
+    for (size_t i = 0; i < DEMO_FIGURES; i++) {
+        jsonw_u64(&json, result->figures[i].member, result->figures[i].value);
+    }
+    jsonw_u64(&json, "seed", options->seed);
+    jsonw_str(&json, "store", options->store);
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
     buf_release(&bytes);
     return code;
 }
 
-static int perform(struct demo *demo, const char *dir)
+static int play(struct cli *cli, const struct demo_options *options)
 {
+    struct demo_result result;
     struct once_error error = {0};
-    char url[PATH_MAX + 32];
-    (void)snprintf(url, sizeof url, "journal:%s/data", dir);
-    if (once_open(&(struct once_options){.store = url}, &demo->once, &error) != ONCE_OK) {
+    if (demo_play(options, &result, &error) != ONCE_OK) {
         return cli_fail(&error);
     }
-    run_clients(demo);
-    int closed = once_close(demo->once, &error);
-    if (demo->error.result != ONCE_OK || closed != ONCE_OK) {
-        return cli_fail(demo->error.result != ONCE_OK ? &demo->error : &error);
-    }
-    struct demo_verdict verdict = judge(demo);
-    int code = CLI_OK;
-    if (demo->cli->json) {
-        code = print_json(demo, &verdict, dir);
-    } else {
-        print_table(demo, &verdict, dir);
-        code = out_finish();
-    }
-    bool failed = verdict.doubles > 0 || verdict.missing > 0 || atomic_load(&demo->tally.stuck) > 0;
-    return code != CLI_OK ? code : failed ? CLI_DAMAGE : CLI_OK;
+    int code = cli->json ? print_json(&result, options) : print_table(&result, options->store);
+    return code != CLI_OK ? code : result.is_right ? CLI_OK : CLI_DAMAGE;
 }
 
 int cmd_demo(struct cli *cli)
 {
     char dir[PATH_MAX];
+    char store[PATH_MAX + 32];
     struct err err = {0};
-    struct demo *demo = arena_zalloc(&cli->arena, sizeof *demo);
-    uint64_t orders = cli_count(cli, "orders");
-    if (orders < 1 || orders > ORDERS_MAX) {
+    struct demo_options options = {.store = store,
+        .orders = cli_count(cli, "orders"),
+        .progress = isatty(STDERR_FILENO) == 1 ? stderr : NULL};
+    if (options.orders < 1 || options.orders > ORDERS_MAX) {
         return cli_usage(cli, "demo: --orders is 1 to %d", ORDERS_MAX);
     }
-    if (demo == NULL) {
-        return CLI_UNAVAILABLE;
-    }
-    demo->cli = cli;
-    demo->order_count = (size_t)orders;
-    demo->provider.charges = arena_zalloc(&cli->arena, orders * sizeof *demo->provider.charges);
-    (void)pthread_mutex_init(&demo->mutex, NULL);
-    (void)pthread_mutex_init(&demo->provider.mutex, NULL);
     if (cli_text(cli, "seed") != NULL) {
-        demo->seed = cli_count(cli, "seed");
-    } else if (rand_bytes(&demo->seed, sizeof demo->seed, &err) != OK) {
+        options.seed = cli_count(cli, "seed");
+    } else if (rand_bytes(&options.seed, sizeof options.seed, &err) != OK) {
         return cli_fail_err(&err);
     } else {
-        demo->seed >>= 32; /* short enough to type, and to be a JSON number */
-    }
-    if (demo->provider.charges == NULL || !write_messages(demo)) {
-        cli_say("out of memory");
-        return CLI_UNAVAILABLE;
+        options.seed >>= 32; /* short enough to type, and to be a JSON number */
     }
     int code = scratch_make(NULL, "once-demo", dir, sizeof dir);
-    return code != CLI_OK ? code : perform(demo, dir);
+    if (code != CLI_OK) {
+        return code;
+    }
+    (void)snprintf(store, sizeof store, "journal:%s/data", dir);
+    return play(cli, &options);
 }
