@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "api/life.h"
+#include "api/call.h"
 #include "api/routes.h"
 #include "base/check.h"
 

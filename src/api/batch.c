@@ -1,6 +1,6 @@
 #include <stdatomic.h>
 
-#include "api/life.h"
+#include "api/call.h"
 #include "base/check.h"
 #include "base/limits.h"
 
@@ -34,28 +34,29 @@ struct batch {
 
 /* {"begin":{…}} and {"seal":{…}} say what they are; else an operation_id makes it a seal. */
 static enum status read_item(
-    struct api_call *call, const struct json_value *item, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *item, struct api_body_fault *fault)
 {
     if (!json_is(item, JSON_OBJECT)) {
-        return ask_refuse(fault, "invalid_body", "not a JSON object");
+        return api_body_refuse(fault, "invalid_body", "not a JSON object");
     }
     const struct json_value *begin = json_find(item, SLICE_LIT("begin"));
     const struct json_value *seal = json_find(item, SLICE_LIT("seal"));
     if (item->count == 1 && begin != NULL) {
-        return ask_begin(call, begin, true, fault);
+        return api_body_begin(call, begin, true, fault);
     }
     if (item->count == 1 && seal != NULL) {
-        return ask_seal(call, seal, true, fault);
+        return api_body_seal(call, seal, true, fault);
     }
-    return json_find(item, SLICE_LIT("operation_id")) != NULL ? ask_seal(call, item, true, fault)
-                                                              : ask_begin(call, item, true, fault);
+    return json_find(item, SLICE_LIT("operation_id")) != NULL
+               ? api_body_seal(call, item, true, fault)
+               : api_body_begin(call, item, true, fault);
 }
 
 static enum status read_items(
-    struct batch *batch, const struct json_value *items, struct ask_fault *fault)
+    struct batch *batch, const struct json_value *items, struct api_body_fault *fault)
 {
     for (uint32_t i = 0; i < items->count; i++) {
-        struct api_call *call = ask_call_new(batch->ask);
+        struct api_call *call = api_call_new(batch->ask);
         if (call == NULL) {
             return err_set(&fault->err, E_NOMEM, "out of memory");
         }
@@ -71,20 +72,20 @@ static enum status read_items(
 }
 
 static enum status read_batch(
-    struct api_ask *ask, struct batch **ret_batch, struct ask_fault *fault)
+    struct api_ask *ask, struct batch **ret_batch, struct api_body_fault *fault)
 {
     struct arena *arena = ask->exchange->arena;
     const struct json_value *items;
-    enum status status = ask_json(ask, &items, fault);
+    enum status status = api_body_json(ask, &items, fault);
     if (status != OK) {
         return status;
     }
     if (items->type != JSON_ARRAY || items->count == 0) {
-        return ask_refuse(
+        return api_body_refuse(
             fault, "invalid_body", "the body is not a JSON array of begins and seals");
     }
     if (items->count > LIMIT_GROUP_REQUESTS_MAX) {
-        return ask_refuse(fault, "batch_too_large",
+        return api_body_refuse(fault, "batch_too_large",
             "the batch has %u items, more than group_requests_max (%d)", items->count,
             LIMIT_GROUP_REQUESTS_MAX);
     }
@@ -103,13 +104,14 @@ static enum status read_batch(
 
 /* The document of one item, behind the others; E_NOMEM and nothing when it does not fit beside what
  * is kept for those behind it. */
-static enum status put_item(struct batch *batch, struct api_call *call, struct shown *ret_shown)
+static enum status put_item(
+    struct batch *batch, struct api_call *call, struct api_document *ret_document)
 {
     struct buf *scratch = &batch->scratch;
     buf_clear(scratch);
-    enum status status = show_call(call, scratch, ret_shown);
-    if (status == OK && ret_shown->is_problem) {
-        problem_put(scratch, &ret_shown->problem, batch->ask->exchange->request_id);
+    enum status status = api_document_of(call, scratch, ret_document);
+    if (status == OK && ret_document->is_problem) {
+        problem_put(scratch, &ret_document->problem, batch->ask->exchange->request_id);
         status = buf_status(scratch);
     }
     if (status == OK && scratch->len > call->answer_bytes) {
@@ -122,12 +124,14 @@ static enum status put_item(struct batch *batch, struct api_call *call, struct s
     return status;
 }
 
-static void put_no_memory(struct batch *batch, struct api_call *call, struct shown *ret_shown)
+static void put_no_memory(
+    struct batch *batch, struct api_call *call, struct api_document *ret_document)
 {
     struct err err = {.status = E_NOMEM, .text = "out of memory"};
     call->door.engine.err = err;
-    *ret_shown = (struct shown){.status = 503, .is_problem = true, .problem = api_problem_of(&err)};
-    problem_put(&batch->out, &ret_shown->problem, batch->ask->exchange->request_id);
+    *ret_document =
+        (struct api_document){.status = 503, .is_problem = true, .problem = api_problem_of(&err)};
+    problem_put(&batch->out, &ret_document->problem, batch->ask->exchange->request_id);
 }
 
 static void answer(struct batch *batch)
@@ -136,7 +140,7 @@ static void answer(struct batch *batch)
     buf_char(&batch->out, '[');
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
-        struct shown shown;
+        struct api_document shown;
         batch->reserved -= call->answer_bytes + 1;
         if (i > 0) {
             buf_char(&batch->out, ',');
@@ -144,7 +148,7 @@ static void answer(struct batch *batch)
         if (put_item(batch, call, &shown) != OK) {
             put_no_memory(batch, call, &shown);
         }
-        life_tell(call, &shown);
+        api_call_report(call, &shown);
     }
     buf_char(&batch->out, ']');
     ASSERT(buf_status(&batch->out) == OK); /* a grant is never lost for want of memory */
@@ -174,7 +178,7 @@ static enum status reserve(struct batch *batch)
     buf_init(&batch->scratch, &batch->ask->mem, BATCH_BYTES_MAX);
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
-        size_t change = show_bytes_max(call);
+        size_t change = api_document_bytes_max(call);
         call->answer_bytes = change > PROBLEM_BYTES_MAX ? change : PROBLEM_BYTES_MAX;
         batch->reserved += call->answer_bytes + 1;
         longest = call->answer_bytes > longest ? call->answer_bytes : longest;
@@ -188,7 +192,7 @@ static void admit(struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
-        if (!call->is_unnamed && life_admit(call)) {
+        if (!call->is_unnamed && api_call_admit(call)) {
             call->door.engine.done = done;
             batch->asked[batch->asked_count++] = &call->door.engine;
         }
@@ -198,10 +202,10 @@ static void admit(struct batch *batch)
 
 void api_fence_batch(struct api_ask *ask)
 {
-    struct ask_fault fault;
+    struct api_body_fault fault;
     struct batch *batch = NULL;
     if (read_batch(ask, &batch, &fault) != OK) {
-        ask_answer_fault(ask, &fault);
+        api_body_answer_fault(ask, &fault);
         return;
     }
     if (reserve(batch) != OK) {

@@ -17,7 +17,7 @@
  */
 #include <stdio.h>
 
-#include "api/ask.h"
+#include "api/body.h"
 #include "api/routes.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -190,7 +190,7 @@ static void looked(void *api, struct http_exchange *exchange)
         .reason = reason_of(reading),
         .count = reading->look.count};
     struct err err = {0};
-    if (ask_trace(ask, NULL, &reading->note.trace, &err) != OK) {
+    if (api_trace(ask, NULL, &reading->note.trace, &err) != OK) {
         api_fail_memory(ask);
         return;
     }

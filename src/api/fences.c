@@ -1,4 +1,4 @@
-#include "api/life.h"
+#include "api/call.h"
 
 /*
  * POST /v1/fences and what its holder says afterwards. Each is read (ask.h), decided by the engine,
@@ -6,56 +6,56 @@
  */
 
 static enum status read_begin(
-    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *body, struct api_body_fault *fault)
 {
-    return ask_begin(call, body, false, fault);
+    return api_body_begin(call, body, false, fault);
 }
 
 void api_fence_begin(struct api_ask *ask)
 {
-    life_ask(ask, read_begin);
+    api_call_run(ask, read_begin);
 }
 
 static enum status read_seal(
-    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *body, struct api_body_fault *fault)
 {
-    return ask_seal(call, body, false, fault);
+    return api_body_seal(call, body, false, fault);
 }
 
 void api_fence_seal(struct api_ask *ask)
 {
-    life_ask(ask, read_seal);
+    api_call_run(ask, read_seal);
 }
 
 static enum status read_release(
-    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *body, struct api_body_fault *fault)
 {
-    return ask_hold(call, REQUEST_RELEASE, body, fault);
+    return api_body_hold(call, REQUEST_RELEASE, body, fault);
 }
 
 void api_fence_release(struct api_ask *ask)
 {
-    life_ask(ask, read_release);
+    api_call_run(ask, read_release);
 }
 
 static enum status read_unknown(
-    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *body, struct api_body_fault *fault)
 {
-    return ask_hold(call, REQUEST_UNKNOWN, body, fault);
+    return api_body_hold(call, REQUEST_UNKNOWN, body, fault);
 }
 
 void api_fence_unknown(struct api_ask *ask)
 {
-    life_ask(ask, read_unknown);
+    api_call_run(ask, read_unknown);
 }
 
 static enum status read_renew(
-    struct api_call *call, const struct json_value *body, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *body, struct api_body_fault *fault)
 {
-    return ask_hold(call, REQUEST_RENEW, body, fault);
+    return api_body_hold(call, REQUEST_RENEW, body, fault);
 }
 
 void api_fence_renew(struct api_ask *ask)
 {
-    life_ask(ask, read_renew);
+    api_call_run(ask, read_renew);
 }

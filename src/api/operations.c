@@ -1,4 +1,4 @@
-#include "api/life.h"
+#include "api/call.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "engine/operation_document.h"
@@ -217,5 +217,5 @@ void api_operation_list(struct api_ask *ask)
 
 void api_operation_resolve(struct api_ask *ask)
 {
-    life_ask(ask, ask_resolve);
+    api_call_run(ask, api_body_resolve);
 }

@@ -1,7 +1,7 @@
 /* The ids by which a request is found again: its own, and W3C Trace Context's (section 3.2). */
 #include "canon/trace.h"
 
-#include "api/ask.h"
+#include "api/body.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -42,13 +42,13 @@ static struct slice traceparent_of(const struct http_head *head)
     return found && is_traceparent(text) && text_utf8(text) ? text : SLICE_EMPTY;
 }
 
-struct slice ask_trace_id(const struct http_head *head)
+struct slice api_trace_id(const struct http_head *head)
 {
     struct slice text = traceparent_of(head);
     return text.len == 0 ? SLICE_EMPTY : slice_of(text.data + 3, 32);
 }
 
-enum status ask_trace(
+enum status api_trace(
     struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace, struct err *err)
 {
     struct trace_member own[] = {

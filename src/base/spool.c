@@ -23,6 +23,20 @@ void spool_init(struct spool *spool, const struct mem *mem, const char *dir, uin
     buf_init(&spool->memory, mem, (size_t)memory_max);
 }
 
+void spool_share(struct spool *spool, struct spool_budget *budget)
+{
+    ASSERT(spool->bytes == 0);
+    spool->budget = budget;
+}
+
+/* Its bytes are about to go. */
+static void give_back(struct spool *spool)
+{
+    if (spool->budget != NULL) {
+        atomic_fetch_sub(&spool->budget->bytes, spool->bytes);
+    }
+}
+
 static void drop_file(struct spool *spool)
 {
     if (spool->map != NULL) {
@@ -37,6 +51,7 @@ static void drop_file(struct spool *spool)
 
 void spool_clear(struct spool *spool)
 {
+    give_back(spool);
     drop_file(spool);
     if (spool->memory.cap > MEMORY_KEPT_BYTES_MAX) {
         buf_release(&spool->memory);
@@ -51,6 +66,7 @@ void spool_release(struct spool *spool)
     if (spool == NULL) {
         return;
     }
+    give_back(spool);
     drop_file(spool);
     buf_release(&spool->memory);
     *spool = (struct spool){0};
@@ -169,6 +185,34 @@ static enum status put_in_memory(struct spool *spool, struct slice piece, struct
     return OK;
 }
 
+static enum status put_alone(struct spool *spool, struct slice piece, struct err *err)
+{
+    if (spool->file > 0) {
+        return put_in_file(spool, piece, err);
+    }
+    return spool->bytes + piece.len > spool->memory_max ? move_to_file(spool, piece, err)
+                                                        : put_in_memory(spool, piece, err);
+}
+
+/* The bytes are counted before they are there, so that the budget is never exceeded. */
+static enum status put_shared(struct spool *spool, struct slice piece, struct err *err)
+{
+    struct spool_budget *budget = spool->budget;
+    if (budget == NULL) {
+        return put_alone(spool, piece, err);
+    }
+    uint64_t all = atomic_fetch_add(&budget->bytes, piece.len) + piece.len;
+    enum status status =
+        all > atomic_load(&budget->max)
+            ? err_limit(err, ERR_LIMIT_SPOOL_BYTES,
+                  "too many bytes of bodies are on their way: %s is reached", budget->setting)
+            : put_alone(spool, piece, err);
+    if (status != OK) {
+        atomic_fetch_sub(&budget->bytes, piece.len);
+    }
+    return status;
+}
+
 enum status spool_put(struct spool *spool, struct slice piece, struct err *err)
 {
     ASSERT(spool->bytes <= spool->total_max);
@@ -184,11 +228,7 @@ enum status spool_put(struct spool *spool, struct slice piece, struct err *err)
     if (piece.len == 0) {
         return OK;
     }
-    if (spool->file > 0) {
-        return put_in_file(spool, piece, err);
-    }
-    return spool->bytes + piece.len > spool->memory_max ? move_to_file(spool, piece, err)
-                                                        : put_in_memory(spool, piece, err);
+    return put_shared(spool, piece, err);
 }
 
 enum status spool_view(struct spool *spool, struct slice *ret_bytes, struct err *err)

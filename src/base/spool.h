@@ -7,16 +7,21 @@
  *     empty  --put-->  in memory  --put past memory_max-->  in a file
  *       any of them  --view-->  viewed  --clear-->  empty
  *
- * Promises:  never more than total_max bytes. A put that fails leaves the spool as it was: its
- *            length, its bytes, and the next put may succeed. No text of an error holds a path.
+ * Several may share a budget: the bytes that all of them hold together.
+ *
+ * Promises:  never more than total_max bytes, nor than the budget has left. A put that fails leaves
+ *            the spool as it was: its length, its bytes, and the next put may succeed. No text of
+ *            an error holds a path.
  * Does not:  flush: what is spooled is of no use after a crash.
  * Ownership: owns its memory, its file and its mapping until spool_clear or spool_release. dir and
  *            mem have to outlive it.
- * Threads:   one thread at a time. File I/O blocks.
+ * Threads:   one thread at a time; those that share a budget may be on different ones. File I/O
+ *            blocks.
  */
 #ifndef ONCE_BASE_SPOOL_H
 #define ONCE_BASE_SPOOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,28 +30,37 @@
 #include "base/mem.h"
 #include "base/slice.h"
 
+struct spool_budget {
+    _Atomic uint64_t bytes; /* in all spools that share it */
+    _Atomic uint64_t max;
+    const char *setting; /* that limits it, for the error: "gateway.spool_max" */
+};
+
 struct spool {
-    const char *dir;     /* where files are made */
-    uint64_t memory_max; /* bytes; 0: all in a file */
-    uint64_t total_max;  /* bytes */
-    uint64_t bytes;      /* put so far */
-    struct buf memory;   /* all of them while there is no file; then empty */
-    int file;            /* plus one, so that zeroed means none */
-    void *map;           /* of the file; NULL: none */
-    bool is_viewed;      /* nothing may be put any more */
+    const char *dir;             /* where files are made */
+    uint64_t memory_max;         /* bytes; 0: all in a file */
+    uint64_t total_max;          /* bytes */
+    uint64_t bytes;              /* put so far */
+    struct buf memory;           /* all of them while there is no file; then empty */
+    int file;                    /* plus one, so that zeroed means none */
+    void *map;                   /* of the file; NULL: none */
+    bool is_viewed;              /* nothing may be put any more */
+    struct spool_budget *budget; /* NULL: its own limits alone */
 };
 
 /* A memory_max above total_max means total_max. */
 void spool_init(struct spool *spool, const struct mem *mem, const char *dir, uint64_t memory_max,
     uint64_t total_max);
+/* While it is empty: count its bytes in a budget, which has to outlive it. NULL: in none. */
+void spool_share(struct spool *spool, struct spool_budget *budget);
 /* Everything goes, and it may be used again. At most 64 KiB of memory are kept for that. */
 void spool_clear(struct spool *spool);
 /* A zeroed one is fine. */
 void spool_release(struct spool *spool);
 
 /*
- * Append. E_LIMIT: past total_max; E_UNAVAILABLE: no file can be made or the disk is full; E_NOMEM;
- * E_MISUSE: it was viewed. After a failure it is as before.
+ * Append. E_LIMIT: past total_max or the budget; E_UNAVAILABLE: no file can be made or the disk is
+ * full; E_NOMEM; E_MISUSE: it was viewed. After a failure it is as before.
  */
 enum status spool_put(struct spool *spool, struct slice piece, struct err *err) MUST_CHECK;
 uint64_t spool_bytes(const struct spool *spool);

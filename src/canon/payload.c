@@ -29,7 +29,9 @@ static enum status read_and_write(struct slice text, struct buf *form)
     const struct json_value *value;
     arena_init(&tree, form->mem, text.len * TREE_BYTES_PER_BYTE + TREE_BYTES_EXTRA);
     enum status status = json_read(text, &tree, &value, NULL);
-    status = status == OK ? write_form(value, form) : status;
+    if (status == OK) {
+        status = write_form(value, form);
+    }
     arena_release(&tree);
     return status;
 }

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "cli/backend.h"
 #include "cli/cli.h"
-#include "cli/origin.h"
 #include "cli/out.h"
 #include "cli/remote.h"
 #include "lib/inspect.h"
@@ -223,8 +223,8 @@ static long ask_ready(struct doctor *doctor, const char *url)
 
 static void check_server(struct doctor *doctor)
 {
-    struct origin_server server;
-    origin_own_server(doctor->cli, &server);
+    struct backend_server server;
+    backend_own_server(doctor->cli, &server);
     if (server.url == NULL) {
         examine(doctor, VERDICT_PASS, "server", NULL, "none is running on this store");
         return;

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/backend.h"
 #include "cli/ls_unknown.h"
-#include "cli/origin.h"
 
 struct listing {
     struct cli *cli;
@@ -52,11 +52,11 @@ static int visit(void *context, const struct operation *operation)
     return out_broken() ? 1 : 0;
 }
 
-static int list_any(struct cli *cli, struct origin *origin, const struct once_filter *filter)
+static int list_any(struct cli *cli, struct backend *backend, const struct once_filter *filter)
 {
     struct listing listing = {.cli = cli};
     buf_init(&listing.bytes, &mem_libc, LS_DOCUMENT_BYTES_MAX);
-    int code = origin->ops->iterate(origin, filter, visit, &listing);
+    int code = backend->ops->iterate(backend, filter, visit, &listing);
     buf_release(&listing.bytes);
     return code;
 }
@@ -74,13 +74,13 @@ static int visit_unknown(void *context, const struct operation *operation)
 }
 
 /* All of them are looked at, whatever the limit: the oldest may come last. */
-static int list_unknown(struct cli *cli, struct origin *origin, const struct once_filter *filter)
+static int list_unknown(struct cli *cli, struct backend *backend, const struct once_filter *filter)
 {
     struct waiting waiting = {0};
     struct once_filter all = *filter;
     all.limit = 0;
     ls_unknown_init(&waiting.list, cli, filter->limit);
-    int code = origin->ops->iterate(origin, &all, visit_unknown, &waiting);
+    int code = backend->ops->iterate(backend, &all, visit_unknown, &waiting);
     if (waiting.no_memory || !ls_unknown_print(&waiting.list)) {
         cli_say("cannot list the operations: out of memory");
         code = CLI_UNAVAILABLE;
@@ -91,8 +91,8 @@ static int list_unknown(struct cli *cli, struct origin *origin, const struct onc
 
 int cmd_ls(struct cli *cli)
 {
-    struct origin origin;
-    int code = origin_open(cli, &origin);
+    struct backend backend;
+    int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }
@@ -103,11 +103,11 @@ int cmd_ls(struct cli *cli)
         .limit = (size_t)cli_count(cli, "limit"),
     };
     out_text(cli->json ? "[" : "");
-    code = filter.status == ONCE_STATUS_UNKNOWN ? list_unknown(cli, &origin, &filter)
-                                                : list_any(cli, &origin, &filter);
+    code = filter.status == ONCE_STATUS_UNKNOWN ? list_unknown(cli, &backend, &filter)
+                                                : list_any(cli, &backend, &filter);
     out_text(cli->json ? "]\n" : "");
     int written = out_finish();
     code = code != CLI_OK ? code : written;
-    origin_close(&origin);
+    backend_close(&backend);
     return code;
 }

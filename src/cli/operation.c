@@ -6,7 +6,7 @@
 #include "base/base64.h"
 #include "base/text.h"
 #include "canon/jcs.h"
-#include "cli/origin.h"
+#include "cli/backend.h"
 
 enum { OPERATION_ID_BYTES = 40 }; /* as in once.h */
 
@@ -241,7 +241,7 @@ static int not_found(const struct cli *cli, const char *scope, const char *key)
     return CLI_DATA;
 }
 
-int operation_find(struct cli *cli, struct origin *origin, const struct operation **ret)
+int operation_find(struct cli *cli, struct backend *backend, const struct operation **ret)
 {
     const char *key = cli_text(cli, "key");
     const char *scope = cli_text(cli, "scope");
@@ -249,8 +249,8 @@ int operation_find(struct cli *cli, struct origin *origin, const struct operatio
         return cli_usage(cli, "%s: give an operation id, or --key", cli->command->name);
     }
     int code = key == NULL
-                   ? origin->ops->get(origin, cli->operands[0], ret)
-                   : origin->ops->lookup(origin, scope, cli_text(cli, "principal"), key, ret);
+                   ? backend->ops->get(backend, cli->operands[0], ret)
+                   : backend->ops->lookup(backend, scope, cli_text(cli, "principal"), key, ret);
     if (code != CLI_OK) {
         return code;
     }

@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-struct origin;
+struct backend;
 
 /* What duplicates get. */
 struct operation_outcome {
@@ -67,7 +67,8 @@ typedef int (*operation_visit)(void *context, const struct operation *operation)
 
 /* The one that the operand or --scope, --principal and --key name. 0, or an exit code with the
  * message written. */
-int operation_find(struct cli *cli, struct origin *origin, const struct operation **ret) MUST_CHECK;
+int operation_find(
+    struct cli *cli, struct backend *backend, const struct operation **ret) MUST_CHECK;
 
 enum tint operation_tint(enum once_status status);
 

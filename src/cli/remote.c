@@ -8,7 +8,7 @@
 #include "base/percent.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "cli/origin.h"
+#include "cli/backend.h"
 
 enum { URL_BYTES_MAX = 8192, HEADER_BYTES_MAX = 8192, TOKEN_BYTES_MAX = 4096 };
 
@@ -251,14 +251,15 @@ static int unanswered(const struct remote *remote, CURLcode failed, bool is_chan
     const char *why = remote->why[0] != '\0' ? remote->why : curl_easy_strerror(failed);
     int result = is_change ? ONCE_E_UNKNOWN : ONCE_E_UNAVAILABLE;
     if (buf_status(answer) != OK) {
-        origin_error(error, result, "the answer of '%s' is longer than %d bytes",
+        backend_error(error, result, "the answer of '%s' is longer than %d bytes",
             remote->options.url, REMOTE_ANSWER_BYTES_MAX);
     } else if (never_left(failed)) {
         result = ONCE_E_UNAVAILABLE;
-        origin_error(error, result, "cannot reach the server '%s': %s", remote->options.url, why);
+        backend_error(error, result, "cannot reach the server '%s': %s", remote->options.url, why);
         hint_why(failed, error);
     } else {
-        origin_error(error, result, "no answer from the server '%s': %s", remote->options.url, why);
+        backend_error(
+            error, result, "no answer from the server '%s': %s", remote->options.url, why);
     }
     if (result == ONCE_E_UNKNOWN) {
         (void)snprintf(error->hint, sizeof error->hint,
@@ -302,11 +303,11 @@ static int read_answer(struct remote *remote, struct slice text, struct arena *a
     long status = 0;
     (void)curl_easy_getinfo(remote->curl, CURLINFO_RESPONSE_CODE, &status);
     if (arena_copy(arena, text, &kept) != OK) {
-        origin_error(error, ONCE_E_NOMEM, "cannot read the answer of the server: out of memory");
+        backend_error(error, ONCE_E_NOMEM, "cannot read the answer of the server: out of memory");
         return ONCE_E_NOMEM;
     }
     if (json_read(kept, arena, &root, &err) != OK && err.status != E_INVALID) {
-        origin_error(error, (int)err.status, "cannot read the answer of the server: %s", err.text);
+        backend_error(error, (int)err.status, "cannot read the answer of the server: %s", err.text);
         return (int)err.status;
     }
     *ret = (struct remote_answer){.status = status, .text = kept, .root = root};
@@ -371,12 +372,12 @@ void remote_refusal(
     struct slice said = cli_member(answer->root, SLICE_LIT("detail"));
     const char *hint = "";
     if (answer->code.len == 0) {
-        origin_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %ld, and not as Once does",
+        backend_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %ld, and not as Once does",
             remote->options.url, answer->status);
         hint = "is it a Once server? Its address ends where /v1 would begin";
     } else {
         said = said.len > 0 ? said : answer->code;
-        origin_error(error, ONCE_E_UNAVAILABLE, "%s (%ld)", tame(said, detail), answer->status);
+        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%ld)", tame(said, detail), answer->status);
     }
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "cli/origin.h"
+#include "cli/backend.h"
 
 enum { LOCK_WAIT_MS = 1000 };
 
@@ -28,7 +28,7 @@ static bool rest(struct renewer *renewer, int64_t ms)
 
 enum renewal { RENEWAL_DONE, RENEWAL_LATER, RENEWAL_LOST };
 
-static enum renewal judge(const struct grant *grant, const struct origin_answer *answer)
+static enum renewal judge(const struct grant *grant, const struct backend_answer *answer)
 {
     if (answer->decision == ONCE_RENEWED) {
         return RENEWAL_DONE;
@@ -43,19 +43,19 @@ static enum renewal judge(const struct grant *grant, const struct origin_answer 
 static enum renewal renew(struct renewer *renewer)
 {
     const struct grant *grant = renewer->grant;
-    struct origin origin;
-    struct origin_answer answer;
+    struct backend backend;
+    struct backend_answer answer;
     struct once_error error = {0};
     struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
     struct once_hold hold = {
         .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = grant->lease_ms};
     enum renewal renewal = RENEWAL_LATER;
-    if (origin_try_open(renewer->cli, how, &origin, &error) == ONCE_OK &&
-        origin.ops->call(&origin, &(struct once_call){.renew = &hold}, &answer, &error) ==
+    if (backend_try_open(renewer->cli, how, &backend, &error) == ONCE_OK &&
+        backend.ops->call(&backend, &(struct once_call){.renew = &hold}, &answer, &error) ==
             ONCE_OK) {
         renewal = judge(grant, &answer);
     }
-    origin_close(&origin); /* the renewal is durable already */
+    backend_close(&backend); /* the renewal is durable already */
     return renewal;
 }
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cli/backend.h"
 #include "cli/capture.h"
-#include "cli/origin.h"
 
 /* What duplicates will get: what was given as it is, which has to be JSON; or, of a command, as if
  * it had written it. */
@@ -24,7 +24,7 @@ static enum once_status status_read(const char *name)
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
 }
 
-static int print_done(struct cli *cli, const struct origin_answer *answer)
+static int print_done(struct cli *cli, const struct backend_answer *answer)
 {
     if (!cli->json) {
         out_text("%s: %s%s\n", cli->operands[0], cli_text(cli, "status"),
@@ -46,7 +46,7 @@ static int print_done(struct cli *cli, const struct origin_answer *answer)
     return code;
 }
 
-static int report(struct cli *cli, const struct origin_answer *answer)
+static int report(struct cli *cli, const struct backend_answer *answer)
 {
     const char *id = cli->operands[0];
     if (answer->decision == ONCE_RESOLVED) {
@@ -72,11 +72,11 @@ static int report(struct cli *cli, const struct origin_answer *answer)
 }
 
 /* The outcome as it is stored. */
-static int compose(struct cli *cli, const struct origin *origin, struct given *given)
+static int compose(struct cli *cli, const struct backend *backend, struct given *given)
 {
     struct err err = {0};
     const struct json_value *root = NULL;
-    given->is_run = origin->remote == NULL || cli_text(cli, "exit-code") != NULL;
+    given->is_run = backend->remote == NULL || cli_text(cli, "exit-code") != NULL;
     if (given->is_run) {
         capture_json(&given->capture, given->exit_code, true, &given->json);
         if (buf_status(&given->json) != OK) {
@@ -94,15 +94,15 @@ static int compose(struct cli *cli, const struct origin *origin, struct given *g
     return CLI_OK;
 }
 
-static int resolve(struct cli *cli, struct origin *origin, struct given *given)
+static int resolve(struct cli *cli, struct backend *backend, struct given *given)
 {
     struct once_error error = {0};
-    struct origin_answer answer = {.decision = ONCE_RESOLVED};
+    struct backend_answer answer = {.decision = ONCE_RESOLVED};
     enum once_status status = status_read(cli_text(cli, "status"));
     given->exit_code = cli_text(cli, "exit-code") != NULL ? (int)cli_count(cli, "exit-code")
                        : status == ONCE_FAILED            ? 1
                                                           : 0;
-    int code = status == ONCE_STATUS_RELEASED ? CLI_OK : compose(cli, origin, given);
+    int code = status == ONCE_STATUS_RELEASED ? CLI_OK : compose(cli, backend, given);
     if (code != CLI_OK) {
         return code;
     }
@@ -119,15 +119,15 @@ static int resolve(struct cli *cli, struct origin *origin, struct given *given)
             .meta = {OUTCOME_JSON_META, strlen(OUTCOME_JSON_META)},
             .body = {given->json.data, given->json.len}};
     }
-    if (origin->ops->call(origin, &(struct once_call){.resolve = &settle}, &answer, &error) !=
+    if (backend->ops->call(backend, &(struct once_call){.resolve = &settle}, &answer, &error) !=
         ONCE_OK) {
         code = cli_fail(&error);
-        return origin->refused_code != 0 ? origin->refused_code : code;
+        return backend->refused_code != 0 ? backend->refused_code : code;
     }
     answer.operation = NULL;
     if (cli->json && answer.decision == ONCE_RESOLVED) {
         /* The answer to a change has no bodies. Without the document it is settled all the same. */
-        (void)!origin->ops->get(origin, cli->operands[0], &answer.operation);
+        (void)!backend->ops->get(backend, cli->operands[0], &answer.operation);
     }
     return report(cli, &answer);
 }
@@ -148,7 +148,7 @@ static int read_outcome(struct cli *cli, struct given *given)
 
 int cmd_resolve(struct cli *cli)
 {
-    struct origin origin = {0};
+    struct backend backend = {0};
     struct given given = {0};
     bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
     if (not_executed && (cli_text(cli, "outcome") != NULL || cli_text(cli, "exit-code") != NULL)) {
@@ -160,9 +160,9 @@ int cmd_resolve(struct cli *cli)
     capture_init(&given.capture, CAPTURE_BYTES_MAX);
     buf_init(&given.json, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
     int code = read_outcome(cli, &given);
-    code = code != CLI_OK ? code : origin_open_to_change(cli, &origin);
-    code = code != CLI_OK ? code : resolve(cli, &origin, &given);
-    origin_close(&origin);
+    code = code != CLI_OK ? code : backend_open_to_change(cli, &backend);
+    code = code != CLI_OK ? code : resolve(cli, &backend, &given);
+    backend_close(&backend);
     capture_release(&given.capture);
     buf_release(&given.json);
     return code;

@@ -3,7 +3,7 @@
  *
  *   compose what is compared > begin > run the command > record its end > show the rest
  *
- * Where it begins and is recorded is a store or a server (origin.h). Neither is held while the
+ * Where it begins and is recorded is a store or a server (backend.h). Neither is held while the
  * command runs: each call finds again who has the store, so that a server may come and go.
  *
  * A crash of this process between
@@ -42,8 +42,8 @@ struct settlement {
 
 /* The outcome as JSON. Where that is too large for the store it is framed; where it is too large
  * for a server, which says so, only its size is told (keeps_output is false). */
-static int seal_call(struct run *run, struct origin *origin, const struct settlement *settlement,
-    bool keeps_output, struct origin_answer *ret_answer, struct once_error *error)
+static int seal_call(struct run *run, struct backend *backend, const struct settlement *settlement,
+    bool keeps_output, struct backend_answer *ret_answer, struct once_error *error)
 {
     struct buf body;
     struct buf meta;
@@ -54,7 +54,7 @@ static int seal_call(struct run *run, struct origin *origin, const struct settle
     if (buf_status(&body) != OK) {
         buf_clear(&body);
         buf_clear(&meta);
-        if (origin->remote == NULL) {
+        if (backend->remote == NULL) {
             capture_meta(&run->capture, &meta);
             buf_slice(&body, buf_view(&run->capture.pieces));
         } else {
@@ -72,15 +72,16 @@ static int seal_call(struct run *run, struct origin *origin, const struct settle
     };
     int result =
         buf_status(&body) == OK && buf_status(&meta) == OK
-            ? origin->ops->call(origin, &(struct once_call){.seal = &seal}, ret_answer, error)
+            ? backend->ops->call(backend, &(struct once_call){.seal = &seal}, ret_answer, error)
             : ONCE_E_NOMEM;
     buf_release(&meta);
     buf_release(&body);
     return result;
 }
 
-static int settle_call(struct run *run, struct origin *origin, const struct settlement *settlement,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int settle_call(struct run *run, struct backend *backend,
+    const struct settlement *settlement, struct backend_answer *ret_answer,
+    struct once_error *error)
 {
     struct once_hold hold = {.operation_id = run->grant.operation_id,
         .fence = run->grant.fence,
@@ -90,18 +91,18 @@ static int settle_call(struct run *run, struct origin *origin, const struct sett
         call = (struct once_call){.release = &hold};
     }
     if (settlement->how != SETTLE_SEAL) {
-        return origin->ops->call(origin, &call, ret_answer, error);
+        return backend->ops->call(backend, &call, ret_answer, error);
     }
-    int result = seal_call(run, origin, settlement, true, ret_answer, error);
-    if (result == ONCE_E_LIMIT && origin->remote != NULL) {
+    int result = seal_call(run, backend, settlement, true, ret_answer, error);
+    if (result == ONCE_E_LIMIT && backend->remote != NULL) {
         cli_say("warning: the output is larger than the server takes: it is not recorded");
-        result = seal_call(run, origin, settlement, false, ret_answer, error);
+        result = seal_call(run, backend, settlement, false, ret_answer, error);
     }
     return result;
 }
 
 /* The decision we asked for; anything else means that the grant was not ours any more. */
-static bool settled(const struct settlement *settlement, const struct origin_answer *answer)
+static bool settled(const struct settlement *settlement, const struct backend_answer *answer)
 {
     switch (settlement->how) {
     case SETTLE_SEAL: return answer->decision == ONCE_SEALED;
@@ -114,12 +115,12 @@ static bool settled(const struct settlement *settlement, const struct origin_ans
 static int settle_once(
     struct run *run, const struct settlement *settlement, bool *ret_ours, struct once_error *error)
 {
-    struct origin origin;
-    struct origin_answer answer;
+    struct backend backend;
+    struct backend_answer answer;
     struct cli_open how = {.must_exist = true, .lock_wait_ms = RUN_LOCK_WAIT_MS};
-    int result = origin_try_open(run->cli, how, &origin, error);
+    int result = backend_try_open(run->cli, how, &backend, error);
     if (result == ONCE_OK) {
-        result = settle_call(run, &origin, settlement, &answer, error);
+        result = settle_call(run, &backend, settlement, &answer, error);
     }
     if (result == ONCE_OK) {
         *ret_ours = settled(settlement, &answer);
@@ -130,7 +131,7 @@ static int settle_once(
                 "somebody else settled it or took it over; once why %s", run->grant.operation_id);
         }
     }
-    origin_close(&origin); /* what was answered is durable (P2) */
+    backend_close(&backend); /* what was answered is durable (P2) */
     return result;
 }
 
@@ -297,7 +298,7 @@ static int execute(struct run *run)
     return code;
 }
 
-static int act_on(struct run *run, const struct origin_answer *answer)
+static int act_on(struct run *run, const struct backend_answer *answer)
 {
     switch (answer->decision) {
     case ONCE_FIRST_SEEN:
@@ -329,7 +330,7 @@ int cmd_run(struct cli *cli)
 {
     struct run run = {
         .cli = cli, .key = cli_text(cli, "idempotency-key"), .scope = cli_text(cli, "scope")};
-    struct origin_answer answer = {0};
+    struct backend_answer answer = {0};
     if (cli_bytes(cli, "max-output") > CAPTURE_BYTES_MAX) {
         return cli_usage(cli, "run: --max-output is more than 15MiB");
     }

@@ -8,9 +8,9 @@
 #ifndef ONCE_CLI_RUN_H
 #define ONCE_CLI_RUN_H
 
+#include "cli/backend.h"
 #include "cli/capture.h"
 #include "cli/child.h"
-#include "cli/origin.h"
 #include "cli/renew.h"
 
 enum { RUN_LOCK_WAIT_MS = 5000 }; /* others hold the store for moments only */
@@ -29,7 +29,7 @@ struct run {
 int run_compose(struct run *run) MUST_CHECK;
 /* Ask, and wait while somebody else runs it. 0 with the answer, or an exit code with the message
  * written. Signals are blocked from here on when the answer is first_seen. */
-int run_ask(struct run *run, struct origin_answer *ret_answer) MUST_CHECK;
+int run_ask(struct run *run, struct backend_answer *ret_answer) MUST_CHECK;
 
 /* How a command ended that we ran. */
 struct run_end {
@@ -39,8 +39,8 @@ struct run_end {
 };
 
 /* Each writes what is to be said and returns the exit code. */
-int run_report_replay(struct run *run, const struct origin_answer *answer);
-int run_report_refusal(struct run *run, const struct origin_answer *answer);
+int run_report_replay(struct run *run, const struct backend_answer *answer);
+int run_report_refusal(struct run *run, const struct backend_answer *answer);
 int run_report_end(struct run *run, struct child *child, const struct run_end *end);
 /* Hints for an operation that is unknown. */
 void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence);

@@ -115,13 +115,13 @@ static bool is_holder_gone(const struct operation *operation, struct arena *aren
 
 /* Ask once; and when it is in progress in a process that is gone, say so for it and ask again. The
  * command may still be running without us, which is why this makes it unknown and not free (P5). */
-static int ask(struct run *run, struct origin *origin, const struct once_begin *request,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int ask(struct run *run, struct backend *backend, const struct once_begin *request,
+    struct backend_answer *ret_answer, struct once_error *error)
 {
     char reason[128];
     int64_t pid = 0;
     const struct once_call begin = {.begin = request};
-    int result = origin->ops->call(origin, &begin, ret_answer, error);
+    int result = backend->ops->call(backend, &begin, ret_answer, error);
     if (result != ONCE_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
         !is_holder_gone(ret_answer->operation, &run->cli->arena, &pid)) {
         return result;
@@ -132,10 +132,10 @@ static int ask(struct run *run, struct origin *origin, const struct once_begin *
         .fence = ret_answer->operation->fence,
         .reason = reason,
         .request_id = cli_text(run->cli, "request-id")};
-    struct origin_answer marked;
-    result = origin->ops->call(origin, &(struct once_call){.unknown = &hold}, &marked, error);
+    struct backend_answer marked;
+    result = backend->ops->call(backend, &(struct once_call){.unknown = &hold}, &marked, error);
     /* Whatever was decided: it may have been settled in this very moment. Asking again shows. */
-    return result == ONCE_OK ? origin->ops->call(origin, &begin, ret_answer, error) : result;
+    return result == ONCE_OK ? backend->ops->call(backend, &begin, ret_answer, error) : result;
 }
 
 static int fail(const struct once_error *error)
@@ -148,17 +148,17 @@ static int fail(const struct once_error *error)
                                              : CLI_RUN_FAILED;
 }
 
-static int begin(struct run *run, struct origin_answer *ret_answer)
+static int begin(struct run *run, struct backend_answer *ret_answer)
 {
     struct cli *cli = run->cli;
     struct once_error error = {0};
-    struct origin origin;
+    struct backend backend;
     struct cli_open how = {.lock_wait_ms = RUN_LOCK_WAIT_MS};
-    if ((error.result = origin_try_open(cli, how, &origin, &error)) != ONCE_OK) {
-        origin_close(&origin);
+    if ((error.result = backend_try_open(cli, how, &backend, &error)) != ONCE_OK) {
+        backend_close(&backend);
         return fail(&error);
     }
-    origin.found = &cli->arena; /* printing a replay could take as long as our readers like */
+    backend.found = &cli->arena; /* printing a replay could take as long as our readers like */
     struct buf holder;
     buf_init(&holder, &mem_libc, LIMIT_TRACE_BYTES_MAX);
     holder_put(&holder);
@@ -176,11 +176,11 @@ static int begin(struct run *run, struct origin_answer *ret_answer)
         .request_id = cli_text(cli, "request-id"),
         .trace = buf_status(&holder) == OK && holder.len > 1 ? holder.data : NULL,
     };
-    int result = ask(run, &origin, &request, ret_answer, &error);
+    int result = ask(run, &backend, &request, ret_answer, &error);
     error.result = result;
     int code = result == ONCE_OK ? CLI_OK : fail(&error);
-    code = result != ONCE_OK && origin.is_flooded ? CLI_AGAIN : code; /* so many run it */
-    origin_close(&origin); /* what was answered is durable (P2) */
+    code = result != ONCE_OK && backend.is_flooded ? CLI_AGAIN : code; /* so many run it */
+    backend_close(&backend); /* what was answered is durable (P2) */
     buf_release(&holder);
     return code;
 }
@@ -207,25 +207,25 @@ static bool is_lease_over(struct wait *wait, const struct operation *operation)
 }
 
 /* Look, without leaving evidence of each look. True when asking again makes sense. */
-static bool moved_on(struct run *run, const struct origin_answer *answer, struct wait *wait)
+static bool moved_on(struct run *run, const struct backend_answer *answer, struct wait *wait)
 {
-    struct origin origin;
+    struct backend backend;
     const struct operation *operation = NULL;
     int64_t pid = 0;
     bool moved = false;
-    if (origin_try_look(run->cli, &origin) != ONCE_OK) {
-        origin_close(&origin);
+    if (backend_try_look(run->cli, &backend) != ONCE_OK) {
+        backend_close(&backend);
         return false; /* not now */
     }
-    if (origin.ops->peek(&origin, answer->operation_id, &operation) == ONCE_OK) {
+    if (backend.ops->peek(&backend, answer->operation_id, &operation) == ONCE_OK) {
         moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
-                is_lease_over(wait, operation) || is_holder_gone(operation, &origin.own, &pid);
+                is_lease_over(wait, operation) || is_holder_gone(operation, &backend.own, &pid);
     }
-    origin_close(&origin); /* only looked */
+    backend_close(&backend); /* only looked */
     return moved;
 }
 
-static void wait_for_other(struct run *run, const struct origin_answer *answer, struct wait *wait)
+static void wait_for_other(struct run *run, const struct backend_answer *answer, struct wait *wait)
 {
     bool moved = false;
     while (!moved) {
@@ -239,7 +239,7 @@ static void wait_for_other(struct run *run, const struct origin_answer *answer, 
     }
 }
 
-int run_ask(struct run *run, struct origin_answer *ret_answer)
+int run_ask(struct run *run, struct backend_answer *ret_answer)
 {
     struct wait wait = {
         .until_ms = cli_boot_ms() + cli_ms(run->cli, "wait"), .pause_ms = PAUSE_MS_MIN};

@@ -54,17 +54,17 @@ static void put_recording(struct jsonw *json, const struct recording *recording)
 }
 
 /* Of the grant, or of the operation that is shown. */
-static uint64_t fence_of(const struct origin_answer *answer)
+static uint64_t fence_of(const struct backend_answer *answer)
 {
     return answer->operation != NULL ? answer->operation->fence : answer->fence;
 }
 
-static uint64_t attempt_of(const struct origin_answer *answer)
+static uint64_t attempt_of(const struct backend_answer *answer)
 {
     return answer->operation != NULL ? answer->operation->attempt : answer->attempt;
 }
 
-static int print_document(const struct run *run, const struct origin_answer *answer,
+static int print_document(const struct run *run, const struct backend_answer *answer,
     const struct recording *recording, const struct run_end *end)
 {
     struct buf bytes;
@@ -131,7 +131,7 @@ static int code_after_writing(int code, int write_errno)
     return code == CLI_OK ? CLI_IO : code;
 }
 
-int run_report_replay(struct run *run, const struct origin_answer *answer)
+int run_report_replay(struct run *run, const struct backend_answer *answer)
 {
     struct err err = {0};
     struct recording recording;
@@ -158,7 +158,7 @@ int run_report_end(struct run *run, struct child *child, const struct run_end *e
 {
     int code = end->status == ONCE_STATUS_UNKNOWN ? CLI_AGAIN : end->code;
     if (run->cli->json) {
-        struct origin_answer answer = {
+        struct backend_answer answer = {
             .decision = ONCE_FIRST_SEEN, .fence = run->grant.fence, .attempt = run->grant.attempt};
         struct recording recording = recording_of(&run->capture);
         memcpy(answer.operation_id, run->grant.operation_id, sizeof answer.operation_id);
@@ -201,7 +201,7 @@ static void say_diff(struct run *run, struct slice diff)
     }
 }
 
-static int refuse_conflict(struct run *run, const struct origin_answer *answer)
+static int refuse_conflict(struct run *run, const struct backend_answer *answer)
 {
     char store[512];
     cli_say("conflict: key '%s' was used with another command", run->key);
@@ -213,7 +213,7 @@ static int refuse_conflict(struct run *run, const struct origin_answer *answer)
     return CLI_DATA;
 }
 
-static int refuse_unknown(struct run *run, const struct origin_answer *answer)
+static int refuse_unknown(struct run *run, const struct backend_answer *answer)
 {
     char since[TEXT_TIME_BYTES];
     const struct operation *operation = answer->operation;
@@ -232,7 +232,7 @@ static int refuse_unknown(struct run *run, const struct origin_answer *answer)
     return CLI_AGAIN;
 }
 
-int run_report_refusal(struct run *run, const struct origin_answer *answer)
+int run_report_refusal(struct run *run, const struct backend_answer *answer)
 {
     int code = CLI_AGAIN;
     if (answer->decision == ONCE_CONFLICT_REJECTED) {

@@ -196,13 +196,22 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     return OK;
 }
 
+static void note_code(int *code, int next)
+{
+    if (*code == CLI_OK) {
+        *code = next;
+    }
+}
+
 static int set_all(struct cli *cli, const struct config_option *options, struct config *config,
     struct config_faults *faults)
 {
     int code = CLI_OK;
     for (const struct config_option *o = options; o->path != NULL; o++) {
         enum status status = set_one(cli, o, config, faults);
-        code = code == CLI_OK ? code_of(status) : code;
+        if (code == CLI_OK) {
+            code = code_of(status);
+        }
     }
     return code;
 }
@@ -226,15 +235,14 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     }
     *ret_config = config;
     config->gateway.is_on = is_gateway(cli);
+    /* Every error of every source is reported; the first decides the exit code. */
     int code = path == NULL ? CLI_OK : read_file(path, config, faults);
-    int set = set_all(cli, config_options, config, faults);
-    code = code == CLI_OK ? set : code;
-    set = set_all(cli, config_gateway_options, config, faults);
-    code = code == CLI_OK ? set : code;
+    note_code(&code, set_all(cli, config_options, config, faults));
+    note_code(&code, set_all(cli, config_gateway_options, config, faults));
     if (has_fake_upstream(cli)) {
-        set = code_of(config_set(config, config_option_find("gateway.upstream"),
-            "http://127.0.0.1:1", "the fake upstream", false, faults));
-        code = code == CLI_OK ? set : code;
+        const struct config_option *upstream = config_option_find("gateway.upstream");
+        note_code(&code, code_of(config_set(config, upstream, "http://127.0.0.1:1",
+                             "the fake upstream", false, faults)));
     }
     if (is_gateway(cli)) {
         leave_api(config);

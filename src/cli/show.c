@@ -1,6 +1,6 @@
 /* once show: what is remembered of one operation. */
+#include "cli/backend.h"
 #include "cli/capture.h"
-#include "cli/origin.h"
 
 static void line(const char *name, struct slice text)
 {
@@ -98,13 +98,13 @@ static void print_text(struct cli *cli, const struct operation *operation)
 
 int cmd_show(struct cli *cli)
 {
-    struct origin origin;
+    struct backend backend;
     const struct operation *operation = NULL;
-    int code = origin_open(cli, &origin);
+    int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }
-    code = operation_find(cli, &origin, &operation);
+    code = operation_find(cli, &backend, &operation);
     if (code == CLI_OK && cli->json) {
         out_bytes(operation->json);
         out_text("\n");
@@ -113,6 +113,6 @@ int cmd_show(struct cli *cli)
     }
     int written = out_finish();
     code = code == CLI_OK ? written : code;
-    origin_close(&origin);
+    backend_close(&backend);
     return code;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/origin.h"
+#include "cli/backend.h"
 #include "lib/inspect.h"
 
 enum {
@@ -88,24 +88,24 @@ static int print(void *context, const struct once_entry *entry)
 }
 
 /* The entries behind the last one, but for the first `seen` of them. */
-static int print_new(struct tail *tail, struct origin *origin)
+static int print_new(struct tail *tail, struct backend *backend)
 {
     tail->printed = 0;
-    int code = origin->ops->evidence(origin, tail->operation_id, tail->last, print, tail);
+    int code = backend->ops->evidence(backend, tail->operation_id, tail->last, print, tail);
     return code != CLI_OK ? code : out_finish();
 }
 
 /* Counts from further and further back until there are enough, or all. */
-static int print_last(struct tail *tail, struct origin *origin)
+static int print_last(struct tail *tail, struct backend *backend)
 {
     uint64_t lines = cli_count(tail->cli, "lines");
     uint64_t back = lines < LOOK_BACK_FIRST ? LOOK_BACK_FIRST : lines;
     int code = CLI_OK;
     do {
-        code = origin->ops->near_end(origin, back, tail->last);
+        code = backend->ops->near_end(backend, back, tail->last);
         tail->seen = 0;
         if (code == CLI_OK) {
-            code = origin->ops->evidence(origin, tail->operation_id, tail->last, count, tail);
+            code = backend->ops->evidence(backend, tail->operation_id, tail->last, count, tail);
         }
         back = back > UINT64_MAX / 16 ? UINT64_MAX : back * 16;
     } while (code == CLI_OK && tail->seen < lines && tail->last[0] != '\0');
@@ -115,10 +115,10 @@ static int print_last(struct tail *tail, struct origin *origin)
     /* With nothing to print it is still gone through, so that --follow knows where it is. */
     tail->left = lines;
     tail->seen = tail->seen > lines ? tail->seen - lines : 0;
-    return print_new(tail, origin);
+    return print_new(tail, backend);
 }
 
-static int follow(struct tail *tail, struct origin *origin)
+static int follow(struct tail *tail, struct backend *backend)
 {
     int64_t pause_ms = FOLLOW_MS;
     tail->left = 0;
@@ -126,14 +126,14 @@ static int follow(struct tail *tail, struct origin *origin)
         bool ready = false;
         cli_sleep_ms(pause_ms);
         tail->seen = 0;
-        int code = origin->ops->refresh(origin, &ready);
+        int code = backend->ops->refresh(backend, &ready);
         if (code == CLI_OK && ready) {
-            code = print_new(tail, origin);
+            code = print_new(tail, backend);
         }
         if (code != CLI_OK) {
             return code;
         }
-        bool waits = origin->remote != NULL && tail->printed == 0 && pause_ms < FOLLOW_MS_MAX;
+        bool waits = backend->remote != NULL && tail->printed == 0 && pause_ms < FOLLOW_MS_MAX;
         pause_ms = tail->printed > 0 ? FOLLOW_MS : waits ? 2 * pause_ms : pause_ms;
     }
 }
@@ -191,13 +191,13 @@ int cmd_tail(struct cli *cli)
     }
     struct tail tail = {.cli = cli, .operation_id = cli_text(cli, "operation")};
     arena_init(&tail.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    struct origin origin = {0};
-    int code = origin_open(cli, &origin);
-    code = code != CLI_OK ? code : print_last(&tail, &origin);
+    struct backend backend = {0};
+    int code = backend_open(cli, &backend);
+    code = code != CLI_OK ? code : print_last(&tail, &backend);
     if (code == CLI_OK && cli_flag(cli, "follow")) {
-        code = follow(&tail, &origin);
+        code = follow(&tail, &backend);
     }
-    origin_close(&origin);
+    backend_close(&backend);
     arena_release(&tail.arena);
     return code;
 }

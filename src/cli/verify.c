@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/backend.h"
 #include "cli/cli.h"
-#include "cli/origin.h"
 #include "cli/out.h"
 #include "cli/verify_remote.h"
 #include "evidence/checkpoint.h"
@@ -210,7 +210,7 @@ int cmd_verify(struct cli *cli)
     struct slice checkpoint = SLICE_EMPTY;
     struct remote *remote = NULL;
     const char *path = cli_text(cli, "checkpoint");
-    int code = origin_named_server(cli, &remote);
+    int code = backend_named_server(cli, &remote);
     if (code != CLI_OK || remote != NULL) {
         return code != CLI_OK ? code : check_server(cli, remote);
     }

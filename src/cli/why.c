@@ -1,7 +1,7 @@
 /* once why: how an operation came to where it is, in words. */
 #include "base/limits.h"
 #include "base/text.h"
-#include "cli/origin.h"
+#include "cli/backend.h"
 
 enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
 
@@ -133,7 +133,8 @@ static void introduce(const struct operation *operation)
     out_text("\n");
 }
 
-static int tell_story(struct story *story, struct origin *origin, const struct operation *operation)
+static int tell_story(
+    struct story *story, struct backend *backend, const struct operation *operation)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
@@ -152,7 +153,7 @@ static int tell_story(struct story *story, struct origin *origin, const struct o
     } else {
         introduce(operation);
     }
-    int code = origin->ops->evidence(origin, id, NULL, visit, story);
+    int code = backend->ops->evidence(backend, id, NULL, visit, story);
     if (code == CLI_OK && story->cli->json) {
         jsonw_close(&json, ']');
         jsonw_close(&json, '}');
@@ -166,17 +167,17 @@ static int tell_story(struct story *story, struct origin *origin, const struct o
 
 int cmd_why(struct cli *cli)
 {
-    struct origin origin;
+    struct backend backend;
     const struct operation *operation = NULL;
     struct story story = {.cli = cli};
-    int code = origin_open(cli, &origin);
+    int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    code = operation_find(cli, &origin, &operation);
-    code = code != CLI_OK ? code : tell_story(&story, &origin, operation);
+    code = operation_find(cli, &backend, &operation);
+    code = code != CLI_OK ? code : tell_story(&story, &backend, operation);
     arena_release(&story.arena);
-    origin_close(&origin);
+    backend_close(&backend);
     return code;
 }

@@ -75,15 +75,20 @@ static enum status take_json(
     struct config_reader *reader, const struct yaml_node *node, struct slice *ret_body)
 {
     struct arena scratch;
-    struct buf out;
+    struct buf json;
     arena_init(&scratch, &mem_libc, SCRATCH_BYTES_MAX);
-    buf_init(&out, &mem_libc, BODY_BYTES_MAX);
-    enum status status = put_json(reader, node, &scratch, &out);
-    status = status == OK ? buf_status(&out) : status;
-    if (status == OK) {
-        status = arena_copy(&reader->config->arena, buf_view(&out), ret_body);
+    buf_init(&json, &mem_libc, BODY_BYTES_MAX);
+    enum status status = put_json(reader, node, &scratch, &json);
+    if (status != OK) {
+        goto out;
     }
-    buf_release(&out);
+    status = buf_status(&json);
+    if (status != OK) {
+        goto out;
+    }
+    status = arena_copy(&reader->config->arena, buf_view(&json), ret_body);
+out:
+    buf_release(&json);
     arena_release(&scratch);
     return status;
 }

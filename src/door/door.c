@@ -184,7 +184,7 @@ bool door_admit(
     return false;
 }
 
-/* ---- what was told ------------------------------------------------------------------------- */
+/* ---- what became of it ---------------------------------------------------------------------- */
 
 /* Duplicates in the sense of a flood: each leaves an entry and changes nothing. */
 static bool is_duplicate(const struct engine_call *call)
@@ -193,12 +193,12 @@ static bool is_duplicate(const struct engine_call *call)
 }
 
 /* What was decided, in a word; NULL when nothing was. */
-static const char *decided(const struct door_told *told)
+static const char *decided(const struct door_report *report)
 {
-    if (told->flooded_ms > 0) {
+    if (report->flooded_ms > 0) {
         return "duplicate_refused";
     }
-    return told->call->err.status != OK ? NULL : decision_name(told->call->decision.kind);
+    return report->call->err.status != OK ? NULL : decision_name(report->call->decision.kind);
 }
 
 /* The key as asked, or the record's own for calls by operation. Not there: empty. */
@@ -209,79 +209,79 @@ static const struct record_key *key_of(const struct engine_call *call)
     return by_id && decision->next.fence > 0 ? &decision->next.key : &call->request.key;
 }
 
-static void log_decision(struct door *door, const struct door_told *told, const char *word)
+static void log_decision(struct door *door, const struct door_report *report, const char *word)
 {
-    const struct engine_call *call = told->call;
+    const struct engine_call *call = report->call;
     const struct record *record = &call->decision.next;
     const struct record_key *key = key_of(call);
     const struct source *source =
         call->request.kind == REQUEST_BEGIN ? &call->request.source : &record->source;
     char id[OP_ID_TEXT_BYTES] = "";
-    bool is_there = told->flooded_ms == 0 && record->fence > 0;
+    bool is_there = report->flooded_ms == 0 && record->fence > 0;
     if (is_there) {
         (void)op_id_put(id, &record->operation_id);
     }
     struct log_field fields[] = {
         LOG_TEXT("decision", slice_str(word)),
         LOG_TEXT("request", slice_str(request_kind_name(call->request.kind))),
-        LOG_TEXT("tenant", told->tenant),
+        LOG_TEXT("tenant", report->tenant),
         LOG_TEXT("scope", key->scope),
         LOG_TEXT("idempotency_key", key->key),
         LOG_TEXT("operation_id", slice_str(id)),
         LOG_TEXT("effect_id", is_there ? record->effect_id : SLICE_EMPTY),
         LOG_TEXT("source_type", source->type),
         LOG_TEXT("source_id", source->id),
-        LOG_TEXT("request_id", told->request_id),
-        LOG_TEXT("trace_id", told->trace_id),
-        LOG_TEXT("actor", told->actor),
-        LOG_NUMBER("status", told->status),
-        LOG_NUMBER("duration_us", (clock_nanos() - told->started_nanos) / 1000),
+        LOG_TEXT("request_id", report->request_id),
+        LOG_TEXT("trace_id", report->trace_id),
+        LOG_TEXT("actor", report->actor),
+        LOG_NUMBER("status", report->status),
+        LOG_NUMBER("duration_us", (clock_nanos() - report->started_nanos) / 1000),
     };
     log_event(door->log, LOG_INFO, "decision", fields, COUNT(fields));
 }
 
-static void log_failure(struct door *door, const struct door_told *told)
+static void log_failure(struct door *door, const struct door_report *report)
 {
     struct log_field fields[] = {
-        LOG_TEXT("text", slice_str(told->call->err.text)),
-        LOG_TEXT("tenant", told->tenant),
-        LOG_TEXT("request_id", told->request_id),
-        LOG_NUMBER("status", told->status),
+        LOG_TEXT("text", slice_str(report->call->err.text)),
+        LOG_TEXT("tenant", report->tenant),
+        LOG_TEXT("request_id", report->request_id),
+        LOG_NUMBER("status", report->status),
     };
     log_event(door->log, LOG_ERROR, "request_failed", fields, COUNT(fields));
 }
 
 static void count_decision(
-    struct door *door, unsigned slot, const struct door_told *told, const char *word)
+    struct door *door, unsigned slot, const struct door_report *report, const char *word)
 {
-    const struct decision *decision = &told->call->decision;
-    bool is_decided = told->flooded_ms == 0;
+    const struct decision *decision = &report->call->decision;
+    bool is_decided = report->flooded_ms == 0;
     bool seals = is_decided && decision->kind == DECISION_SEALED && !decision->repeated;
     struct metrics_decision counted = {
-        .tenant = told->tenant,
-        .scope = key_of(told->call)->scope,
+        .tenant = report->tenant,
+        .scope = key_of(report->call)->scope,
         .decision = word,
         .first_to_seal_ms = seals ? decision->next.sealed_ms - decision->next.created_ms : -1,
-        .diff_bytes = told->diff_bytes,
+        .diff_bytes = report->diff_bytes,
         .is_conflict = is_decided && decision->kind == DECISION_CONFLICT_REJECTED,
     };
     metrics_decision(door->metrics, slot, &counted);
-    if (is_decided && is_duplicate(told->call) && told->rate.per_second > 0) {
-        flood_count(door->flood, &told->call->request.key, told->rate, clock_nanos());
+    if (is_decided && is_duplicate(report->call) && report->rate.per_second > 0) {
+        flood_count(door->flood, &report->call->request.key, report->rate, clock_nanos());
     }
 }
 
-void door_tell(struct door *door, unsigned slot, const struct door_told *told)
+void door_report(struct door *door, unsigned slot, const struct door_report *report)
 {
     ASSERT(slot < door->slots);
-    const char *word = decided(told);
+    const char *word = decided(report);
     if (word == NULL) {
-        log_failure(door, told);
+        log_failure(door, report);
         return;
     }
-    count_decision(door, slot, told, word);
-    if (told->logs && log_wants(door->log, LOG_INFO)) {
-        log_decision(door, told, word);
+    count_decision(door, slot, report, word);
+    if (report->logs && log_wants(door->log, LOG_INFO)) {
+        log_decision(door, report, word);
     }
 }
 

@@ -2,14 +2,14 @@
  * door: what the doors of one process (the API, the gateway) share: calls gathered for the engine,
  * flood limits, figures and the line in the log that each decision leaves.
  *
- *     door_admit > door_submit > door_turn > (engine) > done … door_tell
+ *     door_admit > door_submit > door_turn > (engine) > done … door_report
  *
  * Promises:  calls of one loop turn reach the engine together, for the price of one. Every decision
  *            is counted and logged once, in the same words whichever door it came through. What a
  *            flood refused becomes evidence.
  * Does not:  know HTTP messages or documents.
  * Ownership: a call is its door's again once done or refused was called.
- * Threads:   door_submit, door_turn and door_tell on the thread whose slot they are given; the
+ * Threads:   door_submit, door_turn and door_report on the thread whose slot they are given; the
  *            others on any thread. The server's loops have the slots from 0 on; a thread that is no
  *            loop (a consumer of a queue) has a slot after theirs, and ends each of its rounds with
  *            door_turn as a loop ends its turn.
@@ -58,8 +58,8 @@ void door_turn(struct door *door, unsigned slot);
 bool door_admit(struct door *door, const struct record_key *key, struct flood_rate rate,
     int64_t *ret_after_ms) MUST_CHECK;
 
-/* What a request was told, for figures and log. */
-struct door_told {
+/* What became of a request, for figures and log. */
+struct door_report {
     const struct engine_call *call; /* what was asked and decided */
     int64_t flooded_ms;             /* > 0: refused by door_admit; nothing was decided */
     struct flood_rate rate;         /* of duplicates, which take from it; 0: no limit */
@@ -73,6 +73,6 @@ struct door_told {
     bool logs;               /* a line for it */
 };
 /* Count it and log it: a decision, or that the engine failed (call->err). */
-void door_tell(struct door *door, unsigned slot, const struct door_told *told);
+void door_report(struct door *door, unsigned slot, const struct door_report *report);
 
 #endif

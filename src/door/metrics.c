@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/text.h"
-#include "door/series.h"
+#include "door/metric_labels.h"
 
 enum {
     DECISIONS_MAX = 24, /* decisions by name, the last of them is "other" */
@@ -41,7 +41,7 @@ struct histogram {
     counter sum;                  /* in thousandths of the unit, or in nanoseconds */
 };
 
-struct series_counts {
+struct metric_labels_counts {
     counter decisions[DECISIONS_MAX];
 };
 
@@ -57,7 +57,7 @@ struct route_counts {
 
 /* Of one loop: no other thread writes here, so that adding needs no lock and no shared line. */
 struct loop {
-    struct series_counts series[SERIES_MAX];
+    struct metric_labels_counts series[SERIES_MAX];
     struct tenant_counts tenants[SERIES_TENANTS_MAX];
     struct route_counts routes[SERIES_ROUTES_MAX];
     char apart[64]; /* the next loop's begin on a cache line of their own */
@@ -67,8 +67,8 @@ struct metrics {
     const struct mem *mem;
     unsigned loop_count;
     double started; /* seconds since 1970 */
-    struct series *series;
-    metrics_tell_upstreams tell; /* NULL: there are no upstreams */
+    struct metric_labels *labels;
+    metrics_report_upstreams tell; /* NULL: there are no upstreams */
     void *tell_context;
     struct loop loops[];
 };
@@ -82,8 +82,8 @@ struct metrics *metrics_new(const struct mem *mem, unsigned loops)
     }
     metrics->mem = mem;
     metrics->loop_count = loops;
-    metrics->series = series_new(mem);
-    if (metrics->series == NULL) {
+    metrics->labels = metric_labels_new(mem);
+    if (metrics->labels == NULL) {
         mem_free(mem, metrics);
         return NULL;
     }
@@ -96,12 +96,12 @@ struct metrics *metrics_new(const struct mem *mem, unsigned loops)
 void metrics_free(struct metrics *metrics)
 {
     if (metrics != NULL) {
-        series_free(metrics->series);
+        metric_labels_free(metrics->labels);
         mem_free(metrics->mem, metrics);
     }
 }
 
-void metrics_upstreams(struct metrics *metrics, metrics_tell_upstreams tell, void *context)
+void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context)
 {
     metrics->tell = tell;
     metrics->tell_context = context;
@@ -157,7 +157,8 @@ void metrics_decision(
 {
     ASSERT(loop < metrics->loop_count);
     struct loop *mine = &metrics->loops[loop];
-    struct series_place place = series_find(metrics->series, decision->tenant, decision->scope);
+    struct metric_labels_place place =
+        metric_labels_find(metrics->labels, decision->tenant, decision->scope);
     add(&mine->series[place.series].decisions[decision_index(decision->decision)], 1);
     struct tenant_counts *tenant = &mine->tenants[place.tenant];
     if (decision->first_to_seal_ms >= 0) {
@@ -175,7 +176,7 @@ void metrics_request(
 {
     ASSERT(loop < metrics->loop_count);
     struct route_counts *counts =
-        &metrics->loops[loop].routes[series_route(metrics->series, route)];
+        &metrics->loops[loop].routes[metric_labels_route(metrics->labels, route)];
     add(&counts->codes[code_index(status)], 1);
     observe(&counts->seconds, request_seconds, (double)nanos / 1e9, nanos);
 }
@@ -286,7 +287,7 @@ static void put_counted(const struct metrics *metrics, struct buf *out, struct s
 
 /* Whether a tenant's figures are for this reader. What tenants past the cap share is for nobody but
  * those who see all (P9). */
-static bool is_shown(const struct metrics_view *view, const struct series_tenant *tenant)
+static bool is_shown(const struct metrics_view *view, const struct metric_labels_tenant *tenant)
 {
     return view->tenant.len == 0 || (!tenant->is_shared && slice_equal(tenant->name, view->tenant));
 }
@@ -295,9 +296,9 @@ static void put_decisions(struct metrics *metrics, const struct metrics_view *vi
 {
     put_family(out, "once_decisions_total", "counter",
         "Decisions that were answered, by decision, scope and tenant.");
-    size_t count = series_count(metrics->series);
+    size_t count = metric_labels_count(metrics->labels);
     for (size_t i = 0; i < count; i++) {
-        struct series_name name = series_name(metrics->series, i);
+        struct metric_labels_name name = metric_labels_name(metrics->labels, i);
         if (!is_shown(view, &name.tenant)) {
             continue;
         }
@@ -322,13 +323,13 @@ static void put_by_tenant(struct metrics *metrics, const struct metrics_view *vi
     const char *family, const char *decision)
 {
     uint64_t sums[SERIES_TENANTS_MAX] = {0};
-    size_t count = series_count(metrics->series), index = decision_index(decision);
+    size_t count = metric_labels_count(metrics->labels), index = decision_index(decision);
     for (size_t i = 0; i < count; i++) {
-        sums[series_name(metrics->series, i).tenant.number] +=
+        sums[metric_labels_name(metrics->labels, i).tenant.number] +=
             total(metrics, &metrics->loops[0].series[i].decisions[index]);
     }
     for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
-        struct series_tenant tenant = series_tenant(metrics->series, i);
+        struct metric_labels_tenant tenant = metric_labels_tenant(metrics->labels, i);
         if (sums[i] > 0 && is_shown(view, &tenant)) {
             buf_printf(out, "%s{", family);
             put_label(out, "tenant", tenant.name);
@@ -341,7 +342,7 @@ static void put_tenants(struct metrics *metrics, const struct metrics_view *view
     const char *family, bool is_diff)
 {
     for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
-        struct series_tenant tenant = series_tenant(metrics->series, i);
+        struct metric_labels_tenant tenant = metric_labels_tenant(metrics->labels, i);
         struct tenant_counts *counts = &metrics->loops[0].tenants[i];
         struct shown shown = {.name = family,
             .label = "tenant",
@@ -367,7 +368,7 @@ static void put_routes(struct metrics *metrics, struct buf *out)
     put_family(out, "once_http_requests_total", "counter",
         "Requests that were answered, by route and status.");
     for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
-        const char *route = series_route_name(metrics->series, i);
+        const char *route = metric_labels_route_name(metrics->labels, i);
         for (size_t c = 0; c < CODES_MAX && route != NULL; c++) {
             uint64_t value = total(metrics, &metrics->loops[0].routes[i].codes[c]);
             if (value > 0) {
@@ -381,7 +382,7 @@ static void put_routes(struct metrics *metrics, struct buf *out)
     put_family(out, "once_http_request_seconds", "histogram",
         "From the first byte of a request to its answer, by route.");
     for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
-        const char *route = series_route_name(metrics->series, i);
+        const char *route = metric_labels_route_name(metrics->labels, i);
         if (route != NULL) {
             struct shown shown = {.name = "once_http_request_seconds",
                 .label = "route",

@@ -58,10 +58,10 @@ struct metrics_upstream {
 };
 /* Tells of up to max upstreams, the rest added up in the last one with name NULL. How many. Any
  * thread. */
-typedef size_t (*metrics_tell_upstreams)(
+typedef size_t (*metrics_report_upstreams)(
     void *context, struct metrics_upstream *ret_upstreams, size_t max);
 /* Who tells; NULL: nobody. Before the server is started, or when it is gone. */
-void metrics_upstreams(struct metrics *metrics, metrics_tell_upstreams tell, void *context);
+void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context);
 
 /* What else is shown. */
 struct metrics_view {

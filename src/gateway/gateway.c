@@ -4,11 +4,10 @@
 
 #include "base/check.h"
 #include "base/rand.h"
-#include "base/secret.h"
 #include "base/text.h"
 #include "gateway/impl.h"
 #include "gateway/reconcile_schedule.h"
-#include "http/chars.h"
+#include "gateway/request_form.h"
 
 enum { TRACE_RANDOM_BYTES = 24, RANDOM_BYTES = 128 * TRACE_RANDOM_BYTES };
 
@@ -21,152 +20,19 @@ struct gateway_loop {
     unsigned char random[RANDOM_BYTES]; /* for traces, of which one call to the kernel makes many */
 };
 
-/* ---- configurations ------------------------------------------------------------------------ */
-
-static void credentials_free(struct gateway *gateway, struct gate *gate)
-{
-    for (size_t i = 0; gate->credentials != NULL && i < gate->gateway->route_count; i++) {
-        secret_release(&gate->credentials[i]);
-    }
-    mem_free(gateway->mem, gate->credentials);
-}
-
-static void gate_drop_upstreams(struct gateway *gateway, struct gate *gate)
-{
-    for (size_t i = 0; gate->upstreams != NULL && i <= gate->gateway->route_count; i++) {
-        upstreams_drop(gateway->upstreams, gate->upstreams[i]);
-    }
-    mem_free(gateway->mem, gate->upstreams);
-}
-
-static void gate_free(struct gateway *gateway, struct gate *gate)
-{
-    if (gate != NULL) {
-        principals_free(gate->principals);
-        credentials_free(gateway, gate);
-        gate_drop_upstreams(gateway, gate);
-        config_free(gate->config);
-        mem_free(gateway->mem, gate);
-    }
-}
-
-static enum status gate_upstreams(struct gateway *gateway, struct gate *gate, struct err *err)
-{
-    const struct config_gateway *config = gate->gateway;
-    struct upstreams *all = gateway->upstreams;
-    size_t count = config->route_count;
-    enum status status = OK;
-    gate->upstreams = mem_zalloc(gateway->mem, count + 1, sizeof *gate->upstreams);
-    if (gate->upstreams == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    upstreams_load(all);
-    for (size_t i = 0; status == OK && i < count; i++) {
-        status = upstreams_hold(all, config, &config->routes[i], &gate->upstreams[i], err);
-    }
-    if (status == OK && config->otherwise != NULL) {
-        status = upstreams_hold(all, config, config->otherwise, &gate->upstreams[count], err);
-    }
-    return status;
-}
-
-/* A field's value. Whatever else is in the file would be sent, or end the field. */
-static enum status read_credential(const char *path, struct buf *out, struct err *err)
-{
-    static const char what[] = "authorization file";
-    enum status status = secret_read(what, path, out, err);
-    if (status != OK) {
-        return status;
-    }
-    out->len = secret_line(buf_view(out)).len;
-    for (size_t i = 0; i < out->len; i++) {
-        if (!http_is(out->data[i], HTTP_VALUE)) {
-            return err_set(err, E_INVALID, "%s '%s' is not one line of text", what, path);
-        }
-    }
-    return out->len > 0 ? OK : err_set(err, E_INVALID, "%s '%s' is empty", what, path);
-}
-
-static enum status gate_credentials(struct gateway *gateway, struct gate *gate, struct err *err)
-{
-    const struct config_gateway *config = gate->gateway;
-    enum status status = OK;
-    gate->credentials =
-        mem_zalloc(gateway->mem, config->route_count + 1, sizeof *gate->credentials);
-    if (gate->credentials == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    for (size_t i = 0; status == OK && i < config->route_count; i++) {
-        const struct config_reconcile *reconcile = &config->routes[i].reconcile;
-        if (reconcile->get != NULL && reconcile->authorization_file != NULL) {
-            buf_init(&gate->credentials[i], gateway->mem, GATEWAY_CREDENTIAL_BYTES_MAX);
-            status = read_credential(reconcile->authorization_file, &gate->credentials[i], err);
-        }
-    }
-    return status;
-}
-
-static enum status gate_new(
-    struct gateway *gateway, struct config *config, struct gate **ret_gate, struct err *err)
-{
-    struct gate *gate = mem_zalloc(gateway->mem, 1, sizeof *gate);
-    if (gate == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    gate->config = config_hold(config);
-    gate->gateway = &config->gateway;
-    gate->holders = 1;
-    enum status status = principals_new(gateway->mem, gate->gateway, &gate->principals, err);
-    status = status == OK ? gate_credentials(gateway, gate, err) : status;
-    status = status == OK ? gate_upstreams(gateway, gate, err) : status;
-    if (status != OK) {
-        gate_free(gateway, gate);
-        return status;
-    }
-    *ret_gate = gate;
-    return OK;
-}
-
-struct gate *gate_take(struct gateway *gateway)
-{
-    (void)pthread_mutex_lock(&gateway->lock);
-    struct gate *gate = gateway->gate;
-    gate->holders++;
-    (void)pthread_mutex_unlock(&gateway->lock);
-    return gate;
-}
-
-void gate_hold(struct gateway *gateway, struct gate *gate)
-{
-    (void)pthread_mutex_lock(&gateway->lock);
-    ASSERT(gate->holders > 0);
-    gate->holders++;
-    (void)pthread_mutex_unlock(&gateway->lock);
-}
-
-void gate_drop(struct gateway *gateway, struct gate *gate)
-{
-    (void)pthread_mutex_lock(&gateway->lock);
-    ASSERT(gate->holders > 0);
-    bool is_last = --gate->holders == 0;
-    (void)pthread_mutex_unlock(&gateway->lock);
-    if (is_last) {
-        gate_free(gateway, gate);
-    }
-}
-
 enum status gateway_reload(struct gateway *gateway, struct config *config, struct err *err)
 {
-    struct gate *gate;
-    enum status status = gate_new(gateway, config, &gate, err);
+    struct gateway_config *made;
+    enum status status = gateway_config_new(gateway, config, &made, err);
     if (status != OK) {
         return status;
     }
     (void)pthread_mutex_lock(&gateway->lock);
-    struct gate *before = gateway->gate;
-    gateway->gate = gate;
+    struct gateway_config *before = gateway->config;
+    gateway->config = made;
     (void)pthread_mutex_unlock(&gateway->lock);
-    gate_drop(gateway, before);
+    atomic_store(&gateway->spooled.max, made->settings->spool_bytes_max);
+    gateway_config_drop(gateway, before);
     schedule_wake(gateway); /* it may have what the one before had not: something to ask */
     return OK;
 }
@@ -216,6 +82,7 @@ enum status gateway_new(
     gateway->loops = options->loops;
     gateway->spool_dir = options->spool_dir;
     clock_system(&gateway->clock);
+    gateway->spooled.setting = "gateway.spool_max";
     atomic_init(&gateway->is_cut, false);
     atomic_init(&gateway->busy, 0);
     atomic_init(&gateway->in_engine, 0);
@@ -230,11 +97,13 @@ enum status gateway_new(
     enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     status = status == OK ? upstreams_new(mem, options->loops, &gateway->upstreams, err) : status;
     status = status == OK ? schedule_new(gateway, &gateway->schedule, err) : status;
-    status = status == OK ? gate_new(gateway, options->config, &gateway->gate, err) : status;
+    status =
+        status == OK ? gateway_config_new(gateway, options->config, &gateway->config, err) : status;
     if (status != OK) {
         gateway_free(gateway);
         return status;
     }
+    atomic_store(&gateway->spooled.max, gateway->config->settings->spool_bytes_max);
     *ret_gateway = gateway;
     return OK;
 }
@@ -252,15 +121,15 @@ void gateway_free(struct gateway *gateway)
     if (gateway == NULL) {
         return;
     }
-    ASSERT(gateway->gate == NULL || gateway->gate->holders == 1); /* the server is gone */
+    ASSERT(gateway->config == NULL || gateway->config->holders == 1); /* the server is gone */
     ASSERT(gateway->upstreams == NULL || gateway_is_idle(gateway));
-    ASSERT(gateway->questions == NULL);
+    ASSERT(gateway->reconciling == NULL);
     metrics_upstreams(door_metrics(gateway->door), NULL, NULL);
     schedule_free(gateway->schedule);
     if (gateway->upstreams != NULL) {
         upstreams_attach(gateway->upstreams, NULL); /* no loop is left to close anything on */
     }
-    gate_free(gateway, gateway->gate);
+    gateway_config_drop(gateway, gateway->config);
     upstreams_free(gateway->upstreams);
     (void)pthread_mutex_destroy(&gateway->lock);
     mem_free(gateway->mem, gateway->own);
@@ -269,43 +138,7 @@ void gateway_free(struct gateway *gateway)
 
 /* ---- the way in ---------------------------------------------------------------------------- */
 
-static void pass_check(const struct pass *pass)
-{
-    bool has_up = pass->state == PASS_FORWARDED || pass->state == PASS_STREAMING;
-    bool may_up = has_up || pass->state == PASS_SEALING || pass->state == PASS_RELAYED;
-    ASSERT(!pass->is_up || may_up);                                         /* G2 */
-    ASSERT(!pass->is_up || pass->state == PASS_RELAYED || pass->fence > 0); /* G2, P6 */
-}
-
-void pass_move(struct pass *pass, enum pass_state state)
-{
-    ASSERT(pass->state != PASS_ANSWERED);
-    pass->state = state;
-    pass_check(pass);
-}
-
-void pass_spool_init(struct pass *pass, struct spool *spool, uint64_t total_max)
-{
-    const struct config *config = pass->gate->config;
-    bool is_much = atomic_load(&pass->gateway->spooled) > config->in_flight_bytes_max;
-    spool_init(spool, pass->gateway->mem, pass->gateway->spool_dir,
-        is_much ? 0 : config->gateway.spool_memory_bytes, total_max);
-}
-
-enum status pass_spool(struct pass *pass, struct spool *spool, struct slice piece)
-{
-    struct gateway *gateway = pass->gateway;
-    uint64_t all = atomic_fetch_add(&gateway->spooled, piece.len) + piece.len;
-    pass->spooled += piece.len; /* pass_end takes it back, whatever became of the piece */
-    if (all > pass->gate->gateway->spool_bytes_max) {
-        return err_limit(&pass->fault, ERR_LIMIT_SPOOL_BYTES,
-            "too many bytes of bodies are on their way: gateway.spool_max is reached");
-    }
-    return spool_put(spool, piece, &pass->fault);
-}
-
-/* NULL: the kernel has none to give. On the loop. */
-static const unsigned char *random_take(struct gateway *gateway, unsigned loop)
+const unsigned char *gateway_random(struct gateway *gateway, unsigned loop)
 {
     struct gateway_loop *own = &gateway->own[loop];
     if (own->random_at == RANDOM_BYTES) {
@@ -316,26 +149,6 @@ static const unsigned char *random_take(struct gateway *gateway, unsigned loop)
     }
     own->random_at += TRACE_RANDOM_BYTES;
     return own->random + own->random_at - TRACE_RANDOM_BYTES;
-}
-
-enum status pass_trace(struct pass *pass)
-{
-    struct slice given = SLICE_EMPTY;
-    if (http_find_single(pass->exchange->head, SLICE_LIT("traceparent"), &given) &&
-        fields_traceparent_is_good(given)) {
-        pass->traceparent = given;
-        return OK;
-    }
-    char *text = arena_alloc(pass->exchange->arena, FIELDS_TRACEPARENT_BYTES + 1);
-    if (text == NULL) {
-        return E_NOMEM;
-    }
-    const unsigned char *random = random_take(pass->gateway, pass->exchange->loop);
-    if (random != NULL) { /* else there is none */
-        fields_traceparent(random, text);
-        pass->traceparent = slice_of(text, FIELDS_TRACEPARENT_BYTES);
-    }
-    return OK;
 }
 
 static unsigned method_bit(enum http_method method)
@@ -367,25 +180,23 @@ size_t gateway_route(const struct config_gateway *config, unsigned method, struc
     return config->route_count;
 }
 
-const struct config_route *gate_route(const struct gate *gate, unsigned method, struct slice path,
-    struct upstreams_one **ret_upstream)
-{
-    const struct config_gateway *config = gate->gateway;
-    size_t which = gateway_route(config, method, path);
-    *ret_upstream = gate->upstreams[which];
-    return which < config->route_count ? &config->routes[which] : config->otherwise;
-}
-
 /* True: the request is fenced. */
-static bool route_find(struct pass *pass)
+static bool route_find(struct gateway_request *request)
 {
-    unsigned method = method_bit(pass->exchange->head->method);
-    pass->route = gate_route(pass->gate, method, pass->path, &pass->upstream);
-    return pass->route != NULL && pass->route != pass->gate->gateway->otherwise &&
-           (pass->route->fenced & method) != 0;
+    const struct http_head *head = request->exchange->head;
+    unsigned method = method_bit(head->method);
+    const struct config_route *route =
+        gateway_config_route(request->config, method, request->path, &request->upstream);
+    request->route = route;
+    if (route == NULL || route == request->config->settings->otherwise ||
+        (route->fenced & method) == 0) {
+        return false;
+    }
+    bool has_key = http_find(head, SLICE_LIT("Idempotency-Key"), 0) < head->field_count;
+    return has_key || route->key != CONFIG_KEY_OPTIONAL;
 }
 
-/* Whose manners a refusal has that comes before any route is known. */
+/* Whose profile a refusal has that comes before any route is known. */
 static const struct config_route *route_for_refusals(const struct config_gateway *config)
 {
     static const struct config_route plain = {.profile = CONFIG_PROFILE_IETF};
@@ -394,64 +205,50 @@ static const struct config_route *route_for_refusals(const struct config_gateway
                                        : &plain;
 }
 
-static void pass_refuse(struct pass *pass, enum refusal_kind kind, const char *detail)
+static void refuse(struct gateway_request *request, enum refusal_kind kind, const char *detail)
 {
-    if (pass->route == NULL) {
-        pass->route = route_for_refusals(pass->gate->gateway);
+    if (request->route == NULL) {
+        request->route = route_for_refusals(request->config->settings);
     }
-    answer_refusal_now(pass, &(struct refusal){.kind = kind, .detail = slice_str(detail)}, NULL);
-}
-
-static struct pass *pass_new(struct gateway *gateway, struct http_exchange *exchange)
-{
-    struct pass *pass = arena_zalloc(exchange->arena, sizeof *pass);
-    if (pass == NULL) {
-        return NULL;
-    }
-    pass->gateway = gateway;
-    pass->exchange = exchange;
-    pass->gate = gate_take(gateway);
-    pass->mem = arena_mem(exchange->arena);
-    exchange->state = pass;
-    return pass;
+    gateway_request_refuse(
+        request, &(struct refusal){.kind = kind, .detail = slice_str(detail)}, NULL);
 }
 
 void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
 {
-    struct pass *pass = pass_new(gateway, exchange);
-    if (pass == NULL) {
-        http_answer_begin(exchange, 503);
-        http_answer_end(exchange, SLICE_EMPTY, SLICE_EMPTY, true);
-        return;
-    }
     const struct http_head *head = exchange->head;
-    pass->path = http_path(head);
+    struct err fault = {.status = OK};
+    struct gateway_request request = {.gateway = gateway,
+        .config = gateway_config_take(gateway),
+        .exchange = exchange,
+        .mem = arena_mem(exchange->arena),
+        .path = http_path(head)};
     enum status status =
         head->form == HTTP_FORM_ASTERISK
             ? OK
-            : request_form_path(pass->path, exchange->arena, &pass->path, &pass->fault);
+            : request_form_path(request.path, exchange->arena, &request.path, &fault);
     if (status != OK) {
-        pass_refuse(pass, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_REQUEST,
-            status == E_NOMEM ? NULL : pass->fault.text);
+        refuse(&request, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_REQUEST,
+            status == E_NOMEM ? NULL : fault.text);
         return;
     }
-    bool is_fenced = route_find(pass);
-    if (pass->route == NULL) {
-        pass_refuse(pass, REFUSAL_NO_ROUTE, NULL);
+    bool is_fenced = route_find(&request);
+    if (request.route == NULL) {
+        refuse(&request, REFUSAL_NO_ROUTE, NULL);
     } else if (is_fenced) {
-        fence_begin(pass);
+        fenced_begin(&request);
     } else {
-        relay_begin(pass);
+        relayed_begin(&request);
     }
 }
 
 void gateway_handle(struct gateway *gateway, struct http_exchange *exchange)
 {
-    struct pass *pass = exchange->state;
-    ASSERT(pass->gateway == gateway);
-    if (pass->state == PASS_RELAYED) {
-        relay_handle(pass);
+    struct gateway_request *request = exchange->state;
+    (void)gateway;
+    if (request->is_fenced) {
+        fenced_handle(request);
     } else {
-        fence_handle(pass);
+        relayed_handle(request);
     }
 }

@@ -4,7 +4,7 @@
  *     framing → route → key → principal → body → fingerprint → begin → forward → capture → seal →
  *     answer
  *
- * fence.c is the life of a fenced request, from its head to its answer; relay.c the one of all
+ * fenced.c is the life of a fenced request, from its head to its answer; relayed.c the one of all
  * others, which stream through. request_form.h is what a request asks, http/fields.h the fields on
  * their way, refusals.h how each profile says no, principal.h whom a request belongs to.
  *

@@ -1,17 +1,18 @@
 /*
  * The life of one question:
  *
- *   reconcile_now ──▶ ASKING ── the whole answer, and it means something ──▶ SETTLING ──▶ OVER
- *                        └───── anything else, or no answer ─────────────────────────────▲
+ *   reconcile_now ──▶ ASKING ── the answer means something ──▶ SETTLING ──▶ OVER
+ *                        └───── it does not, or none came ────────────────────▲
  *
- *   reconcile_now   nobody else asks: into the list, then GET
- *   answered        what the answer means; settle, or over
- *   on_settled      on the engine's thread: back to the loop
- *   over            out of the list, told, done
+ * Transitions, all through move, which refuses any other:
+ *   ASKING → SETTLING   on_answered   the outcall judged it executed, or not executed
+ *   ASKING → OVER       over          still unknown
+ *   SETTLING → OVER     over          on_settled, on the engine's thread, has posted it to the loop
  *
  * What holds:
  *   Q1  one question in the list of an operation, from reconcile_now to over.
- *   Q2  ASKING has a call with the upstream, SETTLING one in the engine; neither has both.
+ *   Q2  ASKING has an outcall that is not over, or that is over and has posted `over`; SETTLING has
+ *       a call in the engine; neither has both.
  *   Q3  over runs by itself, as a task of the loop, so that done never runs inside of reconcile_now
  *       or of an event of the upstream.
  *
@@ -21,29 +22,29 @@
 #include "gateway/reconcile.h"
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/uuid.h"
 #include "canon/trace.h"
-#include "gateway/reconcile_rules.h"
 
 enum {
-    QUESTIONS_MAX = 256,                /* under way at a time: a burst of duplicates of many
-                                         operations is not to take all connections */
-    QUESTION_ARENA_BYTES_MAX = 1 << 20, /* a record, two heads and fields, at their limits */
-    QUESTION_HEAD_BYTES_MAX = 64 << 10, /* a long template with a credential */
+    RECONCILING_MAX = 256,     /* at a time: a burst of duplicates of many operations is not to
+                                      take all connections */
+    ARENA_BYTES_MAX = 1 << 20, /* a record and a head, at their limits */
+    HEAD_BYTES_MAX = 64 << 10, /* a long template with a credential */
 };
 
 enum reconciling_state { RECONCILING_ASKING, RECONCILING_SETTLING, RECONCILING_OVER };
 
 struct reconciling {
-    struct engine_call settle; /* first, so that the engine's pointer is ours */
-    struct net_task task;      /* to the loop: over */
-    struct upstream_call up;
+    struct engine_call settle;
+    struct net_task task; /* to the loop: over */
+    struct outcall out;
     enum reconciling_state state;
     struct reconciling *prev; /* in the gateway's list */
     struct reconciling *next;
     struct gateway *gateway;
     unsigned loop;
-    struct gate *gate; /* held */
+    struct gateway_config *config; /* held */
     const struct config_route *route;
     struct upstreams_one *upstream;
     void (*done)(void *context);
@@ -52,7 +53,7 @@ struct reconciling {
     struct arena arena;
     struct mem mem; /* that arena */
 
-    /* Asked. */
+    /* What is asked about. */
     struct record_key key;
     struct op_id operation_id;
     uint64_t fence; /* of the attempt that is asked about */
@@ -61,24 +62,18 @@ struct reconciling {
     char request_id[UUID_TEXT_BYTES];
     struct slice target;
     struct slice head;
-    bool is_again; /* tried a second time, on a fresh connection */
-
-    /* Answered. */
-    enum reconcile_verdict verdict;
-    unsigned status;
-    struct err fault; /* why it is still open */
-    struct slice effect_id;
-    struct buf meta;
-    struct spool body;
-    uint64_t dropped;    /* bytes of a body that is not kept */
-    struct body_ref ref; /* of the body, as it is to be kept */
-    struct slice view;
+    struct reconcile_statuses statuses; /* what each of them means */
     char reason[LIMIT_REASON_BYTES_MAX + 1];
 };
 
-static struct reconciling *reconciling_of(struct upstream_call *up)
+static void move(struct reconciling *reconciling, enum reconciling_state state)
 {
-    return up->context;
+    enum reconciling_state from = reconciling->state;
+    ASSERT(from != RECONCILING_OVER);
+    ASSERT(
+        state == RECONCILING_OVER || (from == RECONCILING_ASKING && state == RECONCILING_SETTLING));
+    ASSERT(reconciling->out.state == OUTCALL_OVER); /* Q2 */
+    reconciling->state = state;
 }
 
 /* ---- one at a time ------------------------------------------------------------------------- */
@@ -101,17 +96,18 @@ static bool enter(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
     (void)pthread_mutex_lock(&gateway->lock);
-    bool is_free = gateway->reconcile_count < QUESTIONS_MAX;
-    for (const struct reconciling *at = gateway->questions; is_free && at != NULL; at = at->next) {
+    bool is_free = gateway->reconciling_count < RECONCILING_MAX;
+    for (const struct reconciling *at = gateway->reconciling; is_free && at != NULL;
+         at = at->next) {
         is_free = !op_id_equal(&at->operation_id, &reconciling->operation_id); /* Q1 */
     }
     if (is_free) {
-        reconciling->next = gateway->questions;
+        reconciling->next = gateway->reconciling;
         if (reconciling->next != NULL) {
             reconciling->next->prev = reconciling;
         }
-        gateway->questions = reconciling;
-        gateway->reconcile_count++;
+        gateway->reconciling = reconciling;
+        gateway->reconciling_count++;
     }
     (void)pthread_mutex_unlock(&gateway->lock);
     return is_free;
@@ -121,71 +117,84 @@ static void leave(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
     (void)pthread_mutex_lock(&gateway->lock);
-    *(reconciling->prev == NULL ? &gateway->questions : &reconciling->prev->next) =
+    *(reconciling->prev == NULL ? &gateway->reconciling : &reconciling->prev->next) =
         reconciling->next;
     if (reconciling->next != NULL) {
         reconciling->next->prev = reconciling->prev;
     }
-    ASSERT(gateway->reconcile_count > 0);
-    gateway->reconcile_count--;
+    ASSERT(gateway->reconciling_count > 0);
+    gateway->reconciling_count--;
     (void)pthread_mutex_unlock(&gateway->lock);
 }
 
 static void reconciling_free(struct reconciling *reconciling)
 {
     const struct mem *mem = reconciling->gateway->mem;
-    gate_drop(reconciling->gateway, reconciling->gate);
-    spool_release(&reconciling->body);
+    outcall_release(&reconciling->out);
+    gateway_config_drop(reconciling->gateway, reconciling->config);
     arena_release(&reconciling->arena);
     mem_free(mem, reconciling);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-static void tell_settled(const struct reconciling *reconciling)
+static bool is_still_unknown(const struct reconciling *reconciling)
 {
-    struct door_told told = {.call = &reconciling->settle,
+    return reconciling->out.verdict == VERDICT_UNKNOWN;
+}
+
+static void report_settled(const struct reconciling *reconciling)
+{
+    struct door_report report = {.call = &reconciling->settle,
         .tenant = reconciling->key.tenant,
         .actor = reconciling->settle.request.actor,
         .request_id = slice_str(reconciling->request_id),
-        .status = reconciling->status,
+        .status = reconciling->out.status,
         .started_nanos = reconciling->started_nanos,
-        .logs = reconciling->gate->config->log_decisions};
-    door_tell(reconciling->gateway->door, reconciling->loop, &told);
+        .logs = reconciling->config->whole->log_decisions};
+    door_report(reconciling->gateway->door, reconciling->loop, &report);
 }
 
-/* Whoever wonders why an operation stays unknown finds it here. */
-static void tell_open(const struct reconciling *reconciling)
+static struct slice why_unknown(const struct reconciling *reconciling)
 {
+    const struct outcall *out = &reconciling->out;
+    if (out->point != OUTCALL_ANSWERED) {
+        return slice_str(out->err.text);
+    }
+    return reconcile_is_not_executed(&reconciling->route->reconcile, out->status)
+               ? SLICE_LIT("not executed so far; believed after reconcile.quiet")
+               : SLICE_LIT("the answer is neither executed nor not_executed");
+}
+
+/* An operator who wonders why an operation stays unknown finds it here. */
+static void report_unknown(const struct reconciling *reconciling)
+{
+    const struct outcall *out = &reconciling->out;
     struct log_field fields[] = {
         LOG_TEXT("operation_id", slice_str(reconciling->operation_text)),
         LOG_TEXT("tenant", reconciling->key.tenant),
         LOG_TEXT("scope", reconciling->key.scope),
         LOG_TEXT("idempotency_key", reconciling->key.key),
         LOG_TEXT("request_id", slice_str(reconciling->request_id)),
-        LOG_NUMBER("status", reconciling->status),
-        LOG_TEXT("text", reconciling->fault.text[0] == '\0'
-                             ? SLICE_LIT("the answer is neither executed nor not_executed")
-                             : slice_str(reconciling->fault.text)),
+        LOG_NUMBER("status", out->point == OUTCALL_ANSWERED ? out->status : 0),
+        LOG_TEXT("text", why_unknown(reconciling)),
     };
-    log_event(door_log(reconciling->gateway->door), LOG_WARN, "reconcile_open", fields,
-        sizeof fields / sizeof fields[0]);
+    log_event(
+        door_log(reconciling->gateway->door), LOG_WARN, "reconcile_open", fields, COUNT(fields));
 }
 
 static void over(struct net_task *task)
 {
-    struct reconciling *reconciling =
-        (struct reconciling *)(void *)((char *)task - offsetof(struct reconciling, task));
+    struct reconciling *reconciling = CONTAINER_OF(task, struct reconciling, task);
     struct gateway *gateway = reconciling->gateway;
     void (*done)(void *context) = reconciling->done;
     void *context = reconciling->context;
-    ASSERT(reconciling->state != RECONCILING_OVER);
-    if (reconciling->verdict == RECONCILE_OPEN) {
-        tell_open(reconciling);
+    if (is_still_unknown(reconciling)) {
+        report_unknown(reconciling);
     } else {
-        tell_settled(reconciling);
+        report_settled(reconciling);
     }
-    reconciling->state = RECONCILING_OVER;
+    move(reconciling, RECONCILING_OVER);
     leave(reconciling);
     reconciling_free(reconciling);
     done(context);
@@ -199,32 +208,15 @@ static void post_over(struct reconciling *reconciling)
         http_server_loop(reconciling->gateway->server, reconciling->loop), &reconciling->task);
 }
 
-static void stay_open(struct reconciling *reconciling)
-{
-    reconciling->verdict = RECONCILE_OPEN;
-    post_over(reconciling);
-}
-
 /* ---- settling ------------------------------------------------------------------------------ */
 
 /* On the engine's thread. */
 static void on_settled(struct engine_call *call)
 {
-    struct reconciling *reconciling = (struct reconciling *)(void *)call;
+    struct reconciling *reconciling = CONTAINER_OF(call, struct reconciling, settle);
     struct gateway *gateway = reconciling->gateway;
     post_over(reconciling); /* from here on it may be gone */
     atomic_fetch_sub(&gateway->in_engine, 1);
-}
-
-static void put_outcome(struct reconciling *reconciling)
-{
-    struct engine_call *engine = &reconciling->settle;
-    struct outcome *outcome = &engine->request.outcome;
-    engine->request.effect_id = reconciling->effect_id;
-    outcome->code = (int32_t)reconciling->status;
-    outcome->meta = buf_view(&reconciling->meta);
-    outcome->body = reconciling->ref;
-    engine->outcome_body = reconciling->ref.retained ? reconciling->view : SLICE_EMPTY;
 }
 
 /* So that the evidence leads to the upstream's own log. */
@@ -234,31 +226,40 @@ static struct slice trace_of(struct reconciling *reconciling)
     struct buf out;
     struct err err;
     buf_init(&out, &reconciling->mem, LIMIT_TRACE_BYTES_MAX);
-    return trace_write(NULL, own, 1, &out, &err) == OK ? buf_view(&out) : SLICE_EMPTY;
+    return trace_write(NULL, own, COUNT(own), &out, &err) == OK ? buf_view(&out) : SLICE_EMPTY;
 }
 
-static void settle(struct reconciling *reconciling)
+/* What the outcall says, as a resolution by us. */
+static void put_resolve(struct reconciling *reconciling)
 {
-    struct gateway *gateway = reconciling->gateway;
-    bool was_executed = reconciling->verdict == RECONCILE_EXECUTED;
-    ASSERT(reconciling->state == RECONCILING_ASKING);
-    ASSERT(reconciling->verdict != RECONCILE_OPEN);
-    reconcile_reason(reconciling->target, reconciling->status, reconciling->reason);
-    reconciling->settle = (struct engine_call){
-        .request = {.kind = REQUEST_RESOLVE,
-            .key = reconciling->key,
+    struct engine_call *settle = &reconciling->settle;
+    *settle = (struct engine_call){
+        .request = {.key = reconciling->key,
             .operation_id = reconciling->operation_id,
             .fence = reconciling->fence, /* N6: of a later attempt the answer says nothing */
-            .status = was_executed ? RECORD_EXECUTED : RECORD_RELEASED,
             .trace = trace_of(reconciling),
-            .actor = SLICE_LIT("reconcile"),
-            .reason = slice_str(reconciling->reason)},
+            .actor = SLICE_LIT("reconcile")},
         .arena = &reconciling->arena,
         .done = on_settled};
-    if (was_executed) {
-        put_outcome(reconciling);
+    outcall_settle(&reconciling->out, &settle->request, &settle->outcome_body);
+    if (settle->request.kind == REQUEST_RELEASE) {
+        settle->request.status = RECORD_RELEASED;
     }
-    reconciling->state = RECONCILING_SETTLING;
+    settle->request.kind = REQUEST_RESOLVE;
+    reconcile_reason(reconciling->target, reconciling->out.status, reconciling->reason);
+    settle->request.reason = slice_str(reconciling->reason);
+}
+
+static void on_answered(struct outcall *out)
+{
+    struct reconciling *reconciling = out->context;
+    struct gateway *gateway = reconciling->gateway;
+    if (is_still_unknown(reconciling)) {
+        post_over(reconciling);
+        return;
+    }
+    put_resolve(reconciling);
+    move(reconciling, RECONCILING_SETTLING);
     atomic_fetch_add(&gateway->in_engine, 1);
     struct err err;
     if (engine_submit(door_engine(gateway->door), &reconciling->settle, &err) != OK) {
@@ -267,154 +268,7 @@ static void settle(struct reconciling *reconciling)
     }
 }
 
-/* ---- the answer ---------------------------------------------------------------------------- */
-
-/* All of it that is needed is here, and its verdict was read from its head. */
-static void answered(struct reconciling *reconciling)
-{
-    if (reconciling->verdict == RECONCILE_OPEN) {
-        stay_open(reconciling);
-    } else {
-        settle(reconciling);
-    }
-}
-
-/* The answer cannot be kept for want of something: as if there had been none. */
-static void give_up(struct reconciling *reconciling)
-{
-    (void)upstream_cancel(&reconciling->up);
-    reconciling->status = 0;
-    stay_open(reconciling);
-}
-
-static enum status keep_head(struct reconciling *reconciling, const struct http_head *head)
-{
-    struct slice id = SLICE_EMPTY;
-    buf_init(&reconciling->meta, &reconciling->mem, LIMIT_OUTCOME_META_BYTES_MAX);
-    struct fields_kept kept = route_kept(reconciling->route);
-    enum status status = fields_keep(head, &kept, &reconciling->meta);
-    if (status == E_LIMIT) {
-        buf_clear(&reconciling->meta); /* too many fields: the body is kept, with its type */
-        status = fields_keep(head, NULL, &reconciling->meta);
-    }
-    if (status == OK && http_find_single(head, SLICE_LIT("Once-Effect-Id"), &id) &&
-        id.len <= LIMIT_EFFECT_ID_BYTES_MAX && text_utf8(id)) {
-        status = arena_copy(&reconciling->arena, id, &reconciling->effect_id);
-    }
-    return status;
-}
-
-/* Longer than is kept: an outcome without its body. */
-static void answered_long(struct reconciling *reconciling, uint64_t bytes)
-{
-    (void)upstream_cancel(&reconciling->up);
-    reconciling->ref = (struct body_ref){.bytes = bytes, .retained = false};
-    answered(reconciling);
-}
-
-static void on_head(struct upstream_call *up, const struct http_head *head)
-{
-    struct reconciling *reconciling = reconciling_of(up);
-    const struct config_route *route = reconciling->route;
-    reconciling->status = head->status;
-    reconciling->verdict = reconcile_verdict_of(&route->reconcile, head->status);
-    if (reconciling->verdict == RECONCILE_NOT_EXECUTED && !reconciling->is_quiet) {
-        reconciling->verdict = RECONCILE_OPEN;
-        (void)err_set(
-            &reconciling->fault, E_UNKNOWN, "not executed so far; believed after reconcile.quiet");
-    }
-    if (reconciling->verdict != RECONCILE_EXECUTED) {
-        return;
-    }
-    spool_init(&reconciling->body, reconciling->gateway->mem, reconciling->gateway->spool_dir,
-        reconciling->gate->gateway->spool_memory_bytes, route->outcome_bytes_max);
-    if (keep_head(reconciling, head) != OK) {
-        (void)err_set(&reconciling->fault, E_NOMEM, "out of memory for the head of the answer");
-        give_up(reconciling);
-    } else if (head->framing == HTTP_BODY_LENGTH && head->length > route->outcome_bytes_max) {
-        answered_long(reconciling, head->length);
-    }
-}
-
-static void on_piece(struct upstream_call *up, struct slice piece)
-{
-    struct reconciling *reconciling = reconciling_of(up);
-    if (reconciling->verdict != RECONCILE_EXECUTED) {
-        reconciling->dropped += piece.len;
-        if (reconciling->dropped > GATEWAY_DISCARD_BYTES_MAX) {
-            (void)upstream_cancel(up); /* its status says all */
-            answered(reconciling);
-        }
-        return;
-    }
-    enum status status = spool_put(&reconciling->body, piece, &reconciling->fault);
-    if (status == E_LIMIT) {
-        answered_long(reconciling, reconciling->route->outcome_bytes_max + 1);
-    } else if (status != OK) {
-        give_up(reconciling);
-    }
-}
-
-static void on_end(struct upstream_call *up)
-{
-    struct reconciling *reconciling = reconciling_of(up);
-    if (reconciling->verdict == RECONCILE_EXECUTED) {
-        if (spool_view(&reconciling->body, &reconciling->view, &reconciling->fault) != OK) {
-            reconciling->status = 0;
-            stay_open(reconciling);
-            return;
-        }
-        struct slice view = reconciling->view;
-        reconciling->ref = (struct body_ref){.bytes = view.len, .retained = true};
-        digest_sha256(view.data, view.len, &reconciling->ref.digest);
-    }
-    answered(reconciling);
-}
-
-static void start(struct reconciling *reconciling);
-
-static void on_failed(struct upstream_call *up, enum upstream_point point,
-    enum upstream_cause cause, const struct err *err)
-{
-    struct reconciling *reconciling = reconciling_of(up);
-    bool is_stale = point == UPSTREAM_SENT && cause == UPSTREAM_CAUSE_BROKEN;
-    if (is_stale && !reconciling->is_again && !atomic_load(&reconciling->gateway->is_cut)) {
-        reconciling->is_again = true; /* the connection had been idle; a GET may be sent again */
-        start(reconciling);
-        return;
-    }
-    reconciling->status = 0;
-    reconciling->fault = *err;
-    stay_open(reconciling);
-}
-
 /* ---- asking -------------------------------------------------------------------------------- */
-
-static const struct upstream_events reconcile_events = {
-    .head = on_head, .piece = on_piece, .end = on_end, .failed = on_failed};
-
-static void start(struct reconciling *reconciling)
-{
-    const struct config_route *route = reconciling->route;
-    reconciling->up = (struct upstream_call){.events = &reconcile_events,
-        .head = reconciling->head,
-        .method = HTTP_METHOD_GET,
-        .timeouts = {.connect_ms = route->connect_ms,
-            .first_byte_ms = route->first_byte_ms,
-            .total_ms = route->total_ms},
-        .context = reconciling};
-    upstream_start(
-        upstreams_on(reconciling->gateway->upstreams, reconciling->upstream, reconciling->loop),
-        reconciling->loop, &reconciling->up);
-}
-
-static struct slice credential_of(const struct reconciling *reconciling)
-{
-    const struct gate *gate = reconciling->gate;
-    size_t number = (size_t)(reconciling->route - gate->gateway->routes);
-    ASSERT(number < gate->gateway->route_count); /* `otherwise` fences nothing */
-    return buf_view(&gate->credentials[number]);
-}
 
 static void put_field(struct http_put *put, const char *name, struct slice value)
 {
@@ -428,12 +282,13 @@ static enum status put_head(struct reconciling *reconciling)
     struct http_put put;
     struct buf key, head;
     buf_init(&key, &reconciling->mem, 2 * LIMIT_KEY_BYTES_MAX + 2);
-    buf_init(&head, &reconciling->mem, QUESTION_HEAD_BYTES_MAX);
+    buf_init(&head, &reconciling->mem, HEAD_BYTES_MAX);
     reconcile_key(reconciling->key.key, &key);
     http_put_request(&put, &head, SLICE_LIT("GET"), reconciling->target);
     put_field(&put, "Host", upstreams_authority(reconciling->upstream));
     put_field(&put, "User-Agent", SLICE_LIT("once/" ONCE_VERSION));
-    put_field(&put, "Authorization", credential_of(reconciling));
+    put_field(
+        &put, "Authorization", gateway_config_credential(reconciling->config, reconciling->route));
     put_field(&put, "Idempotency-Key", buf_view(&key));
     put_field(&put, "Request-Id", slice_str(reconciling->request_id));
     put_field(&put, "Once-Operation-Id", slice_str(reconciling->operation_text));
@@ -444,19 +299,23 @@ static enum status put_head(struct reconciling *reconciling)
     return status;
 }
 
+static enum status copy_key(
+    struct arena *arena, const struct record_key *key, struct record_key *ret_key)
+{
+    *ret_key = *key;
+    enum status status = arena_copy(arena, key->tenant, &ret_key->tenant);
+    status = status == OK ? arena_copy(arena, key->scope, &ret_key->scope) : status;
+    status = status == OK ? arena_copy(arena, key->principal, &ret_key->principal) : status;
+    return status == OK ? arena_copy(arena, key->key, &ret_key->key) : status;
+}
+
 static enum status prepare(struct reconciling *reconciling, const struct record *record)
 {
-    struct arena *arena = &reconciling->arena;
     struct buf target;
     struct err err;
-    buf_init(&target, &reconciling->mem, QUESTION_HEAD_BYTES_MAX);
+    buf_init(&target, &reconciling->mem, HEAD_BYTES_MAX);
     (void)op_id_put(reconciling->operation_text, &record->operation_id);
-    reconciling->key = record->key;
-    enum status status = arena_copy(arena, record->key.tenant, &reconciling->key.tenant);
-    status = status == OK ? arena_copy(arena, record->key.scope, &reconciling->key.scope) : status;
-    status = status == OK ? arena_copy(arena, record->key.principal, &reconciling->key.principal)
-                          : status;
-    status = status == OK ? arena_copy(arena, record->key.key, &reconciling->key.key) : status;
+    enum status status = copy_key(&reconciling->arena, &record->key, &reconciling->key);
     status = status == OK ? uuid_new(reconciling->request_id, &err) : status;
     struct reconcile_names names = {record->key.key, slice_str(reconciling->operation_text)};
     status = status == OK
@@ -466,45 +325,71 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
     return status == OK ? put_head(reconciling) : status;
 }
 
-static struct reconciling *reconciling_new(struct gateway *gateway, unsigned loop,
-    struct gate *gate, const struct config_route *route, const struct record *record)
+static void start(struct reconciling *reconciling)
+{
+    struct gateway *gateway = reconciling->gateway;
+    const struct config_route *route = reconciling->route;
+    struct outcall *out = &reconciling->out;
+    *out = (struct outcall){
+        .upstream = upstreams_on(gateway->upstreams, reconciling->upstream, reconciling->loop),
+        .loop = reconciling->loop,
+        .head = reconciling->head,
+        .method = HTTP_METHOD_GET,
+        .timeouts = {.connect_ms = route->connect_ms,
+            .first_byte_ms = route->first_byte_ms,
+            .total_ms = route->total_ms},
+        .rules = reconcile_rules(&route->reconcile, reconciling->is_quiet, &reconciling->statuses),
+        .keeps = {route->replay_headers, route->replay_header_count},
+        .has_no_effect = true,
+        .wants_outcome_only = true,
+        .done = on_answered,
+        .context = reconciling};
+    outcall_init(out, &(struct outcall_capture){.mem = gateway->mem,
+                          .spool_dir = gateway->spool_dir,
+                          .memory_bytes = reconciling->config->settings->spool_memory_bytes,
+                          .bytes_max = route->outcome_bytes_max,
+                          .budget = &gateway->spooled});
+    outcall_start(out);
+}
+
+static struct reconciling *reconciling_new(
+    struct gateway *gateway, const struct reconcile_about *about)
 {
     struct reconciling *reconciling = mem_zalloc(gateway->mem, 1, sizeof *reconciling);
     if (reconciling == NULL) {
         return NULL;
     }
-    arena_init(&reconciling->arena, gateway->mem, QUESTION_ARENA_BYTES_MAX);
+    arena_init(&reconciling->arena, gateway->mem, ARENA_BYTES_MAX);
     reconciling->mem = arena_mem(&reconciling->arena);
     reconciling->gateway = gateway;
-    reconciling->loop = loop;
-    reconciling->gate = gate;
-    reconciling->route = route;
-    reconciling->operation_id = record->operation_id;
-    reconciling->fence = record->fence;
+    reconciling->loop = about->loop;
+    reconciling->config = about->config;
+    reconciling->route = about->route;
+    reconciling->upstream = about->upstream;
+    reconciling->operation_id = about->record->operation_id;
+    reconciling->fence = about->record->fence;
+    reconciling->is_quiet = is_quiet(gateway, about->route, about->record, about->read);
     reconciling->started_nanos = clock_nanos();
-    gate_hold(gateway, gate);
+    gateway_config_hold(gateway, about->config);
     return reconciling;
 }
 
-bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
-    const struct engine_call *read, void (*done)(void *context), void *context)
+bool reconcile_now(struct gateway *gateway, const struct reconcile_about *about,
+    void (*done)(void *context), void *context)
 {
-    ASSERT(record->fence > 0); /* P4 */
-    if (route->reconcile.get == NULL) {
+    ASSERT(about->record->fence > 0); /* P4 */
+    if (about->route->reconcile.get == NULL) {
         return false;
     }
-    struct reconciling *reconciling = reconciling_new(gateway, loop, gate, route, record);
+    struct reconciling *reconciling = reconciling_new(gateway, about);
     if (reconciling == NULL) {
         return false;
     }
-    reconciling->upstream = upstream;
-    reconciling->is_quiet = is_quiet(gateway, route, record, read);
     reconciling->done = done;
     reconciling->context = context;
-    atomic_fetch_add(&gateway->busy, 1); /* before is_cut is asked */
+    atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read */
     bool is_in = !atomic_load(&gateway->is_cut) && enter(reconciling);
-    if (!is_in || prepare(reconciling, record) != OK) {
+    if (!is_in || prepare(reconciling, about->record) != OK) {
         if (is_in) {
             leave(reconciling);
         }

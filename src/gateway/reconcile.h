@@ -16,12 +16,20 @@
 
 #include "gateway/impl.h"
 
-/* Ask now about a record that is unknown, which the engine call `read` has found; done is called on
- * the loop, settled or not, exactly once and after this has returned. False: it is not asked (the
- * route has no lookup, somebody asks already, too many are, no memory, the gateway ends), and done
- * is not called. */
-bool reconcile_now(struct gateway *gateway, unsigned loop, struct gate *gate,
-    const struct config_route *route, struct upstreams_one *upstream, const struct record *record,
-    const struct engine_call *read, void (*done)(void *context), void *context);
+/* What is asked about. */
+struct reconcile_about {
+    unsigned loop; /* on which everything happens */
+    struct gateway_config *config;
+    const struct config_route *route;
+    struct upstreams_one *upstream;
+    const struct record *record;    /* unknown */
+    const struct engine_call *read; /* the call that found it so */
+};
+
+/* Ask now; done is called on the loop, settled or not, exactly once and after this has returned.
+ * False: it is not asked (the route has no lookup, somebody asks already, too many are, no memory,
+ * the gateway ends), and done is not called. */
+bool reconcile_now(struct gateway *gateway, const struct reconcile_about *about,
+    void (*done)(void *context), void *context);
 
 #endif

@@ -4,25 +4,35 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/percent.h"
 #include "http/chars.h"
 
 enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
 
-enum reconcile_verdict reconcile_verdict_of(
-    const struct config_reconcile *reconcile, unsigned status)
+bool reconcile_is_not_executed(const struct config_reconcile *reconcile, unsigned status)
 {
-    for (size_t i = 0; i < reconcile->executed_count; i++) {
-        if (reconcile->executed[i] == status) {
-            return RECONCILE_EXECUTED;
-        }
-    }
     for (size_t i = 0; i < reconcile->not_executed_count; i++) {
         if (reconcile->not_executed[i] == status) {
-            return RECONCILE_NOT_EXECUTED;
+            return true;
         }
     }
-    return RECONCILE_OPEN;
+    return false;
+}
+
+struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, bool is_quiet,
+    struct reconcile_statuses *ret_statuses)
+{
+    struct judge_status *named = ret_statuses->named;
+    size_t count = 0;
+    for (size_t i = 0; i < reconcile->executed_count; i++) {
+        named[count++] = (struct judge_status){reconcile->executed[i], JUDGE_EXECUTED};
+    }
+    for (size_t i = 0; is_quiet && i < reconcile->not_executed_count; i++) {
+        named[count++] = (struct judge_status){reconcile->not_executed[i], JUDGE_RELEASE};
+    }
+    ASSERT(count <= COUNT(ret_statuses->named));
+    return (struct judge_rules){.statuses = named, .status_count = count}; /* the rest: unknown */
 }
 
 /* ---- the target ---------------------------------------------------------------------------- */

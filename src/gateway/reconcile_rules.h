@@ -15,14 +15,17 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "config/gateway.h"
+#include "outcall/judge.h"
 
-enum reconcile_verdict {
-    RECONCILE_OPEN, /* still nobody knows */
-    RECONCILE_EXECUTED,
-    RECONCILE_NOT_EXECUTED,
+/* What each named status means, for as long as the rules are used. */
+struct reconcile_statuses {
+    struct judge_status named[2 * CONFIG_STATUSES_MAX];
 };
-enum reconcile_verdict reconcile_verdict_of(
-    const struct config_reconcile *reconcile, unsigned status);
+/* What an answer means: an `executed` status is the outcome, a `not_executed` one frees the key if
+ * the attempt is_quiet (reconcile_is_quiet); anything else, and no answer, leaves it unknown. */
+struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, bool is_quiet,
+    struct reconcile_statuses *ret_statuses);
+bool reconcile_is_not_executed(const struct config_reconcile *reconcile, unsigned status);
 
 /* What a template may name. */
 struct reconcile_names {

@@ -14,9 +14,11 @@
 #include "gateway/reconcile_schedule.h"
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "engine/query.h"
 #include "gateway/reconcile.h"
 #include "gateway/reconcile_rules.h"
+#include "gateway/request_form.h"
 
 enum {
     SCHEDULE_QUESTIONS_MAX = 16, /* asked at a time: an upstream that was down is not overrun */
@@ -42,17 +44,17 @@ struct schedule {
     enum schedule_state state;
     struct net_deadline deadline; /* the next round; off: there is nothing to ask */
     struct net_task wake;
-    atomic_bool is_waking;     /* wake is in its loop's list */
-    struct gate *gate;         /* of this round; NULL: resting */
-    size_t route;              /* whose tenant is looked through */
-    struct schedule_look page; /* of unknown operations */
-    size_t at;                 /* the next one in it */
-    struct schedule_look one;  /* the operation before it, for its request */
-    unsigned asked;            /* questions of ours under way */
-    int64_t after_ms;          /* engine time when the last whole round began; 0: there was none */
-    int64_t until_ms;          /* … when this one did; 0: its first page is not here */
-    uint64_t looked_nanos;     /* spent waiting for pages in this round */
-    uint64_t look_nanos;       /* when this look began */
+    atomic_bool is_waking;         /* wake is in its loop's list */
+    struct gateway_config *config; /* of this round; NULL: resting */
+    size_t route;                  /* whose tenant is looked through */
+    struct schedule_look page;     /* of unknown operations */
+    size_t at;                     /* the next one in it */
+    struct schedule_look one;      /* the operation before it, for its request */
+    unsigned asked;                /* questions of ours under way */
+    int64_t after_ms;      /* engine time when the last whole round began; 0: there was none */
+    int64_t until_ms;      /* … when this one did; 0: its first page is not here */
+    uint64_t looked_nanos; /* spent waiting for pages in this round */
+    uint64_t look_nanos;   /* when this look began */
 };
 
 static struct net_loop *loop_of(const struct schedule *schedule)
@@ -60,20 +62,30 @@ static struct net_loop *loop_of(const struct schedule *schedule)
     return http_server_loop(schedule->gateway->server, 0);
 }
 
-static bool can_ask(const struct gate *gate)
+static bool can_ask(const struct gateway_config *config)
 {
-    for (size_t i = 0; i < gate->gateway->route_count; i++) {
-        if (gate->gateway->routes[i].reconcile.get != NULL) {
+    for (size_t i = 0; i < config->settings->route_count; i++) {
+        if (config->settings->routes[i].reconcile.get != NULL) {
             return true;
         }
     }
     return false;
 }
 
+#define TO(state) (1u << SCHEDULE_##state)
+static const unsigned nexts[] = {
+    [SCHEDULE_RESTING] = TO(GOING),
+    [SCHEDULE_LOOKING] = TO(GOING) | TO(RESTING),
+    [SCHEDULE_GOING] = TO(GOING) | TO(LOOKING) | TO(FULL) | TO(RESTING),
+    [SCHEDULE_FULL] = TO(GOING),
+};
+#undef TO
+
 static void schedule_move(struct schedule *schedule, enum schedule_state state)
 {
+    ASSERT((nexts[schedule->state] & 1u << state) != 0);
     schedule->state = state;
-    ASSERT((schedule->gate == NULL) == (state == SCHEDULE_RESTING)); /* D2 */
+    ASSERT((schedule->config == NULL) == (state == SCHEDULE_RESTING)); /* D2 */
     ASSERT(schedule->asked <= SCHEDULE_QUESTIONS_MAX);
 }
 
@@ -89,12 +101,12 @@ static void end_round(struct schedule *schedule, bool is_whole)
 {
     struct gateway *gateway = schedule->gateway;
     uint64_t pause_ms = SCHEDULE_SHARE * schedule->looked_nanos / 1000000;
-    bool goes_on = can_ask(schedule->gate) && !atomic_load(&gateway->is_cut);
+    bool goes_on = can_ask(schedule->config) && !atomic_load(&gateway->is_cut);
     if (is_whole && schedule->until_ms > 0) {
         schedule->after_ms = schedule->until_ms;
     }
-    gate_drop(gateway, schedule->gate);
-    schedule->gate = NULL;
+    gateway_config_drop(gateway, schedule->config);
+    schedule->config = NULL;
     schedule_move(schedule, SCHEDULE_RESTING);
     arena_clear(&schedule->page.arena);
     arena_clear(&schedule->one.arena);
@@ -152,7 +164,7 @@ static void look_page(struct schedule *schedule, const struct digest *after)
     arena_clear(&schedule->page.arena);
     schedule->at = 0;
     schedule->page.look = (struct query){.kind = QUERY_RECORDS,
-        .tenant = slice_str(schedule->gate->gateway->routes[schedule->route].tenant),
+        .tenant = slice_str(schedule->config->settings->routes[schedule->route].tenant),
         .scan = {.status = RECORD_UNKNOWN, .limit = PAGE_RECORDS, .after = *after}};
     submit(schedule, &schedule->page);
 }
@@ -161,7 +173,7 @@ static void look_page(struct schedule *schedule, const struct digest *after)
 static void look_tenant(struct schedule *schedule)
 {
     static const struct digest none = {{0}};
-    const struct config_gateway *config = schedule->gate->gateway;
+    const struct config_gateway *config = schedule->config->settings;
     while (schedule->route < config->route_count &&
            (!is_asking(config, schedule->route) || is_seen(config, schedule->route))) {
         schedule->route++;
@@ -198,15 +210,20 @@ static void ask(struct schedule *schedule, const struct record *record,
     const struct engine_call *read, unsigned method, struct slice path)
 {
     struct upstreams_one *upstream;
-    const struct gate *gate = schedule->gate;
-    const struct config_route *route = gate_route(gate, method, path, &upstream);
-    if (route == NULL || route == gate->gateway->otherwise || (route->fenced & method) == 0 ||
+    const struct gateway_config *config = schedule->config;
+    const struct config_route *route = gateway_config_route(config, method, path, &upstream);
+    if (route == NULL || route == config->settings->otherwise || (route->fenced & method) == 0 ||
         route->reconcile.get == NULL || !slice_is(record->key.tenant, route->tenant) || /* P9 */
         !is_due(schedule, &route->reconcile, record)) {
         return;
     }
-    if (reconcile_now(schedule->gateway, 0, schedule->gate, route, upstream, record, read, on_asked,
-            schedule)) {
+    struct reconcile_about about = {.loop = 0,
+        .config = schedule->config,
+        .route = route,
+        .upstream = upstream,
+        .record = record,
+        .read = read};
+    if (reconcile_now(schedule->gateway, &about, on_asked, schedule)) {
         schedule->asked++;
     }
 }
@@ -214,8 +231,7 @@ static void ask(struct schedule *schedule, const struct record *record,
 /* Its request was looked up, for the path. */
 static void on_one(struct net_task *task)
 {
-    struct schedule_look *look =
-        (struct schedule_look *)(void *)((char *)task - offsetof(struct schedule_look, task));
+    struct schedule_look *look = CONTAINER_OF(task, struct schedule_look, task);
     struct schedule *schedule = look->schedule;
     const struct record *record = look->look.record;
     struct reconcile_scope scope;
@@ -233,7 +249,7 @@ static void on_one(struct net_task *task)
 /* Whether any route of its tenant would ask about it now: before its own is known. */
 static bool may_be_due(const struct schedule *schedule, const struct record *record)
 {
-    const struct config_gateway *config = schedule->gate->gateway;
+    const struct config_gateway *config = schedule->config->settings;
     for (size_t i = 0; i < config->route_count; i++) {
         if (is_asking(config, i) && slice_is(record->key.tenant, config->routes[i].tenant) &&
             is_due(schedule, &config->routes[i].reconcile, record)) {
@@ -289,8 +305,7 @@ static void go_on(struct schedule *schedule)
 
 static void on_page(struct net_task *task)
 {
-    struct schedule_look *look =
-        (struct schedule_look *)(void *)((char *)task - offsetof(struct schedule_look, task));
+    struct schedule_look *look = CONTAINER_OF(task, struct schedule_look, task);
     struct schedule *schedule = look->schedule;
     const struct engine_call *call = &look->look.call;
     schedule->looked_nanos += clock_nanos() - schedule->look_nanos;
@@ -309,8 +324,7 @@ static void on_page(struct net_task *task)
 
 static void on_due(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct schedule *schedule =
-        (struct schedule *)(void *)((char *)deadline - offsetof(struct schedule, deadline));
+    struct schedule *schedule = CONTAINER_OF(deadline, struct schedule, deadline);
     struct gateway *gateway = schedule->gateway;
     struct engine_stats stats;
     (void)now_ms;
@@ -320,7 +334,7 @@ static void on_due(struct net_deadline *deadline, uint64_t now_ms)
         atomic_fetch_sub(&gateway->busy, 1);
         return;
     }
-    schedule->gate = gate_take(gateway);
+    schedule->config = gateway_config_take(gateway);
     schedule_move(schedule, SCHEDULE_GOING);
     schedule->route = 0;
     schedule->until_ms = 0;
@@ -335,15 +349,14 @@ static void on_due(struct net_deadline *deadline, uint64_t now_ms)
 
 static void on_wake(struct net_task *task)
 {
-    struct schedule *schedule =
-        (struct schedule *)(void *)((char *)task - offsetof(struct schedule, wake));
+    struct schedule *schedule = CONTAINER_OF(task, struct schedule, wake);
     atomic_store(&schedule->is_waking, false);
-    struct gate *gate = gate_take(schedule->gateway);
-    if (schedule->state == SCHEDULE_RESTING && can_ask(gate) &&
+    struct gateway_config *config = gateway_config_take(schedule->gateway);
+    if (schedule->state == SCHEDULE_RESTING && can_ask(config) &&
         !atomic_load(&schedule->gateway->is_cut)) {
         rest(schedule, 0);
     }
-    gate_drop(schedule->gateway, gate);
+    gateway_config_drop(schedule->gateway, config);
 }
 
 void schedule_wake(struct gateway *gateway)
@@ -382,7 +395,7 @@ enum status schedule_new(struct gateway *gateway, struct schedule **ret_schedule
 
 void schedule_start(struct gateway *gateway)
 {
-    if (can_ask(gateway->gate)) {
+    if (can_ask(gateway->config)) {
         rest(gateway->schedule, 0);
     }
 }

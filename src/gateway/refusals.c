@@ -102,15 +102,6 @@ static const struct refusal_form forms[REFUSAL_KINDS] = {
         PROBLEM_RETRY_SAFE, "ERR507_INSUFFICIENT_STORAGE", "SPOOL_FULL", NULL, API_ERROR, NULL},
 };
 
-/* What a conflict's status is unless the route says: DESIGN section 9. */
-static const unsigned conflict_statuses[CONFIG_PROFILES] = {
-    [CONFIG_PROFILE_IETF] = 422,
-    [CONFIG_PROFILE_GUARDIA] = 409,
-    [CONFIG_PROFILE_ADR007] = 409,
-    [CONFIG_PROFILE_OPS] = 409,
-    [CONFIG_PROFILE_STRIPE] = 400,
-};
-
 static const char *const effect_texts[] = {
     [PROBLEM_EFFECT_NO] = "no",
     [PROBLEM_EFFECT_YES] = "yes",
@@ -128,11 +119,17 @@ const char *refusal_code(enum refusal_kind kind)
     return forms[kind].code;
 }
 
+unsigned refusals_status(const struct config_route *route, const struct refusal *refusal)
+{
+    ASSERT((unsigned)refusal->kind < REFUSAL_KINDS);
+    return refusal->kind == REFUSAL_CONFLICT ? route->conflict_status : forms[refusal->kind].status;
+}
+
 /* Everything that is said of one refusal, whatever the form. */
 static struct problem problem_of(const struct config_route *route, const struct refusal *refusal)
 {
     const struct refusal_form *form = &forms[refusal->kind];
-    struct problem problem = {.status = form->status,
+    struct problem problem = {.status = refusals_status(route, refusal),
         .code = form->code,
         .detail = refusal->detail.len > 0 ? refusal->detail : slice_str(form->detail),
         .effect = form->effect,
@@ -140,10 +137,6 @@ static struct problem problem_of(const struct config_route *route, const struct 
         .operation_id = refusal->operation_id,
         .retry_after_ms = refusal->retry_after_ms,
         .extra = refusal->extra};
-    if (refusal->kind == REFUSAL_CONFLICT) {
-        problem.status = route->conflict_status != 0 ? route->conflict_status
-                                                     : conflict_statuses[route->profile];
-    }
     /* The upstream was called, so "no" is never what is known, not even by an oversight. */
     if (refusal->kind == REFUSAL_NOT_SEALED && refusal->effect_known == PROBLEM_EFFECT_YES) {
         problem.effect = PROBLEM_EFFECT_YES;

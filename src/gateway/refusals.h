@@ -66,6 +66,9 @@ struct refused {
 struct refused refusals_write(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
+/* Its status alone. */
+unsigned refusals_status(const struct config_route *route, const struct refusal *refusal);
+
 /* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …;
  * the API's own where the API has one. */
 const char *refusal_code(enum refusal_kind kind);

@@ -9,9 +9,9 @@
  *   left             the last loop: out of the list, its figures to those of its name
  *
  * What holds:
- *   O1  HELD has holders, LEAVING has none and is never held again.
- *   O2  LEAVING has no call: a caller holds its configuration until the call is over.
- *   O3  is_attached[loop] is read and written on that loop alone; one that is in the list and not
+ *   L1  HELD has holders, LEAVING has none and is never held again.
+ *   L2  LEAVING has no call: a caller holds its configuration until the call is over.
+ *   L3  is_attached[loop] is read and written on that loop alone; one that is in the list and not
  *       yet closed on a loop is not freed, so that loop may use it without the lock.
  */
 #include "gateway/upstreams.h"
@@ -51,10 +51,10 @@ struct upstreams_one {
     struct digest identity; /* of everything that makes it */
     struct upstream *upstream;
     struct upstreams_figures *figures;
-    unsigned holders;              /* O1; under the lock */
+    unsigned holders;              /* L1; under the lock */
     atomic_uint loops_left;        /* LEAVING: on which it is not closed yet */
     struct upstreams_leave *leave; /* of each loop */
-    bool *is_attached;             /* of each loop; O3 */
+    bool *is_attached;             /* of each loop; L3 */
 };
 
 struct upstreams {
@@ -219,7 +219,7 @@ static void left(struct upstreams_one *one)
     struct upstreams *upstreams = one->upstreams;
     struct upstream_stats stats;
     (void)pthread_mutex_lock(&upstreams->lock);
-    ASSERT(one->holders == 0); /* O1 */
+    ASSERT(one->holders == 0); /* L1 */
     struct upstreams_one **at = &upstreams->first;
     while (*at != one) {
         at = &(*at)->next;
@@ -284,7 +284,7 @@ static struct upstreams_one *find(struct upstreams *upstreams, const struct dige
     struct upstreams_one *found = NULL;
     (void)pthread_mutex_lock(&upstreams->lock);
     for (struct upstreams_one *at = upstreams->first; at != NULL && found == NULL; at = at->next) {
-        found = at->holders > 0 && digest_equal(&at->identity, identity) ? at : NULL; /* O1 */
+        found = at->holders > 0 && digest_equal(&at->identity, identity) ? at : NULL; /* L1 */
     }
     if (found != NULL) {
         found->holders++;
@@ -393,7 +393,7 @@ struct upstream *upstreams_on(struct upstreams *upstreams, struct upstreams_one 
     return one->upstream;
 }
 
-/* One that is attached to the loop; O3. */
+/* One that is attached to the loop; L3. */
 static struct upstreams_one *attached_to(struct upstreams *upstreams, unsigned loop)
 {
     struct upstreams_one *found = NULL;

@@ -523,6 +523,13 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
             conn->in = NULL;
         }
         break;
+    case NET_GOT_NO_ROOM:
+        /* Out of memory, and nothing of a request was read: its client would wait for as long as an
+         * idle connection may stay. */
+        if (conn->in == NULL && conn->state < CONN_HANDLED) {
+            conn_close(conn);
+        }
+        break;
     case NET_GOT_END:
         conn->has_ended = true;
         if (conn->state == CONN_LINGER) {

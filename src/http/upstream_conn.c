@@ -519,7 +519,7 @@ static void conn_ended(struct upstream_conn *conn, bool is_end)
 static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
 {
     struct upstream_conn *conn = conn_of(stream);
-    if (got == NET_GOT_NOTHING) {
+    if (got == NET_GOT_NOTHING || got == NET_GOT_NO_ROOM) {
         return;
     }
     if (conn->state != UPSTREAM_CONN_BUSY) {

@@ -69,6 +69,7 @@ static void on_read(uv_stream_t *handle, ssize_t got, const uv_buf_t *buf)
     struct net_stream *stream = stream_of((uv_handle_t *)handle);
     if (got == UV_ENOBUFS) {
         pause_reading(stream);
+        stream->events->read(stream, NET_GOT_NO_ROOM, 0);
     } else if (got > 0 && stream->tls != NULL) {
         net_tls_take(stream, slice_of(buf->base, (size_t)got));
     } else if (got > 0) {

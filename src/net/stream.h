@@ -34,6 +34,7 @@ struct net_room {
 enum net_got {
     NET_GOT_BYTES,   /* in the room that was given */
     NET_GOT_NOTHING, /* the room was not used */
+    NET_GOT_NO_ROOM, /* there was none: nothing is read before net_stream_read */
     NET_GOT_END,     /* the other side will send no more */
     NET_GOT_BROKEN,  /* the connection is gone */
 };

@@ -475,6 +475,7 @@ static bool pump_once(struct net_stream *stream)
     if (room.len == 0) {
         stream->is_reading = false;
         uv_read_stop(&stream->uv.stream);
+        stream->events->read(stream, NET_GOT_NO_ROOM, 0);
         return false;
     }
     ERR_clear_error();

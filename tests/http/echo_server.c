@@ -7,7 +7,8 @@
  *     head_bytes N   body_bytes N   hook 1 (with it the begin hook, and what echo_stream.c says)
  *
  * It prints "listening ADDRESS" for each, then "ready". A line on its standard input is a command:
- * "reload", "stats", "drain MS"; the end of input ends it. What it answers:
+ * "reload", "stats", "drain MS", "memory N FAILS" (the allocations after the next N fail, as many
+ * as FAILS; it prints "memory"); the end of input ends it. What it answers:
  *
  *   /            200 "ok", at once
  *   /echo        200 with the request's body
@@ -290,6 +291,16 @@ static void print_stats(struct http_server *server, struct echo *echo)
     printf("\n");
 }
 
+static void set_memory(struct echo *echo, const char *line)
+{
+    char *end;
+    long long left = strtoll(line, &end, 10);
+    atomic_store(&echo->memory.left, INT64_MAX);
+    atomic_store(&echo->memory.fails, strtoll(end, NULL, 10));
+    atomic_store(&echo->memory.left, left);
+    printf("memory\n");
+}
+
 /* True once it was drained. */
 static bool obey(struct http_server *server, struct echo *echo, const char *line)
 {
@@ -300,6 +311,8 @@ static bool obey(struct http_server *server, struct echo *echo, const char *line
     } else if (strcmp(line, "reload\n") == 0) {
         printf(
             "%s %s\n", http_server_tls_reload(server, &err) == OK ? "reloaded" : "kept", err.text);
+    } else if (strncmp(line, "memory ", 7) == 0) {
+        set_memory(echo, line + 7);
     } else if (strncmp(line, "drain ", 6) == 0) {
         (void)text_u64(slice_of(line + 6, strlen(line) - 7), &ms);
         printf("drained %d\n", http_server_drain(server, (int64_t)ms));
@@ -332,7 +345,10 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct http_server *server = NULL;
     char line[64];
+    struct mem mem = {.resize = failing_resize, .context = &echo.memory};
+    failing_init(&echo.memory);
     settings.options = (struct http_server_options){.handle = handle,
+        .mem = &mem,
         .turn = turn,
         .end = end,
         .context = &echo,

@@ -31,6 +31,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/text.h"
+#include "failing_mem.h"
 #include "http/upstream.h"
 
 enum { CALLS_MAX = 4096, WORDS_MAX = 32, PATH_BYTES_MAX = 256, NAMES_MAX = 8 };
@@ -58,8 +59,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_done;
-    atomic_llong allocations_left;
-    long long fails;
+    struct failing memory;
     struct { /* the stand-in for the name server */
         bool is_on;
         unsigned count;
@@ -72,18 +72,7 @@ static struct {
     } names;
 } driver;
 
-static void *resize(void *context, void *pointer, size_t size)
-{
-    (void)context;
-    if (size == 0) {
-        free(pointer);
-        return NULL;
-    }
-    long long left = atomic_fetch_sub(&driver.allocations_left, 1);
-    return left <= 0 && left > -driver.fails ? NULL : realloc(pointer, size);
-}
-
-static const struct mem failing = {.resize = resize};
+static const struct mem failing = {.resize = failing_resize, .context = &driver.memory};
 
 /* --------------------------------------------------------------------------- the name server -- */
 
@@ -436,10 +425,10 @@ static void take_option(
     } else if (strcmp(name, "resolve_ms") == 0) {
         options->resolve_ms = (int64_t)number;
     } else if (strcmp(name, "fails") == 0) {
-        driver.fails = (long long)number;
+        atomic_store(&driver.memory.fails, (long long)number);
     } else {
         ASSERT(is_number && strcmp(name, "fail_after") == 0);
-        atomic_store(&driver.allocations_left, (long long)number);
+        atomic_store(&driver.memory.left, (long long)number);
     }
 }
 
@@ -482,8 +471,7 @@ int main(int argc, char **argv)
         .mem = &failing, .urls = urls, .idle_ms_max = UPSTREAM_IDLE_MS_USUAL};
     pthread_mutex_init(&driver.lock, NULL);
     pthread_cond_init(&driver.changed, NULL);
-    atomic_store(&driver.allocations_left, INT64_MAX);
-    driver.fails = INT64_MAX;
+    failing_init(&driver.memory);
     for (int i = 1; i + 1 < argc; i += 2) {
         take_option(&options, urls, argv[i], argv[i + 1]);
     }

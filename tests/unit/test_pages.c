@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/ask.h"
+#include "api/body.h"
 #include "api/openapi.h"
 #include "api/routes.h"
 #include "canon/json.h"
@@ -118,7 +118,7 @@ bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_va
     return false;
 }
 
-enum status ask_trace(
+enum status api_trace(
     struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace, struct err *err)
 {
     (void)ask, (void)err;

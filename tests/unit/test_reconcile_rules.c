@@ -12,12 +12,20 @@ static const struct config_reconcile usual = {.executed = {200, 201},
 
 static void only_a_named_status_means_anything(void **state)
 {
+    struct reconcile_statuses statuses;
     (void)state;
-    for (unsigned status = 100; status < 600; status++) {
-        enum reconcile_verdict wanted = status == 200 || status == 201 ? RECONCILE_EXECUTED
-                                        : status == 404                ? RECONCILE_NOT_EXECUTED
-                                                                       : RECONCILE_OPEN;
-        assert_int_equal(reconcile_verdict_of(&usual, status), wanted);
+    for (unsigned quiet = 0; quiet < 2; quiet++) {
+        struct judge_rules rules = reconcile_rules(&usual, quiet > 0, &statuses);
+        for (unsigned status = 100; status < 600; status++) {
+            enum outcall_verdict wanted = status == 200 || status == 201 ? VERDICT_EXECUTED
+                                          : status == 404 && quiet > 0   ? VERDICT_RELEASED
+                                                                         : VERDICT_UNKNOWN;
+            assert_int_equal(judge(&rules, OUTCALL_ANSWERED, status), wanted);
+            assert_int_equal(judge(&rules, OUTCALL_HEAD, status), VERDICT_UNKNOWN);
+            assert_int_equal(reconcile_is_not_executed(&usual, status), status == 404);
+        }
+        assert_int_equal(judge(&rules, OUTCALL_NOT_SENT, 0), VERDICT_UNKNOWN);
+        assert_int_equal(judge(&rules, OUTCALL_SENT, 0), VERDICT_UNKNOWN);
     }
 }
 

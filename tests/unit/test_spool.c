@@ -542,6 +542,34 @@ static void a_disk_that_is_really_full_refuses_and_goes_on(void **state)
 
 #define SPOOL_TEST(name) cmocka_unit_test_setup(name, set_up)
 
+static void those_that_share_a_budget_never_pass_it_together(void **state)
+{
+    struct spool_budget budget = {.max = 250, .setting = "gateway.spool_max"};
+    struct spool one, other;
+    struct err err;
+    (void)state;
+    spool_init(&one, &mem_libc, dir, MEMORY, TOTAL);
+    spool_init(&other, &mem_libc, dir, MEMORY, TOTAL);
+    spool_share(&one, &budget);
+    spool_share(&other, &budget);
+    assert_int_equal(spool_put(&one, slice_of(bytes, 150), &err), OK);
+    assert_int_equal(spool_put(&other, slice_of(bytes, 101), &err), E_LIMIT);
+    assert_non_null(strstr(err.text, "gateway.spool_max"));
+    assert_int_equal(err.limit, ERR_LIMIT_SPOOL_BYTES);
+    assert_int_equal(spool_put(&other, slice_of(bytes, 100), &err), OK);
+    assert_int_equal(budget.bytes, 250);
+    spool_clear(&one);
+    assert_int_equal(budget.bytes, 100);
+    calls.full_after = 0;
+    assert_int_equal(spool_put(&other, slice_of(bytes, 50), &err), E_UNAVAILABLE);
+    assert_int_equal(budget.bytes, 100); /* what was not put does not count */
+    calls.full_after = -1;
+    assert_int_equal(spool_put(&one, slice_of(bytes, 150), &err), OK);
+    spool_release(&one);
+    spool_release(&other);
+    assert_int_equal(budget.bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +577,7 @@ int main(void)
         SPOOL_TEST(one_byte_more_goes_to_a_file_without_a_name),
         SPOOL_TEST(without_memory_all_goes_to_a_file),
         SPOOL_TEST(the_total_is_never_passed),
+        SPOOL_TEST(those_that_share_a_budget_never_pass_it_together),
         SPOOL_TEST(what_was_viewed_does_not_grow),
         SPOOL_TEST(a_cleared_one_is_as_new),
         SPOOL_TEST(short_and_interrupted_writes_are_gone_on_with),

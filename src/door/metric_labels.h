@@ -1,5 +1,5 @@
 /*
- * series: which labels there are, and the number that each is counted under.
+ * metric_labels: which labels there are, and the number that each is counted under.
  *
  * A scope and its tenant get a number the first time they are seen and keep it. Each tenant has
  * room for METRICS_SCOPES_OWN scopes of its own, and all together for METRICS_SERIES_MAX more; past
@@ -9,8 +9,8 @@
  * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels.
  * Threads:   any. Who looks up what is known takes no lock.
  */
-#ifndef ONCE_DOOR_SERIES_H
-#define ONCE_DOOR_SERIES_H
+#ifndef ONCE_DOOR_METRIC_LABELS_H
+#define ONCE_DOOR_METRIC_LABELS_H
 
 #include "door/metrics.h"
 
@@ -22,38 +22,39 @@ enum {
     SERIES_ROUTES_MAX = 64, /* far more than there are */
 };
 
-struct series;
+struct metric_labels;
 
 /* Where something is counted. */
-struct series_place {
+struct metric_labels_place {
     size_t series; /* of the scope in its tenant */
     size_t tenant;
 };
 
-struct series_tenant {
+struct metric_labels_tenant {
     size_t number;
     struct slice name; /* empty: there is no such tenant yet */
     bool is_shared;    /* "_other": more than one tenant is counted here */
 };
 
-struct series_name {
-    struct series_tenant tenant;
+struct metric_labels_name {
+    struct metric_labels_tenant tenant;
     struct slice scope;
 };
 
-struct series *series_new(const struct mem *mem) MUST_CHECK;
-void series_free(struct series *series);
+struct metric_labels *metric_labels_new(const struct mem *mem) MUST_CHECK;
+void metric_labels_free(struct metric_labels *labels);
 
 /* Never fails: without memory for a new name it is one of the others. */
-struct series_place series_find(struct series *series, struct slice tenant, struct slice scope);
+struct metric_labels_place metric_labels_find(
+    struct metric_labels *labels, struct slice tenant, struct slice scope);
 /* Numbers below this have a name. */
-size_t series_count(const struct series *series);
-struct series_name series_name(const struct series *series, size_t number);
-struct series_tenant series_tenant(const struct series *series, size_t number);
+size_t metric_labels_count(const struct metric_labels *labels);
+struct metric_labels_name metric_labels_name(const struct metric_labels *labels, size_t number);
+struct metric_labels_tenant metric_labels_tenant(const struct metric_labels *labels, size_t number);
 
 /* route is static. */
-size_t series_route(struct series *series, const char *route);
+size_t metric_labels_route(struct metric_labels *labels, const char *route);
 /* NULL: not used yet. */
-const char *series_route_name(const struct series *series, size_t number);
+const char *metric_labels_route_name(const struct metric_labels *labels, size_t number);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * ask: request bodies, read into calls for the engine.
+ * body: request bodies, read into calls for the engine.
  *
  * Promises:  a member that is unknown, missing or wrong is refused by its name and then nothing was
  *            asked of the engine; so is a body that is no JSON, with line and column. The tenant is
@@ -7,8 +7,8 @@
  *            exchange: its body, its arena, or its policy.
  * Does not:  submit, or look at Content-Type.
  */
-#ifndef ONCE_API_ASK_H
-#define ONCE_API_ASK_H
+#ifndef ONCE_API_BODY_H
+#define ONCE_API_BODY_H
 
 #include "api/routes.h"
 #include "canon/json.h"
@@ -25,7 +25,7 @@ struct api_call {
 };
 
 /* Why a body is refused. */
-struct ask_fault {
+struct api_body_fault {
     const char *code; /* "unknown_member", "invalid_member", "missing_member", "invalid_json" */
     struct err err;   /* status E_INVALID: 400; E_NOMEM: 503 */
     struct json_place place; /* of invalid_json; line 0: not known */
@@ -33,32 +33,32 @@ struct ask_fault {
 
 /* A call of its own for this ask, zeroed but for its arena, tenant, actor and trace. NULL: no
  * memory. */
-struct api_call *ask_call_new(struct api_ask *ask) MUST_CHECK;
+struct api_call *api_call_new(struct api_ask *ask) MUST_CHECK;
 /* Read the body of the exchange. */
-enum status ask_json(
-    struct api_ask *ask, const struct json_value **ret_value, struct ask_fault *fault) MUST_CHECK;
+enum status api_body_json(struct api_ask *ask, const struct json_value **ret_value,
+    struct api_body_fault *fault) MUST_CHECK;
 
 /* Read one object, of that exchange's body, into a call. */
-enum status ask_begin(struct api_call *call, const struct json_value *object, bool in_batch,
-    struct ask_fault *fault) MUST_CHECK;
+enum status api_body_begin(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct api_body_fault *fault) MUST_CHECK;
 /* operation_id is the path's for a seal alone and inside the object in a batch. */
-enum status ask_seal(struct api_call *call, const struct json_value *object, bool in_batch,
-    struct ask_fault *fault) MUST_CHECK;
+enum status api_body_seal(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct api_body_fault *fault) MUST_CHECK;
 /* Release, unknown and renew. */
-enum status ask_hold(struct api_call *call, enum request_kind kind, const struct json_value *object,
-    struct ask_fault *fault) MUST_CHECK;
-enum status ask_resolve(
-    struct api_call *call, const struct json_value *object, struct ask_fault *fault) MUST_CHECK;
+enum status api_body_hold(struct api_call *call, enum request_kind kind,
+    const struct json_value *object, struct api_body_fault *fault) MUST_CHECK;
+enum status api_body_resolve(struct api_call *call, const struct json_value *object,
+    struct api_body_fault *fault) MUST_CHECK;
 
-enum status ask_refuse(struct ask_fault *fault, const char *code, const char *format, ...)
+enum status api_body_refuse(struct api_body_fault *fault, const char *code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Answer with it. */
-void ask_answer_fault(struct api_ask *ask, const struct ask_fault *fault);
+void api_body_answer_fault(struct api_ask *ask, const struct api_body_fault *fault);
 /* The ids of this request, and those of the body's trace (NULL: none) beside them: canonical JSON
  * in the arena. E_INVALID: the trace of the body is wrong. E_NOMEM. */
-enum status ask_trace(struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace,
+enum status api_trace(struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace,
     struct err *err) MUST_CHECK;
 /* The trace-id part of a well-formed traceparent, or empty. */
-struct slice ask_trace_id(const struct http_head *head);
+struct slice api_trace_id(const struct http_head *head);
 
 #endif

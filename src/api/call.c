@@ -1,4 +1,4 @@
-#include "api/life.h"
+#include "api/call.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static struct flood_rate rate_of(const struct api_policy *policy)
     return (struct flood_rate){policy->duplicate_rate, policy->duplicate_burst};
 }
 
-bool life_admit(struct api_call *call)
+bool api_call_admit(struct api_call *call)
 {
     struct api_ask *ask = call->ask;
     const struct request *request = &call->door.engine.request;
@@ -23,7 +23,7 @@ bool life_admit(struct api_call *call)
 
 /* ---- out ----------------------------------------------------------------------------------- */
 
-void life_tell(struct api_call *call, const struct shown *shown)
+void api_call_report(struct api_call *call, const struct api_document *shown)
 {
     const struct api_ask *ask = call->ask;
     const struct http_exchange *exchange = ask->exchange;
@@ -31,23 +31,23 @@ void life_tell(struct api_call *call, const struct shown *shown)
     if (call->is_unnamed) {
         return;
     }
-    struct door_told told = {.call = &call->door.engine,
+    struct door_report report = {.call = &call->door.engine,
         .flooded_ms = call->flooded_ms,
         .rate = rate_of(ask->policy),
         .tenant = ask->caller.tenant,
         .actor = ask->caller.actor,
         .request_id = exchange->request_id,
-        .trace_id = logs ? ask_trace_id(exchange->head) : SLICE_EMPTY,
+        .trace_id = logs ? api_trace_id(exchange->head) : SLICE_EMPTY,
         .status = shown->status,
         .diff_bytes = shown->diff_bytes,
         .started_nanos = exchange->started_nanos,
         .logs = logs};
-    door_tell(ask->api->door, exchange->loop, &told);
+    door_report(ask->api->door, exchange->loop, &report);
 }
 
 /* ---- a single call ------------------------------------------------------------------------- */
 
-static void answer_fields(struct api_ask *ask, const struct shown *shown)
+static void answer_fields(struct api_ask *ask, const struct api_document *shown)
 {
     if (shown->location.len > 0) {
         http_answer_field(ask->exchange, SLICE_LIT("Location"), shown->location);
@@ -63,15 +63,15 @@ static void answer_fields(struct api_ask *ask, const struct shown *shown)
 static void answer(struct api_call *call)
 {
     struct api_ask *ask = call->ask;
-    struct shown shown;
-    if (show_call(call, &call->answer, &shown) != OK) {
+    struct api_document shown;
+    if (api_document_of(call, &call->answer, &shown) != OK) {
         /* Only what changed nothing can be too long for what was reserved. */
         (void)err_set(&call->door.engine.err, E_NOMEM, "out of memory");
-        life_tell(call, &(struct shown){.status = 503});
+        api_call_report(call, &(struct api_document){.status = 503});
         api_fail_memory(ask);
         return;
     }
-    life_tell(call, &shown);
+    api_call_report(call, &shown);
     if (shown.is_problem) {
         api_refuse(ask, &shown.problem);
         return;
@@ -100,15 +100,15 @@ static void refused(struct door_call *call)
 /* A replay gives a whole outcome back, escaped where it is no JSON. */
 enum { ANSWER_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX };
 
-void life_submit(struct api_call *call)
+void api_call_submit(struct api_call *call)
 {
     struct api_ask *ask = call->ask;
-    if (call->is_unnamed || !life_admit(call)) {
+    if (call->is_unnamed || !api_call_admit(call)) {
         answer(call);
         return;
     }
     buf_init(&call->answer, &ask->mem, ANSWER_BYTES_MAX);
-    if (buf_reserve(&call->answer, show_bytes_max(call)) != OK) {
+    if (buf_reserve(&call->answer, api_document_bytes_max(call)) != OK) {
         api_fail_memory(ask);
         return;
     }
@@ -119,20 +119,20 @@ void life_submit(struct api_call *call)
     door_submit(ask->api->door, ask->exchange->loop, &call->door);
 }
 
-void life_ask(struct api_ask *ask, life_reader read)
+void api_call_run(struct api_ask *ask, api_body_reader read)
 {
-    struct ask_fault fault;
+    struct api_body_fault fault;
     const struct json_value *body;
-    struct api_call *call = ask_call_new(ask);
+    struct api_call *call = api_call_new(ask);
     if (call == NULL) {
         api_fail_memory(ask);
         return;
     }
-    enum status status = ask_json(ask, &body, &fault);
+    enum status status = api_body_json(ask, &body, &fault);
     status = status == OK ? read(call, body, &fault) : status;
     if (status != OK) {
-        ask_answer_fault(ask, &fault);
+        api_body_answer_fault(ask, &fault);
         return;
     }
-    life_submit(call);
+    api_call_submit(call);
 }

@@ -1,12 +1,12 @@
-/* A server as the origin of operations: the pages of its API, one after the other. */
+/* A server as the backend of operations: the pages of its API, one after the other. */
 #include <stdio.h>
 
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "base/uuid.h"
+#include "cli/backend.h"
 #include "cli/operation.h"
-#include "cli/origin.h"
 #include "cli/remote.h"
 #include "cli/remote_read.h"
 #include "lib/inspect.h"
@@ -18,9 +18,9 @@ enum {
 };
 
 /* The server said something that cannot be read. */
-static int unreadable(const struct origin *origin, struct err *err)
+static int unreadable(const struct backend *backend, struct err *err)
 {
-    err_prefix(err, "cannot read the answer of '%s'", remote_url(origin->remote));
+    err_prefix(err, "cannot read the answer of '%s'", remote_url(backend->remote));
     (void)cli_fail_err(err);
     return CLI_UNAVAILABLE;
 }
@@ -49,44 +49,44 @@ static bool is_not_found(const struct remote_answer *answer)
 }
 
 /* GET one. *ret is NULL when there is none. The result is once.h's. */
-static int fetch(struct origin *origin, const char *id, const struct operation **ret,
+static int fetch(struct backend *backend, const char *id, const struct operation **ret,
     struct remote_answer *ret_answer, struct once_error *error)
 {
     char path[PATH_BYTES_MAX];
     struct err err = {0};
-    struct arena *arena = origin->found;
+    struct arena *arena = backend->found;
     struct operation *operation = arena_alloc(arena, sizeof *operation);
     (void)snprintf(path, sizeof path, "/v1/operations/%s", id);
     *ret = NULL;
     *ret_answer = (struct remote_answer){.status = 0};
-    int result = remote_try(origin->remote, path, SLICE_EMPTY, arena, ret_answer, error);
+    int result = remote_try(backend->remote, path, SLICE_EMPTY, arena, ret_answer, error);
     if (result != ONCE_OK || is_not_found(ret_answer)) {
         return result;
     }
     if (ret_answer->status != 200) {
-        remote_refusal(origin->remote, ret_answer, error);
+        remote_refusal(backend->remote, ret_answer, error);
         return ONCE_E_UNAVAILABLE;
     }
     enum status status = operation == NULL ? err_set(&err, E_NOMEM, "out of memory")
                                            : operation_read(ret_answer->text, ret_answer->root,
                                                  arena, operation, &err);
     if (status != OK) {
-        origin_error(error, ONCE_E_UNAVAILABLE, "cannot read the answer of '%s': %s",
-            remote_url(origin->remote), err.text);
+        backend_error(error, ONCE_E_UNAVAILABLE, "cannot read the answer of '%s': %s",
+            remote_url(backend->remote), err.text);
         return ONCE_E_UNAVAILABLE;
     }
     *ret = operation;
     return ONCE_OK;
 }
 
-static int remote_origin_peek(struct origin *origin, const char *id, const struct operation **ret)
+static int server_peek(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct remote_answer answer;
-    return fetch(origin, id, ret, &answer, &error);
+    return fetch(backend, id, ret, &answer, &error);
 }
 
-static int remote_origin_get(struct origin *origin, const char *id, const struct operation **ret)
+static int server_get(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct remote_answer answer;
@@ -94,17 +94,17 @@ static int remote_origin_get(struct origin *origin, const char *id, const struct
     if (code != CLI_OK) {
         return code;
     }
-    if (fetch(origin, id, ret, &answer, &error) == ONCE_OK) {
+    if (fetch(backend, id, ret, &answer, &error) == ONCE_OK) {
         return CLI_OK;
     }
-    return answer.status >= 300 ? remote_refused(origin->remote, &answer) : cli_fail(&error);
+    return answer.status >= 300 ? remote_refused(backend->remote, &answer) : cli_fail(&error);
 }
 
 /* "&name=value", or nothing when there is no value. False: it does not fit. */
-static bool add_query(struct origin *origin, char *path, const char *name, const char *value)
+static bool add_query(struct backend *backend, char *path, const char *name, const char *value)
 {
     size_t used = strlen(path);
-    const char *escaped = value == NULL ? NULL : remote_escape(&origin->arena, value);
+    const char *escaped = value == NULL ? NULL : remote_escape(&backend->arena, value);
     if (value == NULL) {
         return true;
     }
@@ -132,13 +132,13 @@ static bool matches(const struct once_filter *filter, const struct operation *op
 }
 
 static int visit_page(
-    struct origin *origin, struct walk *walk, struct slice text, const struct json_value *list)
+    struct backend *backend, struct walk *walk, struct slice text, const struct json_value *list)
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count && !walk->is_over; i++) {
         struct operation operation;
-        if (operation_read(text, &list->items[i], &origin->arena, &operation, &err) != OK) {
-            return unreadable(origin, &err);
+        if (operation_read(text, &list->items[i], &backend->arena, &operation, &err) != OK) {
+            return unreadable(backend, &err);
         }
         if (!matches(walk->filter, &operation)) {
             continue;
@@ -150,25 +150,25 @@ static int visit_page(
     return CLI_OK;
 }
 
-static int walk_page(struct origin *origin, struct walk *walk)
+static int walk_page(struct backend *backend, struct walk *walk)
 {
     char path[PATH_BYTES_MAX];
     struct err err = {0};
     struct remote_answer answer;
     const struct once_filter *filter = walk->filter;
     size_t left = filter->limit == 0 ? PAGE_MAX : filter->limit - walk->count;
-    arena_clear(&origin->arena);
+    arena_clear(&backend->arena);
     (void)snprintf(
         path, sizeof path, "/v1/operations?limit=%zu", left < PAGE_MAX ? left : PAGE_MAX);
     const char *status = filter->status == 0 ? NULL : once_status_name(filter->status);
-    if (!add_query(origin, path, "scope", filter->scope) ||
-        !add_query(origin, path, "key", filter->key) ||
-        !add_query(origin, path, "status", status) ||
-        !add_query(origin, path, "after", walk->after[0] == '\0' ? NULL : walk->after)) {
+    if (!add_query(backend, path, "scope", filter->scope) ||
+        !add_query(backend, path, "key", filter->key) ||
+        !add_query(backend, path, "status", status) ||
+        !add_query(backend, path, "after", walk->after[0] == '\0' ? NULL : walk->after)) {
         cli_say("--scope and --key are too long");
         return CLI_USAGE;
     }
-    int code = remote_get(origin->remote, path, &origin->arena, &answer);
+    int code = remote_get(backend->remote, path, &backend->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
@@ -177,22 +177,22 @@ static int walk_page(struct origin *origin, struct walk *walk)
     struct slice cursor = next == NULL ? SLICE_EMPTY : json_text(next);
     if (!json_is(list, JSON_ARRAY) || cursor.len >= sizeof walk->after) {
         (void)err_set(&err, E_INVALID, "it is no page of operations");
-        return unreadable(origin, &err);
+        return unreadable(backend, &err);
     }
     memcpy(walk->after, cursor.len == 0 ? "" : cursor.data, cursor.len);
     walk->after[cursor.len] = '\0';
-    code = visit_page(origin, walk, answer.text, list);
+    code = visit_page(backend, walk, answer.text, list);
     walk->is_over = walk->is_over || is_last_page(next);
     return code;
 }
 
-static int remote_origin_iterate(
-    struct origin *origin, const struct once_filter *filter, operation_visit visit, void *context)
+static int server_iterate(
+    struct backend *backend, const struct once_filter *filter, operation_visit visit, void *context)
 {
     struct walk walk = {.filter = filter, .visit = visit, .context = context};
     int code = CLI_OK;
     while (code == CLI_OK && !walk.is_over) {
-        code = walk_page(origin, &walk);
+        code = walk_page(backend, &walk);
     }
     return code;
 }
@@ -213,12 +213,12 @@ static int take_wanted(void *context, const struct operation *operation)
     return 1;
 }
 
-static int remote_origin_lookup(struct origin *origin, const char *scope, const char *principal,
+static int server_lookup(struct backend *backend, const char *scope, const char *principal,
     const char *key, const struct operation **ret)
 {
     struct once_filter filter = {.scope = scope, .key = key};
     struct wanted wanted = {.principal = principal == NULL ? "" : principal};
-    int code = remote_origin_iterate(origin, &filter, take_wanted, &wanted);
+    int code = server_iterate(backend, &filter, take_wanted, &wanted);
     if (code != CLI_OK) {
         return code;
     }
@@ -226,36 +226,36 @@ static int remote_origin_lookup(struct origin *origin, const char *scope, const 
         *ret = NULL;
         return CLI_OK;
     }
-    return remote_origin_get(origin, wanted.operation_id, ret);
+    return server_get(backend, wanted.operation_id, ret);
 }
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
 /* What our own reading left: whoever follows would otherwise see nothing but that they follow. */
-static bool is_own_read(const struct origin *origin, const struct remote_entry *entry)
+static bool is_own_read(const struct backend *backend, const struct remote_entry *entry)
 {
     return slice_is(entry->type, "access.read") &&
-           slice_is(entry->request_id, remote_request_id(origin->remote));
+           slice_is(entry->request_id, remote_request_id(backend->remote));
 }
 
-static int visit_entries(struct origin *origin, const struct json_value *list,
+static int visit_entries(struct backend *backend, const struct json_value *list,
     once_entry_visit visit, void *context, bool *ret_stopped)
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count && !*ret_stopped; i++) {
         struct remote_entry entry;
-        if (remote_read_entry(&list->items[i], &origin->arena, &entry, &err) != OK) {
-            return unreadable(origin, &err);
+        if (remote_read_entry(&list->items[i], &backend->arena, &entry, &err) != OK) {
+            return unreadable(backend, &err);
         }
-        if (!is_own_read(origin, &entry)) {
+        if (!is_own_read(backend, &entry)) {
             *ret_stopped = visit(context, &entry.entry) != 0;
         }
     }
     return CLI_OK;
 }
 
-static int remote_origin_evidence(struct origin *origin, const char *operation_id,
-    const char *after, once_entry_visit visit, void *context)
+static int server_evidence(struct backend *backend, const char *operation_id, const char *after,
+    once_entry_visit visit, void *context)
 {
     char path[PATH_BYTES_MAX];
     char cursor[CURSOR_BYTES_MAX];
@@ -266,40 +266,40 @@ static int remote_origin_evidence(struct origin *origin, const char *operation_i
         struct err err = {0};
         struct remote_answer answer;
         bool more = false;
-        arena_clear(&origin->arena);
+        arena_clear(&backend->arena);
         (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s%s%s", PAGE_MAX, cursor,
             operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
-        code = remote_get(origin->remote, path, &origin->arena, &answer);
+        code = remote_get(backend->remote, path, &backend->arena, &answer);
         if (code != CLI_OK) {
             return code;
         }
         const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
         if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
             (void)err_set(&err, E_INVALID, "it is no page of evidence");
-            return unreadable(origin, &err);
+            return unreadable(backend, &err);
         }
-        code = visit_entries(origin, list, visit, context, &stopped);
+        code = visit_entries(backend, list, visit, context, &stopped);
         stopped = stopped || !more;
     }
     return code;
 }
 
-static int remote_origin_near_end(
-    struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
+static int server_near_end(
+    struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
     struct err err = {0};
     struct remote_answer answer;
     struct evidence_cursor cursor;
     uint64_t seq = 0;
-    arena_clear(&origin->arena);
-    int code = remote_get(origin->remote, "/v1/evidence/head", &origin->arena, &answer);
+    arena_clear(&backend->arena);
+    int code = remote_get(backend->remote, "/v1/evidence/head", &backend->arena, &answer);
     if (code != CLI_OK) {
         return code;
     }
     if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq) ||
         !uuid_read(cli_member(answer.root, SLICE_LIT("chain_id")), cursor.chain_id)) {
         (void)err_set(&err, E_INVALID, "it is no head of a chain");
-        return unreadable(origin, &err);
+        return unreadable(backend, &err);
     }
     cursor.seq = seq - back;
     ret_cursor[0] = '\0';
@@ -414,7 +414,7 @@ static bool is_named(const struct once_call *call, struct once_error *error)
     if (id == NULL || inspect_is_operation_id(id)) {
         return true;
     }
-    origin_error(error, ONCE_E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", id);
+    backend_error(error, ONCE_E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", id);
     return false;
 }
 
@@ -473,17 +473,17 @@ static bool shows_operation(enum once_decision decision)
            decision == ONCE_HELD_UNKNOWN;
 }
 
-static int take_answer(struct origin *origin, const struct remote_answer *from,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int take_answer(struct backend *backend, const struct remote_answer *from,
+    struct backend_answer *ret_answer, struct once_error *error)
 {
-    struct origin_answer answer = {.decision = ONCE_FIRST_SEEN};
+    struct backend_answer answer = {.decision = ONCE_FIRST_SEEN};
     struct slice id = cli_member(from->root, SLICE_LIT("operation_id"));
     const struct json_value *diff = json_find(from->root, SLICE_LIT("diff"));
     struct remote_answer found;
     if (!decision_of(from, &answer.decision) || id.len >= sizeof answer.operation_id) {
-        remote_refusal(origin->remote, from, error);
-        origin->refused_code = remote_exit(from);
-        origin->is_flooded = from->status == 429;
+        remote_refusal(backend->remote, from, error);
+        backend->refused_code = remote_exit(from);
+        backend->is_flooded = from->status == 429;
         return error->result = result_of(from);
     }
     memcpy(answer.operation_id, id.len == 0 ? "" : id.data, id.len);
@@ -493,26 +493,26 @@ static int take_answer(struct origin *origin, const struct remote_answer *from,
     if (answer.decision == ONCE_FIRST_SEEN &&
         (!remote_read_u64(from->root, SLICE_LIT("fence"), &answer.fence) || answer.fence == 0 ||
             id.len == 0)) {
-        origin_error(
-            error, ONCE_E_UNKNOWN, "'%s' granted without a fence", remote_url(origin->remote));
+        backend_error(
+            error, ONCE_E_UNKNOWN, "'%s' granted without a fence", remote_url(backend->remote));
         return ONCE_E_UNKNOWN;
     }
     (void)remote_read_u64(from->root, SLICE_LIT("attempt"), &answer.attempt);
     int result = shows_operation(answer.decision)
-                     ? fetch(origin, answer.operation_id, &answer.operation, &found, error)
+                     ? fetch(backend, answer.operation_id, &answer.operation, &found, error)
                      : ONCE_OK;
     *ret_answer = answer;
     return result;
 }
 
-static int remote_origin_call(struct origin *origin, const struct once_call *call,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int server_call(struct backend *backend, const struct once_call *call,
+    struct backend_answer *ret_answer, struct once_error *error)
 {
     char path[PATH_BYTES_MAX];
     struct buf body;
     struct remote_answer answer;
-    origin->refused_code = 0;
-    origin->is_flooded = false;
+    backend->refused_code = 0;
+    backend->is_flooded = false;
     if (!is_named(call, error)) {
         return ONCE_E_INVALID;
     }
@@ -520,44 +520,44 @@ static int remote_origin_call(struct origin *origin, const struct once_call *cal
     put_call(call, path, &body);
     int result = ONCE_E_NOMEM;
     if (buf_status(&body) == OK) {
-        result = remote_try(origin->remote, path, buf_view(&body), origin->found, &answer, error);
+        result = remote_try(backend->remote, path, buf_view(&body), backend->found, &answer, error);
     } else {
-        origin_error(error, result, "out of memory for the request");
+        backend_error(error, result, "out of memory for the request");
     }
     buf_release(&body);
-    return result == ONCE_OK ? take_answer(origin, &answer, ret_answer, error) : result;
+    return result == ONCE_OK ? take_answer(backend, &answer, ret_answer, error) : result;
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
 
 /* Every page is asked for anew. */
-static int remote_origin_refresh(struct origin *origin, bool *ret_ready)
+static int server_refresh(struct backend *backend, bool *ret_ready)
 {
-    (void)origin;
+    (void)backend;
     *ret_ready = true;
     return CLI_OK;
 }
 
-static void remote_origin_close(struct origin *origin)
+static void server_close(struct backend *backend)
 {
-    remote_free(origin->remote);
-    origin->remote = NULL;
+    remote_free(backend->remote);
+    backend->remote = NULL;
 }
 
-static const struct origin_ops remote_ops = {
-    .peek = remote_origin_peek,
-    .get = remote_origin_get,
-    .lookup = remote_origin_lookup,
-    .iterate = remote_origin_iterate,
-    .evidence = remote_origin_evidence,
-    .near_end = remote_origin_near_end,
-    .call = remote_origin_call,
-    .refresh = remote_origin_refresh,
-    .close = remote_origin_close,
+static const struct backend_ops remote_ops = {
+    .peek = server_peek,
+    .get = server_get,
+    .lookup = server_lookup,
+    .iterate = server_iterate,
+    .evidence = server_evidence,
+    .near_end = server_near_end,
+    .call = server_call,
+    .refresh = server_refresh,
+    .close = server_close,
 };
 
-void origin_init_remote(struct origin *origin, struct remote *remote)
+void backend_init_remote(struct backend *backend, struct remote *remote)
 {
-    origin->ops = &remote_ops;
-    origin->remote = remote;
+    backend->ops = &remote_ops;
+    backend->remote = remote;
 }

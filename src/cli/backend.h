@@ -1,5 +1,5 @@
 /*
- * origin: where the operations that a command is about come from.
+ * backend: where the operations that a command is about come from.
  *
  * A store of this machine, through the library; or a server, over HTTP. One table of what can be
  * asked, so that every command is written once and prints the same of both.
@@ -10,10 +10,10 @@
  *
  * Promises:  what a server shows is durable (P2), and reading evidence through it leaves
  *            access.read. Every function returns 0, or an exit code with the message written.
- * Ownership: an operation that was found, and an answer, live until the origin is closed.
+ * Ownership: an operation that was found, and an answer, live until the backend is closed.
  */
-#ifndef ONCE_CLI_ORIGIN_H
-#define ONCE_CLI_ORIGIN_H
+#ifndef ONCE_CLI_BACKEND_H
+#define ONCE_CLI_BACKEND_H
 
 #include "cli/operation.h"
 #include "evidence/cursor.h"
@@ -24,7 +24,7 @@ struct remote;
 #define OUTCOME_JSON_META "application/json"
 
 /* What was decided. */
-struct origin_answer {
+struct backend_answer {
     enum once_decision decision;
     bool repeated;                     /* the same again: nothing changed */
     char operation_id[40];             /* may be empty */
@@ -35,32 +35,32 @@ struct origin_answer {
     const struct operation *operation; /* as it is now; NULL: it is not shown, or gone */
 };
 
-struct origin_ops {
+struct backend_ops {
     /* get without a message, and without the bodies: the result is once.h's. */
-    int (*peek)(struct origin *origin, const char *operation_id, const struct operation **ret);
+    int (*peek)(struct backend *backend, const char *operation_id, const struct operation **ret);
     /* *ret is NULL when there is none. */
-    int (*get)(struct origin *origin, const char *operation_id, const struct operation **ret);
-    int (*lookup)(struct origin *origin, const char *scope, const char *principal, const char *key,
-        const struct operation **ret);
+    int (*get)(struct backend *backend, const char *operation_id, const struct operation **ret);
+    int (*lookup)(struct backend *backend, const char *scope, const char *principal,
+        const char *key, const struct operation **ret);
     /* As once_iterate and once_evidence. Own reads are left out of what a server shows. */
-    int (*iterate)(struct origin *origin, const struct once_filter *filter, operation_visit visit,
+    int (*iterate)(struct backend *backend, const struct once_filter *filter, operation_visit visit,
         void *context);
-    int (*evidence)(struct origin *origin, const char *operation_id, const char *after,
+    int (*evidence)(struct backend *backend, const char *operation_id, const char *after,
         once_entry_visit visit, void *context);
     /* A cursor after which about the last `back` entries are; empty: they are all. */
-    int (*near_end)(struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES]);
+    int (*near_end)(struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES]);
     /* Begin, seal, release, unknown, renew or resolve: the one member that is set. Unlike the
      * others it writes no message: the result is once.h's, and error says why. An outcome for a
      * server has to be JSON, marked OUTCOME_JSON_META. */
-    int (*call)(struct origin *origin, const struct once_call *call,
-        struct origin_answer *ret_answer, struct once_error *error);
+    int (*call)(struct backend *backend, const struct once_call *call,
+        struct backend_answer *ret_answer, struct once_error *error);
     /* See what came since. False: not possible at the moment, try again later. */
-    int (*refresh)(struct origin *origin, bool *ret_ready);
-    void (*close)(struct origin *origin);
+    int (*refresh)(struct backend *backend, bool *ret_ready);
+    void (*close)(struct backend *backend);
 };
 
-struct origin {
-    const struct origin_ops *ops; /* NULL: closed */
+struct backend {
+    const struct backend_ops *ops; /* NULL: closed */
     struct cli *cli;
     /* A store. */
     struct once *once;
@@ -74,31 +74,31 @@ struct origin {
 };
 
 /* The server that holds the store of --store, found by the socket in its directory. */
-struct origin_server {
+struct backend_server {
     const char *url; /* "unix:…", in cli's arena; NULL: there is none */
     int64_t pid;     /* 0: not told */
 };
-void origin_own_server(struct cli *cli, struct origin_server *ret_server);
+void backend_own_server(struct cli *cli, struct backend_server *ret_server);
 
 /* The server of --server or ONCE_SERVER; *ret is NULL when none was named. */
-int origin_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
+int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* To look; never creates anything. */
-int origin_open(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
+int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same without a message; the result is once.h's. */
-int origin_try_look(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
+int backend_try_look(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* To change something. */
-int origin_open_to_change(struct cli *cli, struct origin *ret_origin) MUST_CHECK;
+int backend_open_to_change(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same, and made when it is not there unless how says otherwise; without a message. The result
  * is once.h's, and error says why. */
-int origin_try_open(struct cli *cli, struct cli_open how, struct origin *ret_origin,
+int backend_try_open(struct cli *cli, struct cli_open how, struct backend *ret_origin,
     struct once_error *error) MUST_CHECK;
 /* A zeroed one is fine. */
-void origin_close(struct origin *origin);
+void backend_close(struct backend *backend);
 
 /* Fill error, which may be NULL. */
-void origin_error(struct once_error *error, int result, const char *format, ...)
+void backend_error(struct once_error *error, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Takes the remote over. */
-void origin_init_remote(struct origin *origin, struct remote *remote);
+void backend_init_remote(struct backend *backend, struct remote *remote);
 
 #endif

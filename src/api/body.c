@@ -1,4 +1,4 @@
-#include "api/ask.h"
+#include "api/body.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ enum {
         "" text, sizeof(text) - 1                                                                  \
     }
 
-enum status ask_refuse(struct ask_fault *fault, const char *code, const char *format, ...)
+enum status api_body_refuse(struct api_body_fault *fault, const char *code, const char *format, ...)
 {
     char text[ERR_TEXT_BYTES_MAX];
     va_list args;
@@ -33,16 +33,16 @@ enum status ask_refuse(struct ask_fault *fault, const char *code, const char *fo
     return err_set(&fault->err, E_INVALID, "%s", text);
 }
 
-#define WRONG(fault, ...) ask_refuse((fault), "invalid_member", __VA_ARGS__)
+#define WRONG(fault, ...) api_body_refuse((fault), "invalid_member", __VA_ARGS__)
 
-static enum status no_memory(struct ask_fault *fault)
+static enum status no_memory(struct api_body_fault *fault)
 {
     fault->code = "out_of_memory";
     return err_set(&fault->err, E_NOMEM, "out of memory");
 }
 
 /* A failure of a reader below, as the fault of a member. */
-static enum status fault_of(struct ask_fault *fault, enum status status, const char *member)
+static enum status fault_of(struct api_body_fault *fault, enum status status, const char *member)
 {
     if (status == E_NOMEM) {
         return no_memory(fault);
@@ -55,7 +55,7 @@ static enum status fault_of(struct ask_fault *fault, enum status status, const c
     return E_INVALID;
 }
 
-void ask_answer_fault(struct api_ask *ask, const struct ask_fault *fault)
+void api_body_answer_fault(struct api_ask *ask, const struct api_body_fault *fault)
 {
     if (fault->err.status == E_NOMEM) {
         api_fail_memory(ask);
@@ -76,8 +76,8 @@ void ask_answer_fault(struct api_ask *ask, const struct ask_fault *fault)
 
 /* ---- objects ------------------------------------------------------------------------------- */
 
-enum status ask_json(
-    struct api_ask *ask, const struct json_value **ret_value, struct ask_fault *fault)
+enum status api_body_json(
+    struct api_ask *ask, const struct json_value **ret_value, struct api_body_fault *fault)
 {
     fault->place = (struct json_place){.line = 0};
     enum status status = json_read_placed(
@@ -109,7 +109,7 @@ static bool passed_over(const struct members *members, struct slice name)
 
 /* Sort the values of an object by the number of their names; NULL for those that are not there. */
 static enum status pick(const struct members *members, const struct json_value *object,
-    const struct json_value **ret_values, struct ask_fault *fault)
+    const struct json_value **ret_values, struct api_body_fault *fault)
 {
     memset(ret_values, 0, members->count * sizeof *ret_values);
     for (uint32_t i = 0; i < object->count; i++) {
@@ -121,25 +121,26 @@ static enum status pick(const struct members *members, const struct json_value *
         if (at < members->count) {
             ret_values[at] = &object->members[i].value;
         } else if (!passed_over(members, name)) {
-            return ask_refuse(fault, "unknown_member", "unknown member '%s%.*s'", members->prefix,
-                name.len > NAME_SHOWN_MAX ? NAME_SHOWN_MAX : (int)name.len, name.data);
+            return api_body_refuse(fault, "unknown_member", "unknown member '%s%.*s'",
+                members->prefix, name.len > NAME_SHOWN_MAX ? NAME_SHOWN_MAX : (int)name.len,
+                name.data);
         }
     }
     return OK;
 }
 
 static enum status pick_body(const struct members *members, const struct json_value *object,
-    const struct json_value **ret_values, struct ask_fault *fault)
+    const struct json_value **ret_values, struct api_body_fault *fault)
 {
     if (!json_is(object, JSON_OBJECT)) {
-        return ask_refuse(fault, "invalid_body", "the body is not a JSON object");
+        return api_body_refuse(fault, "invalid_body", "the body is not a JSON object");
     }
     return pick(members, object, ret_values, fault);
 }
 
-static enum status missing(struct ask_fault *fault, const char *name)
+static enum status missing(struct api_body_fault *fault, const char *name)
 {
-    return ask_refuse(fault, "missing_member", "member '%s' is missing", name);
+    return api_body_refuse(fault, "missing_member", "member '%s' is missing", name);
 }
 
 /* ---- values -------------------------------------------------------------------------------- */
@@ -153,7 +154,7 @@ struct text_rule {
 
 /* A member that may be absent; *ret_text is then left alone. */
 static enum status take_text(const struct text_rule *rule, const struct json_value *value,
-    struct slice *ret_text, struct ask_fault *fault)
+    struct slice *ret_text, struct api_body_fault *fault)
 {
     if (value == NULL) {
         return OK;
@@ -171,7 +172,7 @@ static enum status take_text(const struct text_rule *rule, const struct json_val
 }
 
 static enum status take_effect_id(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     static const struct text_rule rule = {
         "effect_id", "effect_id_bytes_max", LIMIT_EFFECT_ID_BYTES_MAX, false};
@@ -179,7 +180,7 @@ static enum status take_effect_id(
 }
 
 static enum status take_reason(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     static const struct text_rule rule = {
         "reason", "reason_bytes_max", LIMIT_REASON_BYTES_MAX, true};
@@ -201,7 +202,7 @@ static const struct ms_rule rule_wait = {"wait", "0", 0, "wait_ms_max", LIMIT_WA
 
 /* A duration such as "30s". Absent: *ret_ms is left alone. */
 static enum status take_ms(const struct ms_rule *rule, const struct json_value *value,
-    int64_t *ret_ms, struct ask_fault *fault)
+    int64_t *ret_ms, struct api_body_fault *fault)
 {
     int64_t ms;
     if (value == NULL) {
@@ -224,7 +225,7 @@ static enum status take_ms(const struct ms_rule *rule, const struct json_value *
 }
 
 static enum status take_fence(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     uint64_t fence;
     if (!json_is(value, JSON_NUMBER) || !text_u64(json_text(value), &fence) || fence == 0) {
@@ -263,12 +264,12 @@ static void take_outcome(struct api_call *call, const struct json_value *value)
 /* ---- traces -------------------------------------------------------------------------------- */
 
 static enum status take_trace(
-    struct api_call *call, const struct json_value *trace, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *trace, struct api_body_fault *fault)
 {
     if (trace != NULL && trace->type != JSON_OBJECT) {
         return WRONG(fault, "member 'trace' must be an object");
     }
-    enum status status = ask_trace(call->ask, trace, &call->door.engine.request.trace, &fault->err);
+    enum status status = api_trace(call->ask, trace, &call->door.engine.request.trace, &fault->err);
     return status == OK ? OK : fault_of(fault, status, NULL);
 }
 
@@ -319,7 +320,7 @@ static struct json_value string_of(struct slice text)
 
 /* The hex digest of {tenant_id, and what is given}; tenant_id is the caller's (P9). */
 static enum status derive_key(
-    struct api_call *call, const struct json_value *given, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *given, struct api_body_fault *fault)
 {
     struct json_member members[KEY_FROM_COUNT + 1];
     const struct json_value *values[KEY_FROM_COUNT];
@@ -358,7 +359,7 @@ static enum status derive_key(
 }
 
 static enum status take_key(
-    struct api_call *call, const struct json_value *const *values, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *const *values, struct api_body_fault *fault)
 {
     static const struct text_rule rule_scope = {
         "scope", "scope_bytes_max", LIMIT_SCOPE_BYTES_MAX, false};
@@ -372,7 +373,7 @@ static enum status take_key(
         return missing(fault, "scope");
     }
     if (given == NULL && from == NULL) {
-        return ask_refuse(
+        return api_body_refuse(
             fault, "missing_member", "one of the members 'key' and 'key_from' is needed");
     }
     if (given != NULL && from != NULL) {
@@ -395,7 +396,7 @@ static enum status take_key(
 
 /* The fingerprint of what was asked, and its first body, so that a conflict can be explained. */
 static enum status take_payload(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     struct engine_call *engine = &call->door.engine;
     struct slice raw = json_raw(call->ask->exchange->body, value);
@@ -419,7 +420,7 @@ static enum status take_payload(
 }
 
 static enum status take_fingerprint(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     struct digest plain;
     if (value->type != JSON_STRING ||
@@ -433,7 +434,7 @@ static enum status take_fingerprint(
 }
 
 static enum status take_asked(
-    struct api_call *call, const struct json_value *const *values, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *const *values, struct api_body_fault *fault)
 {
     const struct json_value *payload = values[BEGIN_PAYLOAD];
     const struct json_value *fingerprint = values[BEGIN_FINGERPRINT];
@@ -446,12 +447,12 @@ static enum status take_asked(
     if (fingerprint != NULL) {
         return take_fingerprint(call, fingerprint, fault);
     }
-    return ask_refuse(
+    return api_body_refuse(
         fault, "missing_member", "one of the members 'payload' and 'fingerprint' is needed");
 }
 
 static enum status take_on_unknown(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     if (value == NULL) {
         return OK;
@@ -466,7 +467,7 @@ static enum status take_on_unknown(
 }
 
 static enum status take_retry_failed(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     call->door.engine.request.policy.retry_failed = json_is(value, JSON_TRUE);
     return value == NULL || json_is(value, JSON_TRUE) || json_is(value, JSON_FALSE)
@@ -475,7 +476,7 @@ static enum status take_retry_failed(
 }
 
 static enum status take_version(
-    const struct json_value *value, struct slice *ret_text, struct ask_fault *fault)
+    const struct json_value *value, struct slice *ret_text, struct api_body_fault *fault)
 {
     static const struct text_rule rule = {
         "source.version", "source_bytes_max", LIMIT_SOURCE_BYTES_MAX, false};
@@ -491,7 +492,7 @@ static enum status take_version(
 }
 
 static enum status take_source(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     static const struct slice names[] = {NAME("type"), NAME("id"), NAME("version")};
     static const struct members members = {"source.", names, 3, true};
@@ -513,8 +514,8 @@ static enum status take_source(
     return status == OK ? take_version(values[2], &source->version, fault) : status;
 }
 
-enum status ask_begin(
-    struct api_call *call, const struct json_value *object, bool in_batch, struct ask_fault *fault)
+enum status api_body_begin(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct api_body_fault *fault)
 {
     const struct json_value *values[BEGIN_COUNT];
     struct request *request = &call->door.engine.request;
@@ -548,7 +549,7 @@ struct status_name {
 };
 
 static enum status take_status(struct api_call *call, const struct json_value *value,
-    const struct status_name *names, size_t count, struct ask_fault *fault)
+    const struct status_name *names, size_t count, struct api_body_fault *fault)
 {
     if (value == NULL) {
         return missing(fault, "status");
@@ -567,7 +568,7 @@ enum { SEAL_FENCE, SEAL_STATUS, SEAL_EFFECT_ID, SEAL_OUTCOME, SEAL_TTL, SEAL_OPE
 
 /* The id of a seal in a batch. */
 static enum status take_batch_id(
-    struct api_call *call, const struct json_value *value, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *value, struct api_body_fault *fault)
 {
     if (value == NULL) {
         return missing(fault, "operation_id");
@@ -579,8 +580,8 @@ static enum status take_batch_id(
     return OK;
 }
 
-enum status ask_seal(
-    struct api_call *call, const struct json_value *object, bool in_batch, struct ask_fault *fault)
+enum status api_body_seal(struct api_call *call, const struct json_value *object, bool in_batch,
+    struct api_body_fault *fault)
 {
     static const struct slice names[] = {NAME("fence"), NAME("status"), NAME("effect_id"),
         NAME("outcome"), NAME("ttl"), NAME("operation_id")};
@@ -608,8 +609,8 @@ enum status ask_seal(
     return status;
 }
 
-enum status ask_hold(struct api_call *call, enum request_kind kind, const struct json_value *object,
-    struct ask_fault *fault)
+enum status api_body_hold(struct api_call *call, enum request_kind kind,
+    const struct json_value *object, struct api_body_fault *fault)
 {
     static const struct slice reason_names[] = {NAME("fence"), NAME("reason")};
     static const struct slice lease_names[] = {NAME("fence"), NAME("lease")};
@@ -633,7 +634,7 @@ enum status ask_hold(struct api_call *call, enum request_kind kind, const struct
 enum { RESOLVE_STATUS, RESOLVE_EFFECT_ID, RESOLVE_OUTCOME, RESOLVE_REASON, RESOLVE_FENCE };
 
 static enum status check_resolve(
-    struct api_call *call, const struct json_value *const *values, struct ask_fault *fault)
+    struct api_call *call, const struct json_value *const *values, struct api_body_fault *fault)
 {
     if (values[RESOLVE_REASON] == NULL) {
         return missing(fault, "reason");
@@ -649,8 +650,8 @@ static enum status check_resolve(
     return OK;
 }
 
-enum status ask_resolve(
-    struct api_call *call, const struct json_value *object, struct ask_fault *fault)
+enum status api_body_resolve(
+    struct api_call *call, const struct json_value *object, struct api_body_fault *fault)
 {
     static const struct slice names[] = {
         NAME("status"), NAME("effect_id"), NAME("outcome"), NAME("reason"), NAME("fence")};
@@ -675,7 +676,7 @@ enum status ask_resolve(
     return status;
 }
 
-struct api_call *ask_call_new(struct api_ask *ask)
+struct api_call *api_call_new(struct api_ask *ask)
 {
     struct api_call *call = arena_zalloc(ask->exchange->arena, sizeof *call);
     if (call != NULL) {

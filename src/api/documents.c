@@ -1,4 +1,4 @@
-#include "api/show.h"
+#include "api/documents.h"
 
 #include <stdio.h>
 
@@ -62,7 +62,8 @@ static void put_effect_id(struct buf *out, const struct record *record)
 
 /* ---- decisions that are documents ---------------------------------------------------------- */
 
-static void show_first_seen(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_first_seen(
+    struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
     put_start(out, "first_seen", record);
@@ -72,14 +73,14 @@ static void show_first_seen(struct api_call *call, struct buf *out, struct shown
     buf_u64(out, record->attempt);
     put_time(out, ",\"lease_expires_at\":", record->lease_expires_ms);
     buf_char(out, '}');
-    ret_shown->status = 201;
+    ret_document->status = 201;
     char id[OP_ID_TEXT_BYTES];
     (void)snprintf(call->location, sizeof call->location, "/v1/operations/%s",
         op_id_put(id, &record->operation_id));
-    ret_shown->location = slice_str(call->location);
+    ret_document->location = slice_str(call->location);
 }
 
-static void show_replay(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_replay(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
     struct jsonw json = {.out = out, .comma = true};
@@ -94,23 +95,24 @@ static void show_replay(struct api_call *call, struct buf *out, struct shown *re
         buf_str(out, ",\"outcome_retained\":false");
     }
     buf_char(out, '}');
-    ret_shown->status = 200;
+    ret_document->status = 200;
 }
 
-static void show_in_progress(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_in_progress(
+    struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
-    ret_shown->status = 202;
-    ret_shown->retry_after_ms = explain_retry_after_ms(&call->door.engine, EXPLAIN_RETRY_MS_MAX);
+    ret_document->status = 202;
+    ret_document->retry_after_ms = explain_retry_after_ms(&call->door.engine, EXPLAIN_RETRY_MS_MAX);
     put_start(out, "in_progress", record);
     buf_str(out, ",\"retry_after_ms\":");
-    buf_i64(out, ret_shown->retry_after_ms);
+    buf_i64(out, ret_document->retry_after_ms);
     buf_str(out, ",\"status_url\":\"/v1/operations/");
     put_id(out, &record->operation_id);
     buf_str(out, "\"}");
 }
 
-static void show_sealed(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_sealed(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
     put_start(out, "sealed", record);
@@ -122,11 +124,11 @@ static void show_sealed(struct api_call *call, struct buf *out, struct shown *re
     put_time(out, ",\"sealed_at\":", record->sealed_ms);
     put_time(out, ",\"window_expires_at\":", record->window_expires_ms);
     buf_char(out, '}');
-    ret_shown->status = 200;
+    ret_document->status = 200;
 }
 
 /* Released or unknown. */
-static void show_ended(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_ended(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
     put_start(out, decision_name(call->door.engine.decision.kind), record);
@@ -137,10 +139,10 @@ static void show_ended(struct api_call *call, struct buf *out, struct shown *ret
     buf_str(out, ",\"attempt\":");
     buf_u64(out, record->attempt);
     buf_char(out, '}');
-    ret_shown->status = 200;
+    ret_document->status = 200;
 }
 
-static void show_renewed(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_renewed(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
     put_start(out, "renewed", record);
@@ -148,10 +150,10 @@ static void show_renewed(struct api_call *call, struct buf *out, struct shown *r
     buf_u64(out, record->fence);
     put_time(out, ",\"lease_expires_at\":", record->lease_expires_ms);
     buf_char(out, '}');
-    ret_shown->status = 200;
+    ret_document->status = 200;
 }
 
-static void show_resolved(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_resolved(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct decision *decision = &call->door.engine.decision;
     struct jsonw json = {.out = out};
@@ -162,7 +164,7 @@ static void show_resolved(struct api_call *call, struct buf *out, struct shown *
     }
     operation_document_put(&json, &(struct operation_document){.record = &decision->next});
     jsonw_close(&json, '}');
-    ret_shown->status = 200;
+    ret_document->status = 200;
 }
 
 /* ---- and those that are problems ----------------------------------------------------------- */
@@ -175,7 +177,7 @@ static struct slice id_text(struct api_call *call, const struct op_id *id)
 }
 
 /* A diff that cannot be made is only missing: null. */
-static void show_conflict(struct api_call *call, struct shown *ret_shown)
+static void put_conflict(struct api_call *call, struct api_document *ret_document)
 {
     struct buf extra;
     bool truncated = false;
@@ -186,9 +188,9 @@ static void show_conflict(struct api_call *call, struct shown *ret_shown)
         extra.len = start;
         buf_str(&extra, "null");
     }
-    ret_shown->diff_bytes = extra.len - start;
+    ret_document->diff_bytes = extra.len - start;
     buf_str(&extra, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");
-    ret_shown->problem = (struct problem){.status = 409,
+    ret_document->problem = (struct problem){.status = 409,
         .code = "idempotency_conflict",
         .detail = SLICE_LIT("the key was used with another payload; nothing was done"),
         .effect = PROBLEM_EFFECT_NO,
@@ -231,24 +233,24 @@ static const struct problem refusal_not_found = {.status = 404,
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_NO};
 
-static void show_refusal(
-    struct api_call *call, const struct problem *refusal, struct shown *ret_shown)
+static void put_refusal(
+    struct api_call *call, const struct problem *refusal, struct api_document *ret_document)
 {
     const struct decision *decision = &call->door.engine.decision;
-    ret_shown->problem = *refusal;
+    ret_document->problem = *refusal;
     /* P9: what is not there is answered without a word of what was asked for. */
     if (decision->next.fence > 0 && decision->kind != DECISION_NOT_FOUND) {
-        ret_shown->problem.operation_id = id_text(call, &decision->next.operation_id);
+        ret_document->problem.operation_id = id_text(call, &decision->next.operation_id);
     }
     if (decision->kind == DECISION_STILL_RUNNING) {
-        ret_shown->problem.retry_after_ms =
+        ret_document->problem.retry_after_ms =
             explain_retry_after_ms(&call->door.engine, EXPLAIN_OPERATOR_MS_MAX);
     }
 }
 
-static void show_flood(struct api_call *call, struct shown *ret_shown)
+static void put_flood(struct api_call *call, struct api_document *ret_document)
 {
-    ret_shown->problem = (struct problem){.status = 429,
+    ret_document->problem = (struct problem){.status = 429,
         .code = "too_many_duplicates",
         .detail = SLICE_LIT("duplicates of this key come faster than limits.duplicate_rate"),
         .effect = PROBLEM_EFFECT_NO,
@@ -259,24 +261,24 @@ static void show_flood(struct api_call *call, struct shown *ret_shown)
 /* ---- one of them --------------------------------------------------------------------------- */
 
 /* A decision. -Wswitch-enum: a new one does not build until it has its document or refusal. */
-static void show_decision(struct api_call *call, struct buf *out, struct shown *ret_shown)
+static void put_decision(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     switch (call->door.engine.decision.kind) {
-    case DECISION_FIRST_SEEN: show_first_seen(call, out, ret_shown); return;
-    case DECISION_DUPLICATE_REPLAYED: show_replay(call, out, ret_shown); return;
-    case DECISION_IN_PROGRESS: show_in_progress(call, out, ret_shown); return;
-    case DECISION_SEALED: show_sealed(call, out, ret_shown); return;
+    case DECISION_FIRST_SEEN: put_first_seen(call, out, ret_document); return;
+    case DECISION_DUPLICATE_REPLAYED: put_replay(call, out, ret_document); return;
+    case DECISION_IN_PROGRESS: put_in_progress(call, out, ret_document); return;
+    case DECISION_SEALED: put_sealed(call, out, ret_document); return;
     case DECISION_RELEASED:
-    case DECISION_UNKNOWN: show_ended(call, out, ret_shown); return;
-    case DECISION_RENEWED: show_renewed(call, out, ret_shown); return;
-    case DECISION_RESOLVED: show_resolved(call, out, ret_shown); return;
-    case DECISION_CONFLICT_REJECTED: show_conflict(call, ret_shown); return;
-    case DECISION_HELD_UNKNOWN: show_refusal(call, &refusal_held_unknown, ret_shown); return;
-    case DECISION_STALE_VERSION: show_refusal(call, &refusal_stale_version, ret_shown); return;
-    case DECISION_STALE_FENCE: show_refusal(call, &refusal_stale_fence, ret_shown); return;
-    case DECISION_ALREADY_SEALED: show_refusal(call, &refusal_already_sealed, ret_shown); return;
-    case DECISION_STILL_RUNNING: show_refusal(call, &refusal_still_running, ret_shown); return;
-    case DECISION_NOT_FOUND: show_refusal(call, &refusal_not_found, ret_shown); return;
+    case DECISION_UNKNOWN: put_ended(call, out, ret_document); return;
+    case DECISION_RENEWED: put_renewed(call, out, ret_document); return;
+    case DECISION_RESOLVED: put_resolved(call, out, ret_document); return;
+    case DECISION_CONFLICT_REJECTED: put_conflict(call, ret_document); return;
+    case DECISION_HELD_UNKNOWN: put_refusal(call, &refusal_held_unknown, ret_document); return;
+    case DECISION_STALE_VERSION: put_refusal(call, &refusal_stale_version, ret_document); return;
+    case DECISION_STALE_FENCE: put_refusal(call, &refusal_stale_fence, ret_document); return;
+    case DECISION_ALREADY_SEALED: put_refusal(call, &refusal_already_sealed, ret_document); return;
+    case DECISION_STILL_RUNNING: put_refusal(call, &refusal_still_running, ret_document); return;
+    case DECISION_NOT_FOUND: put_refusal(call, &refusal_not_found, ret_document); return;
     case DECISION_ENQUEUED: /* no request of the API asks for these */
     case DECISION_CLAIMED:
     case DECISION_DONE:
@@ -285,30 +287,31 @@ static void show_decision(struct api_call *call, struct buf *out, struct shown *
     case DECISION_WRONG_STATUS:
     case DECISION_NOTHING: break;
     }
-    ret_shown->problem = (struct problem){.status = 500,
+    ret_document->problem = (struct problem){.status = 500,
         .code = "internal",
         .detail = SLICE_LIT("the engine decided what this request cannot lead to"),
         .effect = PROBLEM_EFFECT_UNKNOWN,
         .retry = PROBLEM_RETRY_NO};
 }
 
-enum status show_call(struct api_call *call, struct buf *out, struct shown *ret_shown)
+enum status api_document_of(
+    struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct engine_call *engine = &call->door.engine;
     size_t start = out->len;
-    *ret_shown = (struct shown){0};
+    *ret_document = (struct api_document){0};
     if (call->is_unnamed) {
-        ret_shown->problem = refusal_not_found;
+        ret_document->problem = refusal_not_found;
     } else if (call->flooded_ms > 0) {
-        show_flood(call, ret_shown);
+        put_flood(call, ret_document);
     } else if (engine->err.status != OK) {
-        ret_shown->problem = api_problem_of(&engine->err);
+        ret_document->problem = api_problem_of(&engine->err);
     } else {
-        show_decision(call, out, ret_shown);
+        put_decision(call, out, ret_document);
     }
-    ret_shown->is_problem = ret_shown->problem.status != 0;
-    if (ret_shown->is_problem) {
-        ret_shown->status = ret_shown->problem.status;
+    ret_document->is_problem = ret_document->problem.status != 0;
+    if (ret_document->is_problem) {
+        ret_document->status = ret_document->problem.status;
     } else if (buf_status(out) != OK) {
         out->len = start;
         out->status = OK;
@@ -317,7 +320,7 @@ enum status show_call(struct api_call *call, struct buf *out, struct shown *ret_
     return OK;
 }
 
-size_t show_bytes_max(const struct api_call *call)
+size_t api_document_bytes_max(const struct api_call *call)
 {
     switch (call->door.engine.request.kind) {
     case REQUEST_BEGIN:

@@ -1,4 +1,4 @@
-#include "cli/origin.h"
+#include "cli/backend.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ enum {
 /* ---- a store, through the library -------------------------------------------------------- */
 
 /* The operation as its document, in the arena; NULL stays NULL. */
-static int document_of(struct origin *origin, const struct once_operation *from, bool has_bodies,
+static int document_of(struct backend *backend, const struct once_operation *from, bool has_bodies,
     struct arena *arena, const struct operation **ret, struct err *err)
 {
     struct operation *operation = arena_alloc(arena, sizeof *operation);
@@ -31,55 +31,55 @@ static int document_of(struct origin *origin, const struct once_operation *from,
     }
     enum status status = operation == NULL
                              ? err_set(err, E_NOMEM, "out of memory")
-                             : operation_of(origin->once, from, has_bodies, arena, operation, err);
+                             : operation_of(backend->once, from, has_bodies, arena, operation, err);
     *ret = status == OK ? operation : NULL;
     return (int)status;
 }
 
-static int local_found(struct origin *origin, int result, struct once_operation *found,
+static int local_found(struct backend *backend, int result, struct once_operation *found,
     const struct once_error *error, const struct operation **ret)
 {
     struct err err = {0};
     if (result != ONCE_OK) {
         return cli_fail(error);
     }
-    result = document_of(origin, found, true, origin->found, ret, &err);
-    once_operation_free(origin->once, found);
+    result = document_of(backend, found, true, backend->found, ret, &err);
+    once_operation_free(backend->once, found);
     return result == ONCE_OK ? CLI_OK : cli_fail_err(&err);
 }
 
-static int local_peek(struct origin *origin, const char *id, const struct operation **ret)
+static int local_peek(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct err err = {0};
     struct once_operation *found = NULL;
-    int result = once_get(origin->once, id, &found, NULL);
+    int result = once_get(backend->once, id, &found, NULL);
     if (result == ONCE_OK) {
-        result = document_of(origin, found, false, origin->found, ret, &err);
-        once_operation_free(origin->once, found);
+        result = document_of(backend, found, false, backend->found, ret, &err);
+        once_operation_free(backend->once, found);
     }
     return result;
 }
 
-static int local_get(struct origin *origin, const char *id, const struct operation **ret)
+static int local_get(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct once_operation *found = NULL;
-    int result = once_get(origin->once, id, &found, &error);
-    return local_found(origin, result, found, &error, ret);
+    int result = once_get(backend->once, id, &found, &error);
+    return local_found(backend, result, found, &error, ret);
 }
 
-static int local_lookup(struct origin *origin, const char *scope, const char *principal,
+static int local_lookup(struct backend *backend, const char *scope, const char *principal,
     const char *key, const struct operation **ret)
 {
     struct once_error error = {0};
     struct once_operation *found = NULL;
-    int result = once_lookup(origin->once, scope, principal, key, &found, &error);
-    return local_found(origin, result, found, &error, ret);
+    int result = once_lookup(backend->once, scope, principal, key, &found, &error);
+    return local_found(backend, result, found, &error, ret);
 }
 
 /* Each operation of a listing as its document. */
 struct each {
-    struct origin *origin;
+    struct backend *backend;
     operation_visit visit;
     void *context;
     struct err err;
@@ -89,38 +89,38 @@ static int visit_document(void *context, const struct once_operation *operation)
 {
     struct each *each = context;
     const struct operation *document = NULL;
-    arena_clear(&each->origin->arena);
-    if (document_of(each->origin, operation, false, &each->origin->arena, &document, &each->err) !=
-        ONCE_OK) {
+    arena_clear(&each->backend->arena);
+    if (document_of(each->backend, operation, false, &each->backend->arena, &document,
+            &each->err) != ONCE_OK) {
         return 1;
     }
     return each->visit(each->context, document);
 }
 
 static int local_iterate(
-    struct origin *origin, const struct once_filter *filter, operation_visit visit, void *context)
+    struct backend *backend, const struct once_filter *filter, operation_visit visit, void *context)
 {
     struct once_error error = {0};
-    struct each each = {.origin = origin, .visit = visit, .context = context};
-    int result = once_iterate(origin->once, filter, visit_document, &each, &error);
+    struct each each = {.backend = backend, .visit = visit, .context = context};
+    int result = once_iterate(backend->once, filter, visit_document, &each, &error);
     return result != ONCE_OK       ? cli_fail(&error)
            : each.err.status != OK ? cli_fail_err(&each.err)
                                    : CLI_OK;
 }
 
-static int local_evidence(struct origin *origin, const char *operation_id, const char *after,
+static int local_evidence(struct backend *backend, const char *operation_id, const char *after,
     once_entry_visit visit, void *context)
 {
     struct once_error error = {0};
-    int result = once_evidence(origin->once, operation_id, after, visit, context, &error);
+    int result = once_evidence(backend->once, operation_id, after, visit, context, &error);
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
 /* Reading a store of our own from its first entry costs little and leaves no trace. */
 static int local_near_end(
-    struct origin *origin, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
+    struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
-    (void)origin;
+    (void)backend;
     (void)back;
     ret_cursor[0] = '\0';
     return CLI_OK;
@@ -137,61 +137,61 @@ static int local_submit(struct once *once, const struct once_call *call,
                                    : once_resolve(once, call->resolve, ret_answer, error);
 }
 
-static int copy_answer(struct origin *origin, const struct once_answer *from,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int copy_answer(struct backend *backend, const struct once_answer *from,
+    struct backend_answer *ret_answer, struct once_error *error)
 {
     struct err err = {0};
-    struct arena *arena = origin->found;
-    struct origin_answer answer = {.decision = from->decision,
+    struct arena *arena = backend->found;
+    struct backend_answer answer = {.decision = from->decision,
         .repeated = from->repeated != 0,
         .fence = from->decision == ONCE_FIRST_SEEN ? from->fence : 0,
         .attempt = from->decision == ONCE_FIRST_SEEN ? from->attempt : 0,
         .retry_after_ms = from->retry_after_ms};
     memcpy(answer.operation_id, from->operation_id, sizeof answer.operation_id);
-    int result = document_of(origin, from->operation, true, arena, &answer.operation, &err);
+    int result = document_of(backend, from->operation, true, arena, &answer.operation, &err);
     if (result == ONCE_OK && arena_copy(arena, slice_str(from->diff), &answer.diff) != OK) {
         result = err_set(&err, E_NOMEM, "out of memory");
     }
     if (result == ONCE_OK) {
         *ret_answer = answer;
     } else {
-        origin_error(error, result, "%s", err.text);
+        backend_error(error, result, "%s", err.text);
     }
     return result;
 }
 
-static int local_call(struct origin *origin, const struct once_call *call,
-    struct origin_answer *ret_answer, struct once_error *error)
+static int local_call(struct backend *backend, const struct once_call *call,
+    struct backend_answer *ret_answer, struct once_error *error)
 {
     struct once_answer *answer = NULL;
-    int result = local_submit(origin->once, call, &answer, error);
+    int result = local_submit(backend->once, call, &answer, error);
     if (result == ONCE_OK) {
-        result = copy_answer(origin, answer, ret_answer, error);
-        once_answer_free(origin->once, answer);
+        result = copy_answer(backend, answer, ret_answer, error);
+        once_answer_free(backend->once, answer);
     }
     return result;
 }
 
-static void local_let_go(struct origin *origin)
+static void local_let_go(struct backend *backend)
 {
-    (void)once_close(origin->once, NULL); /* only looked; what was answered is durable (P2) */
-    origin->once = NULL;
+    (void)once_close(backend->once, NULL); /* only looked; what was answered is durable (P2) */
+    backend->once = NULL;
 }
 
 /* A reader sees the store as it was when opened, so it is opened again. */
-static int local_refresh(struct origin *origin, bool *ret_ready)
+static int local_refresh(struct backend *backend, bool *ret_ready)
 {
     struct once_error error = {0};
     struct cli_open how = {.read_only = true, .must_exist = true};
-    (void)once_close(origin->once, NULL); /* only looked */
-    origin->once = NULL;
-    int result = cli_try_open(origin->cli, how, &origin->once, &error);
+    (void)once_close(backend->once, NULL); /* only looked */
+    backend->once = NULL;
+    int result = cli_try_open(backend->cli, how, &backend->once, &error);
     *ret_ready = result == ONCE_OK;
     /* A writer may be at it. */
     return result == ONCE_OK || result == ONCE_E_UNAVAILABLE ? CLI_OK : cli_fail(&error);
 }
 
-static const struct origin_ops local_ops = {
+static const struct backend_ops local_ops = {
     .peek = local_peek,
     .get = local_get,
     .lookup = local_lookup,
@@ -203,13 +203,13 @@ static const struct origin_ops local_ops = {
     .close = local_let_go,
 };
 
-static void init_local(struct origin *origin, struct once *once)
+static void init_local(struct backend *backend, struct once *once)
 {
-    origin->ops = &local_ops;
-    origin->once = once;
+    backend->ops = &local_ops;
+    backend->once = once;
 }
 
-void origin_error(struct once_error *error, int result, const char *format, ...)
+void backend_error(struct once_error *error, int result, const char *format, ...)
 {
     va_list args;
     if (error == NULL) {
@@ -229,7 +229,7 @@ static const char *request_id_of(const struct cli *cli)
     return option_find(cli->command, "request-id") == NULL ? NULL : cli_text(cli, "request-id");
 }
 
-int origin_named_server(struct cli *cli, struct remote **ret_remote)
+int backend_named_server(struct cli *cli, struct remote **ret_remote)
 {
     const char *url = cli_text(cli, "server");
     bool store_given = cli_flag(cli, "store");
@@ -278,11 +278,11 @@ static bool is_served(const char *path, int64_t *ret_pid)
     return served;
 }
 
-void origin_own_server(struct cli *cli, struct origin_server *ret_server)
+void backend_own_server(struct cli *cli, struct backend_server *ret_server)
 {
     const char *dir = cli_store_dir(cli, cli_text(cli, "store"));
     char *url = arena_alloc(&cli->arena, SOCKET_URL_BYTES_MAX);
-    *ret_server = (struct origin_server){0};
+    *ret_server = (struct backend_server){0};
     if (dir == NULL || url == NULL) {
         return;
     }
@@ -295,8 +295,8 @@ void origin_own_server(struct cli *cli, struct origin_server *ret_server)
 /* *ret is NULL when there is none. */
 static int find_own_server(struct cli *cli, struct remote **ret_remote)
 {
-    struct origin_server server;
-    origin_own_server(cli, &server);
+    struct backend_server server;
+    backend_own_server(cli, &server);
     *ret_remote = NULL;
     if (server.url == NULL) {
         return CLI_OK;
@@ -308,25 +308,25 @@ static int find_own_server(struct cli *cli, struct remote **ret_remote)
 
 static int find_server(struct cli *cli, struct remote **ret_remote)
 {
-    int code = origin_named_server(cli, ret_remote);
+    int code = backend_named_server(cli, ret_remote);
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
 /* A server where there is one; else how the store itself is opened is the caller's. */
-static int open_server(struct cli *cli, struct origin *ret_origin)
+static int open_server(struct cli *cli, struct backend *ret_origin)
 {
     struct remote *remote = NULL;
-    *ret_origin = (struct origin){.cli = cli, .found = &ret_origin->own};
+    *ret_origin = (struct backend){.cli = cli, .found = &ret_origin->own};
     arena_init(&ret_origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
     arena_init(&ret_origin->own, &mem_libc, FOUND_BYTES_MAX);
     int code = find_server(cli, &remote);
     if (code == CLI_OK && remote != NULL) {
-        origin_init_remote(ret_origin, remote);
+        backend_init_remote(ret_origin, remote);
     }
     return code;
 }
 
-int origin_open(struct cli *cli, struct origin *ret_origin)
+int backend_open(struct cli *cli, struct backend *ret_origin)
 {
     struct once *once = NULL;
     int code = open_server(cli, ret_origin);
@@ -339,22 +339,22 @@ int origin_open(struct cli *cli, struct origin *ret_origin)
     return code;
 }
 
-int origin_try_look(struct cli *cli, struct origin *ret_origin)
+int backend_try_look(struct cli *cli, struct backend *ret_origin)
 {
     struct cli_open how = {.read_only = true, .must_exist = true};
-    return origin_try_open(cli, how, ret_origin, NULL);
+    return backend_try_open(cli, how, ret_origin, NULL);
 }
 
-int origin_open_to_change(struct cli *cli, struct origin *ret_origin)
+int backend_open_to_change(struct cli *cli, struct backend *ret_origin)
 {
     struct once_error error = {0};
     struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
-    int result = origin_try_open(cli, how, ret_origin, &error);
+    int result = backend_try_open(cli, how, ret_origin, &error);
     return result == ONCE_OK ? CLI_OK : error.text[0] == '\0' ? CLI_USAGE : cli_fail(&error);
 }
 
-int origin_try_open(
-    struct cli *cli, struct cli_open how, struct origin *ret_origin, struct once_error *error)
+int backend_try_open(
+    struct cli *cli, struct cli_open how, struct backend *ret_origin, struct once_error *error)
 {
     struct once *once = NULL;
     if (open_server(cli, ret_origin) != CLI_OK) {
@@ -370,12 +370,12 @@ int origin_try_open(
     return result;
 }
 
-void origin_close(struct origin *origin)
+void backend_close(struct backend *backend)
 {
-    if (origin->ops != NULL) {
-        origin->ops->close(origin);
+    if (backend->ops != NULL) {
+        backend->ops->close(backend);
     }
-    origin->ops = NULL;
-    arena_release(&origin->arena);
-    arena_release(&origin->own);
+    backend->ops = NULL;
+    arena_release(&backend->arena);
+    arena_release(&backend->own);
 }

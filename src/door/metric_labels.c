@@ -1,4 +1,4 @@
-#include "door/series.h"
+#include "door/metric_labels.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ struct tenant {
  *     the pointer or count that leads to it is (release), so that readers need no lock (acquire).
  * N2  tenants[METRICS_TENANTS_MAX] is "_other" and exists from the beginning.
  */
-struct series {
+struct metric_labels {
     const struct mem *mem;
     pthread_mutex_t lock;
     _Atomic(struct named *) places[PLACES]; /* by hash of tenant and scope */
@@ -53,36 +53,36 @@ static struct tenant *tenant_new(const struct mem *mem, struct slice name)
     return tenant;
 }
 
-struct series *series_new(const struct mem *mem)
+struct metric_labels *metric_labels_new(const struct mem *mem)
 {
-    struct series *series = mem_zalloc(mem, 1, sizeof *series);
-    if (series == NULL) {
+    struct metric_labels *labels = mem_zalloc(mem, 1, sizeof *labels);
+    if (labels == NULL) {
         return NULL;
     }
-    series->mem = mem;
-    (void)pthread_mutex_init(&series->lock, NULL);
+    labels->mem = mem;
+    (void)pthread_mutex_init(&labels->lock, NULL);
     struct tenant *shared = tenant_new(mem, other);
     if (shared == NULL) {
-        series_free(series);
+        metric_labels_free(labels);
         return NULL;
     }
-    atomic_store(&series->tenants[METRICS_TENANTS_MAX], shared);
-    return series;
+    atomic_store(&labels->tenants[METRICS_TENANTS_MAX], shared);
+    return labels;
 }
 
-void series_free(struct series *series)
+void metric_labels_free(struct metric_labels *labels)
 {
-    if (series == NULL) {
+    if (labels == NULL) {
         return;
     }
     for (size_t i = 0; i < SERIES_MAX; i++) {
-        mem_free(series->mem, atomic_load(&series->names[i]));
+        mem_free(labels->mem, atomic_load(&labels->names[i]));
     }
     for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
-        mem_free(series->mem, atomic_load(&series->tenants[i]));
+        mem_free(labels->mem, atomic_load(&labels->tenants[i]));
     }
-    (void)pthread_mutex_destroy(&series->lock);
-    mem_free(series->mem, series);
+    (void)pthread_mutex_destroy(&labels->lock);
+    mem_free(labels->mem, labels);
 }
 
 /* FNV-1a, the tenant's length first so that the two parts are told apart. */
@@ -98,20 +98,20 @@ static size_t hash_of(struct slice tenant, struct slice scope)
     return (size_t)(hash ^ hash >> 29);
 }
 
-static struct tenant *tenant_at(const struct series *series, size_t number)
+static struct tenant *tenant_at(const struct metric_labels *labels, size_t number)
 {
-    return atomic_load_explicit(&series->tenants[number], memory_order_acquire);
+    return atomic_load_explicit(&labels->tenants[number], memory_order_acquire);
 }
 
 /* The place of the pair, or the empty one where it belongs. */
 static _Atomic(struct named *) *search(
-    struct series *series, struct slice tenant, struct slice scope)
+    struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
     for (size_t at = hash_of(tenant, scope);; at++) {
-        _Atomic(struct named *) *place = &series->places[at % PLACES];
+        _Atomic(struct named *) *place = &labels->places[at % PLACES];
         const struct named *named = atomic_load_explicit(place, memory_order_acquire);
         if (named == NULL || (slice_equal(named->scope, scope) &&
-                                 slice_equal(tenant_at(series, named->tenant)->name, tenant))) {
+                                 slice_equal(tenant_at(labels, named->tenant)->name, tenant))) {
             return place;
         }
     }
@@ -119,128 +119,131 @@ static _Atomic(struct named *) *search(
 
 /* --- Making names, under the lock ------------------------------------------------------------- */
 
-static size_t find_tenant(struct series *series, struct slice name)
+static size_t find_tenant(struct metric_labels *labels, struct slice name)
 {
     if (slice_equal(name, other)) {
         return METRICS_TENANTS_MAX;
     }
-    for (size_t i = 0; i < series->tenant_count; i++) {
-        if (slice_equal(tenant_at(series, i)->name, name)) {
+    for (size_t i = 0; i < labels->tenant_count; i++) {
+        if (slice_equal(tenant_at(labels, i)->name, name)) {
             return i;
         }
     }
     struct tenant *tenant =
-        series->tenant_count < METRICS_TENANTS_MAX ? tenant_new(series->mem, name) : NULL;
+        labels->tenant_count < METRICS_TENANTS_MAX ? tenant_new(labels->mem, name) : NULL;
     if (tenant == NULL) {
         return METRICS_TENANTS_MAX;
     }
-    atomic_store_explicit(&series->tenants[series->tenant_count], tenant, memory_order_release);
-    return series->tenant_count++;
+    atomic_store_explicit(&labels->tenants[labels->tenant_count], tenant, memory_order_release);
+    return labels->tenant_count++;
 }
 
 /* Give the pair the next number. NULL: no memory. */
-static const struct named *give_number(struct series *series, size_t tenant, struct slice scope)
+static const struct named *give_number(
+    struct metric_labels *labels, size_t tenant, struct slice scope)
 {
-    struct named *named = mem_alloc(series->mem, sizeof *named + scope.len);
+    struct named *named = mem_alloc(labels->mem, sizeof *named + scope.len);
     if (named == NULL) {
         return NULL;
     }
-    size_t number = atomic_load(&series->count);
+    size_t number = atomic_load(&labels->count);
     ASSERT(number < SERIES_MAX);
     if (scope.len > 0) {
         memcpy(named->text, scope.data, scope.len);
     }
     *named = (struct named){
         .tenant = tenant, .number = number, .scope = slice_of(named->text, scope.len)};
-    _Atomic(struct named *) *place = search(series, tenant_at(series, tenant)->name, scope);
-    atomic_store_explicit(&series->names[number], named, memory_order_release);
+    _Atomic(struct named *) *place = search(labels, tenant_at(labels, tenant)->name, scope);
+    atomic_store_explicit(&labels->names[number], named, memory_order_release);
     atomic_store_explicit(place, named, memory_order_release);
-    atomic_store_explicit(&series->count, number + 1, memory_order_release);
+    atomic_store_explicit(&labels->count, number + 1, memory_order_release);
     return named;
 }
 
 /* The scope "_other" of a tenant; every tenant has room for one. */
-static const struct named *find_other(struct series *series, size_t tenant)
+static const struct named *find_other(struct metric_labels *labels, size_t tenant)
 {
-    const struct named *found = atomic_load(search(series, tenant_at(series, tenant)->name, other));
-    return found != NULL ? found : give_number(series, tenant, other);
+    const struct named *found = atomic_load(search(labels, tenant_at(labels, tenant)->name, other));
+    return found != NULL ? found : give_number(labels, tenant, other);
 }
 
 /* A number for a scope that has none yet. NULL: there is no room, or no memory. */
-static const struct named *name_scope(struct series *series, size_t number, struct slice scope)
+static const struct named *name_scope(
+    struct metric_labels *labels, size_t number, struct slice scope)
 {
-    struct tenant *tenant = tenant_at(series, number);
+    struct tenant *tenant = tenant_at(labels, number);
     bool is_own = tenant->scopes < METRICS_SCOPES_OWN;
     if (number == METRICS_TENANTS_MAX || slice_equal(scope, other) ||
-        (!is_own && series->shared_count == METRICS_SERIES_MAX)) {
+        (!is_own && labels->shared_count == METRICS_SERIES_MAX)) {
         return NULL;
     }
-    const struct named *named = give_number(series, number, scope);
+    const struct named *named = give_number(labels, number, scope);
     if (named != NULL) {
         tenant->scopes++;
-        series->shared_count += !is_own;
+        labels->shared_count += !is_own;
     }
     return named;
 }
 
 /* What a new pair is counted under. */
 static const struct named *find_or_name(
-    struct series *series, struct slice tenant_name, struct slice scope)
+    struct metric_labels *labels, struct slice tenant_name, struct slice scope)
 {
-    size_t tenant = find_tenant(series, tenant_name);
-    const struct named *found = atomic_load(search(series, tenant_at(series, tenant)->name, scope));
+    size_t tenant = find_tenant(labels, tenant_name);
+    const struct named *found = atomic_load(search(labels, tenant_at(labels, tenant)->name, scope));
     if (found != NULL) {
         return found;
     }
-    found = name_scope(series, tenant, scope);
-    return found != NULL ? found : find_other(series, tenant);
+    found = name_scope(labels, tenant, scope);
+    return found != NULL ? found : find_other(labels, tenant);
 }
 
-struct series_place series_find(struct series *series, struct slice tenant, struct slice scope)
+struct metric_labels_place metric_labels_find(
+    struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
     const struct named *found =
-        atomic_load_explicit(search(series, tenant, scope), memory_order_acquire);
+        atomic_load_explicit(search(labels, tenant, scope), memory_order_acquire);
     if (found == NULL) {
-        (void)pthread_mutex_lock(&series->lock);
-        found = find_or_name(series, tenant, scope);
-        (void)pthread_mutex_unlock(&series->lock);
+        (void)pthread_mutex_lock(&labels->lock);
+        found = find_or_name(labels, tenant, scope);
+        (void)pthread_mutex_unlock(&labels->lock);
     }
     if (found == NULL) {
         /* Not even memory for "_other": what was counted goes to the last number, which no name
          * is given before all others are. */
-        return (struct series_place){SERIES_MAX - 1, METRICS_TENANTS_MAX};
+        return (struct metric_labels_place){SERIES_MAX - 1, METRICS_TENANTS_MAX};
     }
-    return (struct series_place){found->number, found->tenant};
+    return (struct metric_labels_place){found->number, found->tenant};
 }
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-size_t series_count(const struct series *series)
+size_t metric_labels_count(const struct metric_labels *labels)
 {
-    return atomic_load_explicit(&series->count, memory_order_acquire);
+    return atomic_load_explicit(&labels->count, memory_order_acquire);
 }
 
-struct series_tenant series_tenant(const struct series *series, size_t number)
+struct metric_labels_tenant metric_labels_tenant(const struct metric_labels *labels, size_t number)
 {
-    const struct tenant *tenant = tenant_at(series, number);
-    return (struct series_tenant){.number = number,
+    const struct tenant *tenant = tenant_at(labels, number);
+    return (struct metric_labels_tenant){.number = number,
         .name = tenant == NULL ? SLICE_EMPTY : tenant->name,
         .is_shared = number == METRICS_TENANTS_MAX};
 }
 
-struct series_name series_name(const struct series *series, size_t number)
+struct metric_labels_name metric_labels_name(const struct metric_labels *labels, size_t number)
 {
-    const struct named *named = atomic_load_explicit(&series->names[number], memory_order_acquire);
+    const struct named *named = atomic_load_explicit(&labels->names[number], memory_order_acquire);
     ASSERT(named != NULL); /* N1 */
-    return (struct series_name){
-        .tenant = series_tenant(series, named->tenant), .scope = named->scope};
+    return (struct metric_labels_name){
+        .tenant = metric_labels_tenant(labels, named->tenant), .scope = named->scope};
 }
 
-size_t series_route(struct series *series, const char *route)
+size_t metric_labels_route(struct metric_labels *labels, const char *route)
 {
     for (size_t i = 0; i < SERIES_ROUTES_MAX; i++) {
-        const char *known = atomic_load_explicit(&series->routes[i], memory_order_acquire);
-        if (known == NULL && atomic_compare_exchange_strong(&series->routes[i], &known, route)) {
+        const char *known = atomic_load_explicit(&labels->routes[i], memory_order_acquire);
+        if (known == NULL && atomic_compare_exchange_strong(&labels->routes[i], &known, route)) {
             return i;
         }
         if (known == route || strcmp(known, route) == 0) {
@@ -250,7 +253,7 @@ size_t series_route(struct series *series, const char *route)
     return SERIES_ROUTES_MAX - 1;
 }
 
-const char *series_route_name(const struct series *series, size_t number)
+const char *metric_labels_route_name(const struct metric_labels *labels, size_t number)
 {
-    return atomic_load_explicit(&series->routes[number], memory_order_acquire);
+    return atomic_load_explicit(&labels->routes[number], memory_order_acquire);
 }

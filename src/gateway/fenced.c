@@ -1,0 +1,797 @@
+/*
+ * The life of a request that may take effect once, in the order of DESIGN section 9:
+ *
+ *   fenced_begin    key and principal, from the head alone; where the body goes
+ *   fenced_handle   the body is whole: fingerprint, flood, begin
+ *   decided         granted: forward. Else a replay, or a refusal
+ *   forward         the first byte to the upstream, after a durable grant (P6)
+ *   on_done         its answer was captured and judged: seal, release or unknown
+ *   on_long         … from its head alone: what follows streams
+ *   settled         durable: the answer goes to the client (P2)
+ *
+ * A crash:
+ *   before the grant is durable                   nothing happened; the key is fresh
+ *   after it, before the first byte upstream      in progress, and unknown once the lease is over,
+ *                                                 though nothing was sent: nobody can tell any more
+ *   after that, before the seal is durable        the same, and it may have happened
+ *   after the seal, before the answer             the client's retry gets the replay, or, of a long
+ *                                                 answer, that it happened and was not kept
+ */
+#include "gateway/fenced.h"
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "base/uuid.h"
+#include "gateway/reconcile.h"
+
+enum {
+    GIVE_BYTES = 64 << 10,        /* of an answer handed to the server at a time */
+    DISCARD_BYTES_MAX = 64 << 10, /* of a refused request's body, to keep its connection */
+};
+
+static struct fenced *fenced_of(const struct http_exchange *exchange)
+{
+    return CONTAINER_OF((struct gateway_request *)exchange->state, struct fenced, request);
+}
+
+/* ---- states -------------------------------------------------------------------------------- */
+
+#define TO(state)  (1u << FENCED_##state)
+#define OUT(state) (1u << OUTCALL_##state)
+/* Of each state: where it may lead; whether a call is in the engine (G1); the outcall's (G2). */
+static const struct {
+    unsigned nexts;
+    bool in_engine;
+    unsigned outs;
+} states[] = {
+    [FENCED_READING] = {TO(ASKED) | TO(ANSWERED), false, OUT(READY)},
+    [FENCED_ASKED] = {TO(RECONCILING) | TO(FORWARDED) | TO(SETTLING) | TO(ANSWERED), true,
+        OUT(READY)},
+    [FENCED_RECONCILING] = {TO(ASKED), false, OUT(READY)},
+    [FENCED_FORWARDED] = {TO(SETTLING) | TO(SEALING), false,
+        OUT(READY) | OUT(CALLING) | OUT(CAPTURING)},
+    [FENCED_SETTLING] = {TO(GIVING) | TO(ANSWERED), true, OUT(READY) | OUT(OVER)},
+    [FENCED_SEALING] = {TO(STREAMING) | TO(ANSWERED), true, OUT(HELD)},
+    [FENCED_STREAMING] = {TO(ANSWERED), false, OUT(HELD) | OUT(STREAMING)},
+    [FENCED_GIVING] = {TO(ANSWERED), false, OUT(OVER)},
+    [FENCED_ANSWERED] = {0, false, OUT(READY) | OUT(OVER)},
+};
+#undef TO
+#undef OUT
+
+/* Otherwise an operator was faster, or somebody took over: then this answer is not the one that
+ * duplicates get (P3). */
+static bool is_settled(const struct fenced *fenced)
+{
+    const struct engine_call *engine = &fenced->call.engine;
+    enum decision_kind kind = engine->decision.kind;
+    return engine->err.status == OK &&
+           (kind == DECISION_SEALED || kind == DECISION_RELEASED || kind == DECISION_UNKNOWN);
+}
+
+static void fenced_check(const struct fenced *fenced)
+{
+    enum fenced_state state = fenced->state;
+    enum outcall_state out = fenced->out.state;
+    ASSERT(fenced->in_engine == states[state].in_engine);                             /* G1 */
+    ASSERT((states[state].outs & 1u << out) != 0);                                    /* G2 */
+    ASSERT(fenced->fence > 0 || (out == OUTCALL_READY && state != FENCED_FORWARDED)); /* G2, P6 */
+    ASSERT((state != FENCED_GIVING && state != FENCED_STREAMING) || is_settled(fenced)); /* G3 */
+}
+
+void fenced_move(struct fenced *fenced, enum fenced_state state)
+{
+    ASSERT((states[fenced->state].nexts & 1u << state) != 0);
+    fenced->state = state;
+    fenced_check(fenced);
+}
+
+void fenced_release(struct fenced *fenced)
+{
+    outcall_release(&fenced->out);
+    spool_release(&fenced->body);
+    fenced_move(fenced, FENCED_ANSWERED);
+}
+
+void fenced_end(struct fenced *fenced, unsigned status)
+{
+    fenced_release(fenced);
+    gateway_request_end(&fenced->request, status);
+}
+
+/* ---- key and principal --------------------------------------------------------------------- */
+
+/* A refusal that is answered once the body is out of the way, so that the connection stays usable;
+ * at once where the body is long or the client waits to be asked for it. */
+static void refuse_early(struct fenced *fenced, enum refusal_kind kind)
+{
+    const struct http_head *head = fenced->request.exchange->head;
+    bool is_short = head->framing == HTTP_BODY_NONE ||
+                    (head->framing == HTTP_BODY_LENGTH && !head->expect_continue &&
+                        head->length <= DISCARD_BYTES_MAX);
+    fenced->refusal = (struct refusal){.kind = kind, .detail = slice_str(fenced->fault.text)};
+    fenced->has_refusal = true;
+    if (!is_short) {
+        fenced_refuse(fenced, &fenced->refusal, NULL);
+    }
+}
+
+static enum status key_make(struct fenced *fenced)
+{
+    char *text = arena_alloc(fenced->request.exchange->arena, UUID_TEXT_BYTES);
+    if (text == NULL) {
+        return E_NOMEM;
+    }
+    enum status status = uuid_new(text, &fenced->fault);
+    if (status != OK) {
+        return status;
+    }
+    fenced->key = slice_str(text);
+    fenced->request.key_field = fenced->key;
+    return OK;
+}
+
+static enum status key_read(struct fenced *fenced)
+{
+    struct arena *arena = fenced->request.exchange->arena;
+    enum status status =
+        request_form_key(fenced->request.key_field, arena, &fenced->key, &fenced->fault);
+    if (status == OK && fenced->request.route->key_is_uuid &&
+        !request_form_key_is_uuid(fenced->key)) {
+        return err_set(&fenced->fault, E_INVALID, "Idempotency-Key has to be a UUID");
+    }
+    return status;
+}
+
+/* True: go on. False: the request was refused. */
+static bool take_key(struct fenced *fenced)
+{
+    const struct http_head *head = fenced->request.exchange->head;
+    struct slice name = SLICE_LIT("Idempotency-Key");
+    enum status status = OK;
+    if (http_find(head, name, 0) == head->field_count) {
+        if (fenced->request.route->key != CONFIG_KEY_GENERATED) { /* not OPTIONAL: gateway_begin */
+            refuse_early(fenced, REFUSAL_KEY_MISSING);
+            return false;
+        }
+        status = key_make(fenced);
+    } else if (!http_find_single(head, name, &fenced->request.key_field)) {
+        status = err_set(&fenced->fault, E_INVALID, "Idempotency-Key came more than once");
+    } else {
+        status = key_read(fenced);
+    }
+    if (status != OK) {
+        refuse_early(fenced, status == E_NOMEM         ? REFUSAL_MEMORY
+                             : status == E_UNAVAILABLE ? REFUSAL_STORE
+                                                       : REFUSAL_KEY_INVALID);
+    }
+    fenced->request.has_key = fenced->key.len > 0;
+    return status == OK;
+}
+
+/* Those that the policy asks for beside the key. */
+static bool has_required(struct fenced *fenced)
+{
+    const struct config_gateway *settings = fenced->request.config->settings;
+    const struct http_head *head = fenced->request.exchange->head;
+    for (size_t i = 0; i < settings->require_header_count; i++) {
+        const char *name = settings->require_headers[i];
+        if (http_find(head, slice_str(name), 0) == head->field_count) {
+            (void)err_set(&fenced->fault, E_INVALID, "the field '%s' is required", name);
+            refuse_early(fenced, REFUSAL_REQUEST);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Which of two types the upstream goes by nobody knows: then the fingerprint could hold neither. */
+static bool has_one_type(struct fenced *fenced)
+{
+    struct slice type;
+    if (!http_find_single(fenced->request.exchange->head, SLICE_LIT("Content-Type"), &type)) {
+        (void)err_set(&fenced->fault, E_INVALID, "Content-Type came more than once");
+        refuse_early(fenced, REFUSAL_REQUEST);
+        return false;
+    }
+    return true;
+}
+
+static bool take_principal(struct fenced *fenced)
+{
+    const struct gateway_request *request = &fenced->request;
+    /* The one use of the wall clock in the gateway: exp and nbf of a token are wall time (RFC 7519
+     * section 4.1). It decides whether a request is let in, never about an operation. */
+    int64_t now_ms = clock_read(&request->gateway->clock).wall_ms;
+    enum status status = principal_of(request->config->principals, request->config->settings,
+        request->route, request->exchange->head, now_ms, request->exchange->arena,
+        &fenced->principal, &fenced->fault);
+    if (status != OK) {
+        refuse_early(fenced, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_PRINCIPAL);
+    }
+    return status == OK;
+}
+
+/* ---- the body ------------------------------------------------------------------------------ */
+
+/* Of a spool that is about to be made. Where much is on its way already, memory is left to
+ * others. */
+static uint64_t memory_of(const struct gateway_request *request)
+{
+    const struct config *config = request->config->whole;
+    bool is_much = atomic_load(&request->gateway->spooled.bytes) > config->in_flight_bytes_max;
+    return is_much ? 0 : config->gateway.spool_memory_bytes;
+}
+
+static void on_body_piece(void *context, struct http_exchange *exchange, struct slice piece)
+{
+    (void)context;
+    struct fenced *fenced = fenced_of(exchange);
+    enum status status = spool_put(&fenced->body, piece, &fenced->fault);
+    if (status != OK) {
+        /* The body's own limit is the reader's to watch: this one is of all together. */
+        fenced_refuse(fenced,
+            &(struct refusal){.kind = status == E_NOMEM   ? REFUSAL_MEMORY
+                                      : status == E_LIMIT ? REFUSAL_OVERLOADED
+                                                          : REFUSAL_SPOOL,
+                .detail = status == E_LIMIT ? slice_str(fenced->fault.text) : SLICE_EMPTY,
+                .retry_after_ms = status == E_LIMIT ? 1000 : 0},
+            NULL);
+    }
+}
+
+/* The body will never be whole: nothing was asked, nothing happened. */
+static void on_body_cut(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    fenced_end(fenced_of(exchange), 400);
+}
+
+static void take_body(struct fenced *fenced)
+{
+    const struct gateway_request *request = &fenced->request;
+    struct http_exchange *exchange = request->exchange;
+    const struct http_head *head = exchange->head;
+    uint64_t in_memory = request->config->settings->spool_memory_bytes;
+    exchange->body_bytes_max = request->route->body_bytes_max;
+    bool is_short = head->framing == HTTP_BODY_NONE ||
+                    (head->framing == HTTP_BODY_LENGTH && head->length <= in_memory);
+    if (!is_short) {
+        spool_init(&fenced->body, request->gateway->mem, request->gateway->spool_dir,
+            memory_of(request), request->route->body_bytes_max);
+        spool_share(&fenced->body, &request->gateway->spooled);
+        fenced->is_spooled = true;
+        exchange->piece = on_body_piece;
+    }
+}
+
+/* E_UNAVAILABLE, E_NOMEM: with fault. */
+static enum status whole_body(struct fenced *fenced, struct slice *ret_body)
+{
+    if (!fenced->is_spooled) {
+        *ret_body = fenced->request.exchange->body;
+        return OK;
+    }
+    return spool_view(&fenced->body, ret_body, &fenced->fault);
+}
+
+void fenced_begin(const struct gateway_request *request)
+{
+    struct http_exchange *exchange = request->exchange;
+    struct fenced *fenced = arena_zalloc(exchange->arena, sizeof *fenced);
+    if (fenced == NULL) {
+        struct gateway_request refused = *request;
+        gateway_request_refuse(&refused, &(struct refusal){.kind = REFUSAL_MEMORY}, NULL);
+        return;
+    }
+    fenced->request = *request;
+    fenced->request.is_fenced = true;
+    exchange->state = &fenced->request;
+    exchange->cut = on_body_cut; /* it holds its configuration from here on */
+    if (take_key(fenced) && has_required(fenced) && has_one_type(fenced) &&
+        take_principal(fenced)) {
+        take_body(fenced);
+    }
+}
+
+/* ---- the begin ----------------------------------------------------------------------------- */
+
+static void refuse_fault(struct fenced *fenced, enum status status, enum refusal_kind kind)
+{
+    bool is_memory = status == E_NOMEM;
+    fenced_refuse(fenced,
+        &(struct refusal){.kind = is_memory ? REFUSAL_MEMORY : kind,
+            .detail = is_memory ? SLICE_EMPTY : slice_str(fenced->fault.text)},
+        NULL);
+}
+
+static void ask(struct fenced *fenced);
+
+void fenced_handle(struct gateway_request *request)
+{
+    struct fenced *fenced = CONTAINER_OF(request, struct fenced, request);
+    const struct http_head *head = request->exchange->head;
+    struct flood_rate rate = {request->route->duplicate_rate, request->route->duplicate_burst};
+    struct slice body;
+    if (fenced->has_refusal) {
+        fenced_refuse(fenced, &fenced->refusal, NULL);
+        return;
+    }
+    enum status status = request_form_query(
+        http_text(head, head->query), request->exchange->arena, &fenced->query, &fenced->fault);
+    if (status != OK) {
+        refuse_fault(fenced, status, REFUSAL_REQUEST);
+        return;
+    }
+    status = whole_body(fenced, &body);
+    if (status != OK) {
+        refuse_fault(fenced, status, REFUSAL_SPOOL);
+        return;
+    }
+    status = fenced_make_begin(fenced, body);
+    if (status != OK) {
+        refuse_fault(fenced, status, REFUSAL_REQUEST);
+        return;
+    }
+    if (!door_admit(
+            request->gateway->door, &fenced->call.engine.request.key, rate, &fenced->flooded_ms)) {
+        fenced_refuse(fenced,
+            &(struct refusal){.kind = REFUSAL_FLOODED, .retry_after_ms = fenced->flooded_ms},
+            "duplicate_refused");
+        return;
+    }
+    ask(fenced);
+}
+
+/* ---- the engine ---------------------------------------------------------------------------- */
+
+static void wake(struct engine_call *engine)
+{
+    http_wake(engine->context);
+}
+
+static void call_refused(struct door_call *call)
+{
+    struct http_exchange *exchange = call->engine.context;
+    exchange->resume(NULL, exchange);
+}
+
+/* Give the call to the engine; resume is called when it is durable, or refused. */
+static void submit(struct fenced *fenced, enum fenced_state state, http_handle resume)
+{
+    struct http_exchange *exchange = fenced->request.exchange;
+    exchange->resume = resume;
+    fenced->call.refused = call_refused;
+    fenced->call.engine.done = wake;
+    fenced->call.engine.context = exchange;
+    fenced->call.engine.arena = exchange->arena;
+    fenced->call.engine.err = (struct err){.status = OK};
+    fenced->in_engine = true;
+    fenced_move(fenced, state);
+    door_submit(fenced->request.gateway->door, exchange->loop, &fenced->call);
+    http_turn(exchange);
+}
+
+/* It answered. */
+static struct fenced *resumed(struct http_exchange *exchange)
+{
+    struct fenced *fenced = fenced_of(exchange);
+    fenced_check(fenced);
+    fenced->in_engine = false;
+    return fenced;
+}
+
+/* ---- the decision -------------------------------------------------------------------------- */
+
+static void refuse_conflict(struct fenced *fenced)
+{
+    const struct config_route *route = fenced->request.route;
+    struct buf extra;
+    buf_init(&extra, &fenced->request.mem, 2 * LIMIT_DIFF_BYTES_MAX);
+    /* What cannot be explained is a conflict all the same. */
+    bool is_explained =
+        request_form_explain(fenced->call.engine.first_body, &fenced->form, route->conflict_diff,
+            route->redact, route->redact_count, &extra, &fenced->diff_bytes) == OK;
+    fenced_refuse(fenced,
+        &(struct refusal){
+            .kind = REFUSAL_CONFLICT, .extra = is_explained ? buf_view(&extra) : SLICE_EMPTY},
+        "conflict_rejected");
+}
+
+static void refuse_engine(struct fenced *fenced)
+{
+    enum status status = fenced->call.engine.err.status;
+    enum refusal_kind kind = status == E_LIMIT   ? REFUSAL_OVERLOADED
+                             : status == E_NOMEM ? REFUSAL_MEMORY
+                                                 : REFUSAL_STORE;
+    fenced_refuse(fenced, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+}
+
+/* The upstream was asked what became of it: the begin once more. */
+static void reconciled(void *context)
+{
+    ask(context);
+}
+
+static void held_unknown(struct fenced *fenced)
+{
+    const struct gateway_request *request = &fenced->request;
+    bool asks = request->route->on_unknown == CONFIG_UNKNOWN_RECONCILE;
+    if (asks && !fenced->was_reconciled) {
+        fenced->was_reconciled = true;
+        struct reconcile_about about = {.loop = request->exchange->loop,
+            .config = request->config,
+            .route = request->route,
+            .upstream = request->upstream,
+            .record = &fenced->call.engine.decision.next,
+            .read = &fenced->call.engine};
+        if (reconcile_now(request->gateway, &about, reconciled, fenced)) {
+            fenced_move(fenced, FENCED_RECONCILING);
+            return;
+        }
+    }
+    fenced_refuse(fenced,
+        &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
+            .retry_after_ms = asks ? request->route->reconcile.every_ms : 0},
+        "held_unknown");
+}
+
+static void forward(struct fenced *fenced);
+
+static void granted(struct fenced *fenced, const struct record *record)
+{
+    fenced->fence = record->fence;
+    fenced->attempt = record->attempt;
+    fenced_report(fenced, 0);
+    forward(fenced);
+}
+
+static void decided(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct fenced *fenced = resumed(exchange);
+    const struct engine_call *engine = &fenced->call.engine;
+    const struct record *record = &engine->decision.next;
+    if (engine->err.status != OK) {
+        refuse_engine(fenced);
+        return;
+    }
+    if (record->fence > 0) {
+        fenced->operation_id = record->operation_id;
+        (void)op_id_put(fenced->operation_text, &record->operation_id);
+    }
+    switch (engine->decision.kind) {
+    case DECISION_FIRST_SEEN: granted(fenced, record); break;
+    case DECISION_DUPLICATE_REPLAYED: fenced_replay(fenced); break;
+    case DECISION_IN_PROGRESS:
+        fenced_refuse(fenced,
+            &(struct refusal){.kind = REFUSAL_IN_PROGRESS, .retry_after_ms = 1000}, "in_progress");
+        break;
+    case DECISION_CONFLICT_REJECTED: refuse_conflict(fenced); break;
+    case DECISION_HELD_UNKNOWN: held_unknown(fenced); break;
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: ASSERT(false); /* not to a begin of an operation without a source */
+    }
+}
+
+static void ask(struct fenced *fenced)
+{
+    const struct engine_call *asked = &fenced->call.engine;
+    fenced->call.engine = (struct engine_call){
+        .request = asked->request, .request_body = asked->request_body, .wait_ms = asked->wait_ms};
+    submit(fenced, FENCED_ASKED, decided);
+}
+
+/* ---- settling ------------------------------------------------------------------------------ */
+
+/* A call that settles the operation; what it becomes is still to be written into it. */
+static struct engine_call *settling(struct fenced *fenced)
+{
+    struct engine_call *engine = &fenced->call.engine;
+    ASSERT(fenced->fence > 0); /* P4 */
+    *engine = (struct engine_call){.request = {.key = engine->request.key,
+                                       .operation_id = fenced->operation_id,
+                                       .fence = fenced->fence,
+                                       .trace = engine->request.trace}};
+    return engine;
+}
+
+static void settle(struct fenced *fenced, enum fenced_state state, http_handle resume)
+{
+    struct engine_call *engine = settling(fenced);
+    outcall_settle(&fenced->out, &engine->request, &engine->outcome_body);
+    if (fenced->out.verdict == VERDICT_UNKNOWN) {
+        fenced->effect = "unknown";
+    } else if (fenced->out.verdict == VERDICT_RELEASED) {
+        fenced->effect = "no";
+    }
+    submit(fenced, state, resume);
+}
+
+static void refuse_unsealed(struct fenced *fenced)
+{
+    const struct outcall *out = &fenced->out;
+    bool is_answered = out->point == OUTCALL_ANSWERED && out->status > 0;
+    fenced_refuse(fenced,
+        &(struct refusal){.kind = REFUSAL_NOT_SEALED,
+            .effect_known = !is_answered         ? PROBLEM_EFFECT_UNKNOWN
+                            : out->status >= 400 ? PROBLEM_EFFECT_NO
+                                                 : PROBLEM_EFFECT_YES},
+        "first_seen");
+}
+
+static void give_first(struct fenced *fenced);
+
+/* Settled, durably, or it can never be. */
+static void answer_settled(struct fenced *fenced)
+{
+    bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
+    fenced_report(fenced, is_answered ? fenced->out.status : 0);
+    if (fenced->call.engine.err.status != OK) {
+        refuse_unsealed(
+            fenced); /* what the upstream did is done; nobody will remember its answer */
+    } else if (!is_settled(fenced)) {
+        fenced_refuse(fenced,
+            &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
+                .detail = SLICE_LIT("somebody else settled this operation while it ran"),
+                .retry_after_ms = 1000},
+            "first_seen");
+    } else if (is_answered) {
+        give_first(fenced);
+    } else {
+        fenced_refuse(fenced, &(struct refusal){.kind = fenced->failure}, "first_seen");
+    }
+}
+
+static void settled(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    answer_settled(resumed(exchange));
+}
+
+/* ---- the answer to the client -------------------------------------------------------------- */
+
+/* Give the client of what was captured what it takes. False: go on when it is drained. */
+static bool give_captured(struct fenced *fenced)
+{
+    struct slice all = fenced->out.captured;
+    while (fenced->given < all.len) {
+        size_t left = all.len - fenced->given;
+        size_t now = left < GIVE_BYTES ? left : GIVE_BYTES;
+        struct slice piece = slice_of(all.data + fenced->given, now);
+        fenced->given += now;
+        if (!http_answer_piece(fenced->request.exchange, piece)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void finish(struct fenced *fenced, bool is_whole)
+{
+    struct http_exchange *exchange = fenced->request.exchange;
+    fenced_end(fenced, fenced->out.status);
+    http_answer_finish(exchange, is_whole);
+}
+
+/* A long answer leaves its spool piece by piece, as fast as the client reads it. */
+static void give_on(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    if (give_captured(fenced_of(exchange))) {
+        finish(fenced_of(exchange), true);
+    }
+}
+
+static void give_gone(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    finish(fenced_of(exchange), true);
+}
+
+static void give_first(struct fenced *fenced)
+{
+    struct http_exchange *exchange = fenced->request.exchange;
+    unsigned status = fenced->out.status;
+    struct slice all = fenced->out.captured;
+    fenced_answer_head(fenced);
+    if (all.len > GIVE_BYTES && !exchange->is_gone) {
+        fenced_move(fenced, FENCED_GIVING);
+        exchange->drained = give_on;
+        exchange->gone = give_gone;
+        http_answer_stream(exchange, (int64_t)all.len);
+        give_on(NULL, exchange);
+        return;
+    }
+    struct slice body = SLICE_EMPTY;
+    if (arena_copy(exchange->arena, all, &body) != OK) {
+        fenced_break(fenced, status); /* out of memory; a retry gets it */
+        return;
+    }
+    fenced_end(fenced, status);
+    http_answer_end(exchange, SLICE_EMPTY, body, true);
+}
+
+/* ---- an answer that is longer than is kept ------------------------------------------------- */
+
+/* What was captured first, then what follows. */
+static void stream_on(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct fenced *fenced = fenced_of(exchange);
+    if (!give_captured(fenced)) {
+        return;
+    }
+    struct slice after = fenced->out.after;
+    fenced->out.after = SLICE_EMPTY;
+    if (after.len > 0 && !http_answer_piece(exchange, after)) {
+        return;
+    }
+    outcall_go_on(&fenced->out);
+}
+
+static void stream_gone(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    finish(fenced_of(exchange), false); /* sealed: what the upstream still says is for nobody */
+}
+
+static bool on_stream_piece(struct outcall *out, struct slice piece)
+{
+    struct fenced *fenced = out->context;
+    return http_answer_piece(fenced->request.exchange, piece);
+}
+
+static void on_stream_ended(struct outcall *out, bool is_whole)
+{
+    finish(out->context, is_whole);
+}
+
+static void settled_long(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct fenced *fenced = resumed(exchange);
+    const struct http_head *head = fenced->out.answer;
+    if (!is_settled(fenced)) {
+        outcall_cancel(&fenced->out); /* its answer is not the one that counts */
+        answer_settled(fenced);
+        return;
+    }
+    fenced_report(fenced, fenced->out.status);
+    fenced_move(fenced, FENCED_STREAMING);
+    fenced_answer_head(fenced);
+    http_answer_stream(
+        exchange, head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);
+    if (exchange->is_gone) {
+        stream_gone(NULL, exchange);
+        return;
+    }
+    exchange->drained = stream_on;
+    exchange->gone = stream_gone;
+    stream_on(NULL, exchange);
+}
+
+/* It is settled from its head, a seal without the body; then the client gets all of it. */
+static void on_long(struct outcall *out)
+{
+    settle(out->context, FENCED_SEALING, settled_long);
+}
+
+static const struct outcall_stream stream = {
+    .begin = on_long, .piece = on_stream_piece, .ended = on_stream_ended};
+
+/* ---- the upstream -------------------------------------------------------------------------- */
+
+static enum refusal_kind failure_of(const struct outcall *out)
+{
+    if (out->point == OUTCALL_NOT_SENT) {
+        return out->cause == UPSTREAM_CAUSE_BUSY ? REFUSAL_UPSTREAM_BUSY : REFUSAL_UNREACHABLE;
+    }
+    return out->point == OUTCALL_HEAD || out->cause == UPSTREAM_CAUSE_MALFORMED
+               ? REFUSAL_BROKEN_ANSWER
+               : REFUSAL_NO_ANSWER;
+}
+
+static void on_done(struct outcall *out)
+{
+    struct fenced *fenced = out->context;
+    if (out->point != OUTCALL_ANSWERED) {
+        fenced->failure = failure_of(out);
+        gateway_request_log_failure(
+            &fenced->request, &out->err, fenced->key, slice_str(fenced->operation_text));
+    }
+    settle(fenced, FENCED_SETTLING, settled);
+}
+
+/* What the route makes of the upstream's answer. RFC 9110 section 15.5: 408, 425 and 429 say that
+ * the request was not read; to replay them for a day would wedge a key for a passing reason. */
+static struct judge_rules rules_of(const struct config_route *route)
+{
+    static const struct judge_status passing[] = {
+        {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}};
+    static const enum judge_rule on_5xx[] = {[CONFIG_5XX_RELEASE] = JUDGE_RELEASE,
+        [CONFIG_5XX_SEAL] = JUDGE_SEAL,
+        [CONFIG_5XX_UNKNOWN] = JUDGE_UNKNOWN};
+    return (struct judge_rules){.statuses = passing,
+        .status_count = COUNT(passing),
+        .classes =
+            {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = on_5xx[route->on_5xx]},
+        .not_sent = JUDGE_RELEASE,
+        .no_answer = JUDGE_UNKNOWN};
+}
+
+static enum status make_head(struct fenced *fenced, struct slice body)
+{
+    bool has_body = fenced->request.exchange->head->framing != HTTP_BODY_NONE;
+    struct fields_added own = {.operation_id = slice_str(fenced->operation_text),
+        .fence = fenced->fence,
+        .attempt = fenced->attempt,
+        .length = has_body ? (int64_t)body.len : HTTP_LENGTH_ABSENT};
+    return gateway_request_head(&fenced->request, &own, &fenced->head);
+}
+
+static void release_unsent(struct fenced *fenced, enum refusal_kind failure, const char *reason)
+{
+    struct engine_call *engine = settling(fenced);
+    engine->request.kind = REQUEST_RELEASE;
+    engine->request.reason = slice_str(reason);
+    fenced->failure = failure;
+    submit(fenced, FENCED_SETTLING, settled);
+}
+
+static void make_outcall(struct fenced *fenced, struct slice body)
+{
+    const struct gateway_request *request = &fenced->request;
+    const struct config_route *route = request->route;
+    fenced->out = (struct outcall){.upstream = gateway_request_upstream(request),
+        .loop = request->exchange->loop,
+        .head = buf_view(&fenced->head),
+        .body = body,
+        .method = request->exchange->head->method,
+        .timeouts = {.connect_ms = route->connect_ms,
+            .first_byte_ms = route->first_byte_ms,
+            .total_ms = route->total_ms},
+        .rules = rules_of(route),
+        .keeps = {route->replay_headers, route->replay_header_count},
+        .stream = &stream,
+        .done = on_done,
+        .context = fenced};
+    outcall_init(&fenced->out, &(struct outcall_capture){.mem = request->gateway->mem,
+                                   .spool_dir = request->gateway->spool_dir,
+                                   .memory_bytes = memory_of(request),
+                                   .bytes_max = route->outcome_bytes_max,
+                                   .budget = &request->gateway->spooled});
+}
+
+static void forward(struct fenced *fenced)
+{
+    ASSERT(fenced->fence > 0); /* P6: the grant is durable, the engine said so */
+    struct slice body;
+    enum status status = whole_body(fenced, &body);
+    status = status == OK ? make_head(fenced, body) : status;
+    if (status != OK) {
+        release_unsent(fenced, REFUSAL_MEMORY, "out of memory before anything was sent");
+    } else if (atomic_load(&fenced->request.gateway->is_cut)) {
+        release_unsent(fenced, REFUSAL_OVERLOADED, "the gateway is about to end; nothing was sent");
+    } else {
+        make_outcall(fenced, body);
+        fenced_move(fenced, FENCED_FORWARDED);
+        outcall_start(&fenced->out);
+    }
+}

@@ -1,0 +1,124 @@
+/*
+ * What a fenced request asks of the engine: its key, its fingerprint and what is kept of it, as one
+ * begin.
+ */
+#include "base/limits.h"
+#include "base/macros.h"
+#include "canon/trace.h"
+#include "gateway/fenced.h"
+
+enum {
+    LEASE_MARGIN_MS = 5000,        /* a lease lasts at least as long as the call, and this */
+    SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are bounded */
+};
+
+static void keyed(const void *context, const struct digest *plain, struct digest *ret_keyed)
+{
+    engine_fingerprint(context, plain, ret_keyed);
+}
+
+/* The tree of a long body is gone before the call is made: the digest and what is kept stay. */
+static enum status read_form(struct fenced *fenced, struct slice body)
+{
+    const struct gateway_request *request = &fenced->request;
+    const struct http_head *head = request->exchange->head;
+    const struct config_route *route = request->route;
+    struct arena *arena = request->exchange->arena;
+    struct slice type = SLICE_EMPTY;
+    struct arena scratch;
+    arena_init(&scratch, request->gateway->mem, SCRATCH_BYTES_MAX);
+    struct request_form_parts parts = {.method = http_text(head, head->method_text),
+        .path = request->path,
+        .query = fenced->query,
+        .has_query = head->has_query,
+        .body = body,
+        .ignore = route->ignore,
+        .ignore_count = route->ignore_count,
+        .redact = route->redact,
+        .redact_count = route->redact_count,
+        .keyed = keyed,
+        .context = door_engine(request->gateway->door)};
+    enum status status = OK;
+    if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
+        status = request_form_content_type(type, arena, &parts.content_type);
+    }
+    status = status == OK ? request_form_read(&parts, &scratch, &fenced->form) : status;
+    status = status == OK ? arena_copy(arena, fenced->form.kept, &fenced->form.kept) : status;
+    arena_release(&scratch);
+    return status;
+}
+
+static enum status put_trace(struct fenced *fenced, struct request *begin)
+{
+    struct trace_member own[] = {
+        {SLICE_LIT("request_id"), fenced->request.exchange->request_id},
+        {SLICE_LIT("traceparent"), fenced->request.traceparent},
+    };
+    struct buf out;
+    buf_init(&out, &fenced->request.mem, LIMIT_TRACE_BYTES_MAX);
+    enum status status = trace_write(NULL, own, COUNT(own), &out, &fenced->fault);
+    begin->trace = buf_view(&out);
+    return status;
+}
+
+static enum status put_key(struct fenced *fenced, struct request *begin)
+{
+    const struct gateway_request *request = &fenced->request;
+    const struct http_head *head = request->exchange->head;
+    begin->key = (struct record_key){.tenant = slice_str(request->route->tenant),
+        .principal = fenced->principal,
+        .key = fenced->key};
+    enum status status = request_form_scope(http_text(head, head->method_text), request->path,
+        request->exchange->arena, &begin->key.scope);
+    return status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+}
+
+/* A lease that ends before the call does would call an operation unknown that is only slow. */
+static int64_t lease_of(const struct config_route *route)
+{
+    int64_t least = route->total_ms + LEASE_MARGIN_MS;
+    return route->lease_ms > least ? route->lease_ms : least;
+}
+
+/* How long it wants to wait, and may. Several fields are one list (RFC 7240, section 2). */
+static int64_t wait_of(const struct fenced *fenced)
+{
+    const struct http_head *head = fenced->request.exchange->head;
+    struct slice name = SLICE_LIT("Prefer");
+    int64_t wait_ms = 0;
+    for (uint32_t i = http_find(head, name, 0); i < head->field_count && wait_ms == 0;
+         i = http_find(head, name, i + 1)) {
+        wait_ms = request_form_wait_ms(http_text(head, head->fields[i].value));
+    }
+    int64_t wait_ms_max = fenced->request.route->wait_ms_max;
+    return wait_ms < wait_ms_max ? wait_ms : wait_ms_max;
+}
+
+static enum status put_begin(struct fenced *fenced)
+{
+    const struct config_route *route = fenced->request.route;
+    const struct request_form *form = &fenced->form;
+    struct engine_call *engine = &fenced->call.engine;
+    struct request *begin = &engine->request;
+    begin->kind = REQUEST_BEGIN;
+    begin->policy = policy_default;
+    begin->policy.window_ms = route->window_ms;
+    begin->policy.lease_ms = lease_of(route);
+    begin->policy.on_unknown = (enum on_unknown)route->on_unknown;
+    engine_fingerprint(
+        door_engine(fenced->request.gateway->door), &form->fingerprint, &begin->fingerprint);
+    begin->fingerprint_version = (uint8_t)form->version;
+    engine->request_body = form->kept;
+    engine->wait_ms = wait_of(fenced);
+    begin->request = (struct body_ref){.bytes = form->kept.len, .retained = true};
+    digest_sha256(form->kept.data, form->kept.len, &begin->request.digest);
+    enum status status = put_key(fenced, begin);
+    return status == OK ? put_trace(fenced, begin) : status;
+}
+
+enum status fenced_make_begin(struct fenced *fenced, struct slice body)
+{
+    enum status status = read_form(fenced, body);
+    status = status == OK ? gateway_request_trace(&fenced->request) : status;
+    return status == OK ? put_begin(fenced) : status;
+}

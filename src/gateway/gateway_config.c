@@ -1,0 +1,166 @@
+#include "gateway/gateway_config.h"
+
+#include "base/check.h"
+#include "base/secret.h"
+#include "gateway/impl.h"
+#include "http/chars.h"
+
+enum { CREDENTIAL_BYTES_MAX = 16 << 10 }; /* no server takes a longer field */
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static void credentials_free(struct gateway *gateway, struct gateway_config *config)
+{
+    for (size_t i = 0; config->credentials != NULL && i < config->settings->route_count; i++) {
+        secret_release(&config->credentials[i]);
+    }
+    mem_free(gateway->mem, config->credentials);
+}
+
+static void upstreams_drop_all(struct gateway *gateway, struct gateway_config *config)
+{
+    for (size_t i = 0; config->upstreams != NULL && i <= config->settings->route_count; i++) {
+        upstreams_drop(gateway->upstreams, config->upstreams[i]);
+    }
+    mem_free(gateway->mem, config->upstreams);
+}
+
+static void config_release(struct gateway *gateway, struct gateway_config *config)
+{
+    principals_free(config->principals);
+    credentials_free(gateway, config);
+    upstreams_drop_all(gateway, config);
+    config_free(config->whole);
+    mem_free(gateway->mem, config);
+}
+
+void gateway_config_drop(struct gateway *gateway, struct gateway_config *config)
+{
+    if (config == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&gateway->lock);
+    ASSERT(config->holders > 0);
+    bool is_last = --config->holders == 0;
+    (void)pthread_mutex_unlock(&gateway->lock);
+    if (is_last) {
+        config_release(gateway, config);
+    }
+}
+
+/* ---- the beginning ------------------------------------------------------------------------- */
+
+static enum status hold_upstreams(
+    struct gateway *gateway, struct gateway_config *config, struct err *err)
+{
+    const struct config_gateway *settings = config->settings;
+    struct upstreams *all = gateway->upstreams;
+    size_t count = settings->route_count;
+    enum status status = OK;
+    config->upstreams = mem_zalloc(gateway->mem, count + 1, sizeof(struct upstreams_one *));
+    if (config->upstreams == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    upstreams_load(all);
+    for (size_t i = 0; status == OK && i < count; i++) {
+        status = upstreams_hold(all, settings, &settings->routes[i], &config->upstreams[i], err);
+    }
+    if (status == OK && settings->otherwise != NULL) {
+        status = upstreams_hold(all, settings, settings->otherwise, &config->upstreams[count], err);
+    }
+    return status;
+}
+
+/* A field's value. Whatever else is in the file would be sent, or end the field. */
+static enum status read_credential(const char *path, struct buf *out, struct err *err)
+{
+    static const char what[] = "authorization file";
+    enum status status = secret_read(what, path, out, err);
+    if (status != OK) {
+        return status;
+    }
+    out->len = secret_line(buf_view(out)).len;
+    for (size_t i = 0; i < out->len; i++) {
+        if (!http_is(out->data[i], HTTP_VALUE)) {
+            return err_set(err, E_INVALID, "%s '%s' is not one line of text", what, path);
+        }
+    }
+    return out->len > 0 ? OK : err_set(err, E_INVALID, "%s '%s' is empty", what, path);
+}
+
+static enum status read_credentials(
+    struct gateway *gateway, struct gateway_config *config, struct err *err)
+{
+    const struct config_gateway *settings = config->settings;
+    enum status status = OK;
+    config->credentials =
+        mem_zalloc(gateway->mem, settings->route_count + 1, sizeof *config->credentials);
+    if (config->credentials == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; status == OK && i < settings->route_count; i++) {
+        const struct config_reconcile *reconcile = &settings->routes[i].reconcile;
+        if (reconcile->get != NULL && reconcile->authorization_file != NULL) {
+            buf_init(&config->credentials[i], gateway->mem, CREDENTIAL_BYTES_MAX);
+            status = read_credential(reconcile->authorization_file, &config->credentials[i], err);
+        }
+    }
+    return status;
+}
+
+enum status gateway_config_new(struct gateway *gateway, struct config *config,
+    struct gateway_config **ret_config, struct err *err)
+{
+    struct gateway_config *made = mem_zalloc(gateway->mem, 1, sizeof *made);
+    if (made == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    made->whole = config_hold(config);
+    made->settings = &config->gateway;
+    made->holders = 1;
+    enum status status = principals_new(gateway->mem, made->settings, &made->principals, err);
+    status = status == OK ? read_credentials(gateway, made, err) : status;
+    status = status == OK ? hold_upstreams(gateway, made, err) : status;
+    if (status != OK) {
+        config_release(gateway, made);
+        return status;
+    }
+    *ret_config = made;
+    return OK;
+}
+
+struct gateway_config *gateway_config_take(struct gateway *gateway)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    struct gateway_config *config = gateway->config;
+    config->holders++;
+    (void)pthread_mutex_unlock(&gateway->lock);
+    return config;
+}
+
+void gateway_config_hold(struct gateway *gateway, struct gateway_config *config)
+{
+    (void)pthread_mutex_lock(&gateway->lock);
+    ASSERT(config->holders > 0);
+    config->holders++;
+    (void)pthread_mutex_unlock(&gateway->lock);
+}
+
+/* ---- its use ------------------------------------------------------------------------------- */
+
+const struct config_route *gateway_config_route(const struct gateway_config *config,
+    unsigned method, struct slice path, struct upstreams_one **ret_upstream)
+{
+    const struct config_gateway *settings = config->settings;
+    size_t which = gateway_route(settings, method, path);
+    *ret_upstream = config->upstreams[which];
+    return which < settings->route_count ? &settings->routes[which] : settings->otherwise;
+}
+
+struct slice gateway_config_credential(
+    const struct gateway_config *config, const struct config_route *route)
+{
+    size_t number = (size_t)(route - config->settings->routes);
+    ASSERT(number < config->settings->route_count); /* `otherwise` fences nothing */
+    return buf_view(&config->credentials[number]);
+}

@@ -1,0 +1,46 @@
+/*
+ * gateway_config: a configuration that the gateway uses, with what was made from it: keys of
+ * principals, credentials, upstreams.
+ *
+ * Ownership: held by the gateway while it is the current one, and by each request and each question
+ *            that began under it. The last one to drop it frees it.
+ * Threads:   any.
+ */
+#ifndef ONCE_GATEWAY_GATEWAY_CONFIG_H
+#define ONCE_GATEWAY_GATEWAY_CONFIG_H
+
+#include "base/buf.h"
+#include "config/config.h"
+#include "gateway/principal.h"
+#include "gateway/upstreams.h"
+
+struct gateway;
+
+struct gateway_config {
+    struct config *whole; /* held */
+    const struct config_gateway *settings;
+    struct principals *principals;
+    struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
+    struct buf *credentials; /* of each route: the Authorization of its reconcile; may be empty */
+    unsigned holders;        /* under the gateway's lock */
+};
+
+/* Held once. E_INVALID, E_UNAVAILABLE: an upstream's URL or a file is wrong; the text says which.
+ * E_NOMEM. */
+enum status gateway_config_new(struct gateway *gateway, struct config *config,
+    struct gateway_config **ret_config, struct err *err) MUST_CHECK;
+/* The current one, held. */
+struct gateway_config *gateway_config_take(struct gateway *gateway);
+void gateway_config_hold(struct gateway *gateway, struct gateway_config *config);
+/* NULL is fine. */
+void gateway_config_drop(struct gateway *gateway, struct gateway_config *config);
+
+/* The first route that matches, or `otherwise`, which may be NULL. method: a bit of enum
+ * config_method, or 0 for the others. */
+const struct config_route *gateway_config_route(const struct gateway_config *config,
+    unsigned method, struct slice path, struct upstreams_one **ret_upstream);
+/* The Authorization of a route's reconcile; may be empty. */
+struct slice gateway_config_credential(
+    const struct gateway_config *config, const struct config_route *route);
+
+#endif
