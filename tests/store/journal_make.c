@@ -12,16 +12,16 @@
 static void keep_house(struct workload *workload)
 {
     struct store *store = workload->store;
+    const struct store_housekeeping *house = store->ops->housekeeping;
     struct store_removable removable = {0};
-    int64_t now_ms = workload->moment.time_ms;
     for (int i = 0; i < 20; i++) {
-        ASSERT(store->ops->maintain(store, now_ms, NULL) == OK);
+        ASSERT(house->maintain(store, NULL) == OK);
     }
-    ASSERT(store->ops->removable(store, now_ms, &removable, NULL) == OK);
+    ASSERT(house->removable(store, &removable, NULL) == OK);
     if (removable.place != 0) {
-        ASSERT(cycle_archive(&workload->cycle, &removable, &workload->moment, NULL) == OK);
+        ASSERT(cycle_archive(&workload->cycle, &removable, NULL) == OK);
         ASSERT(store->ops->flush(store, NULL) == OK);
-        ASSERT(store->ops->remove(store, removable.place, NULL) == OK);
+        ASSERT(house->remove(store, removable.place, NULL) == OK);
     }
 }
 
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     struct store *store;
     struct buf note;
     ASSERT(argc == 6);
-    struct store_options options = {.retain_ms = atoll(argv[5])};
+    struct store_options options = {.clock = &workload_clock, .retain_ms = atoll(argv[5])};
     ASSERT(store_open(argv[1], &options, &store, NULL) == OK);
     workload_init(&workload, store, strtoull(argv[2], NULL, 10));
     buf_init(&note, &mem_libc, 4096);
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
         if (i % 16 == 0) {
             buf_clear(&note);
             workload_checkpoint(&workload, &note);
-            workload.moment.time_ms += atoll(argv[4]);
+            workload_now_ms += atoll(argv[4]);
             keep_house(&workload);
         }
     }
