@@ -454,7 +454,8 @@ static void check_change(
         (!view->keyed || !digest_equal(&view->request.key.hash, &pending->touch))) {
         damage(verify, spot, "a duplicate is counted for another key than the entry's");
     }
-    bool grant = view->decides && slice_is(view->type, "execution.started");
+    bool grant = view->decides &&
+                 (slice_is(view->decision, "first_seen") || slice_is(view->decision, "claimed"));
     if (grant && !pending->put && !verify->squeezed) {
         damage(verify, spot, "the record of a grant is missing");
     }
