@@ -85,9 +85,9 @@ static struct store_want *want_key(
     return want;
 }
 
-/* A begin: the record under its key with the body that a replay or a conflict shows, and the newest
+/* By key: the record with the body that a replay or a conflict shows, and the newest
  * version of the source that it is ordered by. */
-static enum status want_begin(
+static enum status want_by_key(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
     const struct request *request = &step->call->request;
@@ -96,7 +96,6 @@ static enum status want_begin(
     step->want->bodies = WANT_BY_FINGERPRINT;
     step->want->fingerprint = &request->fingerprint;
     step->want->arena = step->call->arena;
-    work->batch.fences++;
     if (!source_ordered(&request->source)) {
         return OK;
     }
@@ -110,21 +109,29 @@ static enum status want_begin(
     return status;
 }
 
-/* A record by its id. A call that seals also changes what is remembered of the record's source, and
- * is answered with the outcome when it was sealed the same way before. */
+/* The bodies that an answer to a request by id may show: the outcome when it repeats what was done
+ * before, and what is to be sent when it is claimed. */
+static unsigned bodies_by_id(const struct request *request)
+{
+    bool janitors = request->kind == REQUEST_LEASE_OVER || request->kind == REQUEST_HOLDER_GONE;
+    return janitors                         ? WANT_NO_BODY
+           : request->kind == REQUEST_CLAIM ? WANT_OUTCOME | WANT_REQUEST
+                                            : WANT_OUTCOME;
+}
+
+/* A record by its id, and what is remembered of its source: what seals it changes that, and what
+ * claims it is ordered by it. */
 static void want_id(struct work *work, struct step *step)
 {
     const struct request *request = &step->call->request;
     const struct note *note = step->call->note;
-    bool seals =
-        note == NULL && (request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE);
     struct store_want *want = &work->batch.wants[work->batch.count++];
     *want = (struct store_want){.id = note != NULL ? &note->operation_id : &request->operation_id,
         .kinds = STORE_KINDS_ASKED,
-        .bodies = seals ? WANT_OUTCOME : WANT_NO_BODY,
+        .bodies = note != NULL ? WANT_NO_BODY : bodies_by_id(request),
         .tenant = note != NULL ? note->tenant : request->key.tenant,
         .arena = step->call->arena,
-        .source = seals};
+        .source = note == NULL};
     step->want = want;
 }
 
@@ -135,8 +142,9 @@ static enum status want_step(
     const struct note *note = step->call->note;
     step->want = NULL;
     step->key = step->source = NULL;
-    if (begins(step->call)) {
-        return want_begin(cycle, work, step, err);
+    work->batch.fences += takes_fence(step->call);
+    if (by_key(step->call)) {
+        return want_by_key(cycle, work, step, err);
     }
     if (note == NULL ||
         (note->kind != NOTE_DUPLICATES && !op_id_equal(&note->operation_id, &none))) {
@@ -225,8 +233,8 @@ static bool refuses(const struct engine_call *call)
     case DECISION_DONE: return false;
     case DECISION_DUPLICATE_REPLAYED:
     case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN: return call->request.kind != REQUEST_ENQUEUE; /* it is there */
     case DECISION_CONFLICT_REJECTED:
-    case DECISION_HELD_UNKNOWN:
     case DECISION_NOT_FOUND:
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
@@ -300,7 +308,7 @@ static enum status decide_all(struct cycle *cycle, struct work *work, size_t fro
             (step->call->err.status != OK || refuses(step->call))) {
             ASSERT(!step->call->parked);
             while (i + 1 < work->count && work->order[i + 1]->group == step->group) {
-                work->fence_next += begins(work->order[++i]->call);
+                work->fence_next += takes_fence(work->order[++i]->call);
                 step_clear(work->order[i], work->batch.now_ms);
             }
             group_refuse(cycle, work, &before, step, work->order + i + 1);

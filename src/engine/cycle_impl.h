@@ -29,7 +29,7 @@ struct step {
     struct store_want *want;    /* for the record that it is about; NULL: it is about none */
     struct cycle_seen *key;     /* that record's; NULL: absent, or none */
     struct cycle_seen *source;  /* of what is remembered of its source; NULL: it has none */
-    struct record_key from;     /* key of the source that a begin is ordered by */
+    struct record_key from;     /* key of the source that it is ordered by */
     const struct record *found; /* what it was decided on; NULL: absent */
     const struct record *next;  /* what the record became; NULL: it stays */
     struct note *note;          /* what is noted, for a note */
@@ -60,10 +60,16 @@ struct undo {
     struct cycle_seen before;
 };
 
-/* It asks for a decision on a begin: not a note. */
-static inline bool begins(const struct engine_call *call)
+/* It names its record by key, and makes it when there is none. */
+static inline bool by_key(const struct engine_call *call)
 {
-    return call->note == NULL && call->request.kind == REQUEST_BEGIN;
+    return call->note == NULL && request_by_key(call->request.kind);
+}
+
+/* Deciding it may use a fence up. */
+static inline bool takes_fence(const struct engine_call *call)
+{
+    return call->note == NULL && request_takes_fence(&call->request);
 }
 
 /* cycle.c: the mark of a key in this batch; a fresh one is not loaded. */

@@ -50,7 +50,7 @@ struct engine_call {
     struct err err;           /* status OK: decision holds; otherwise why not */
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
-    struct slice first_body;  /* the stored first request body, to a conflict */
+    struct slice first_body;  /* the stored first request body, to a conflict or a claim */
     int64_t now_ms;           /* the store's time when it was decided, or the query went on */
     int64_t boot_ms;          /* the boot clock then, or a little later */
     bool refused;             /* err says that its dependent group did not happen, and this call was
@@ -118,13 +118,15 @@ enum status engine_submit_each(struct engine *engine, struct engine_call *const 
  *
  * A call with needs_previous depends on the one before it: both are in one dependent group, which
  * holds whole or not at all. A call is refused when it gets an err, or when its decision did not do
- * what was asked: a begin was not granted (anything but first_seen, so a duplicate too); a seal,
- * release, unknown, renewal or resolve was not accepted (not_found, stale_fence, already_sealed,
- * still_running). A holder's call that repeats what was done before is not refused: what it asks
- * for holds. A note is refused only by an err. When one is refused, nothing of its dependent group
- * is committed, evidence included: every call of it gets an err, E_UNAVAILABLE ("certainly did not
- * happen") unless it failed by itself, and the one that was refused has `refused` set. A query
- * cannot be in a dependent group (E_INVALID), nor can the first call of all depend (E_INVALID).
+ * what was asked: a begin was not granted (anything but first_seen, so a duplicate too); an enqueue
+ * was in conflict or outdated (a duplicate is not refused: the work is there); any other request
+ * was not accepted (not_found, stale_fence, already_sealed, still_running, wrong_status, not_due,
+ * too_late, stale_version, nothing). A holder's call that repeats what was done before is not
+ * refused: what it asks for holds. A note is refused only by an err. When one is refused, nothing
+ * of its dependent group is committed, evidence included: every call of it gets an err,
+ * E_UNAVAILABLE ("certainly did not happen") unless it failed by itself, and the one that was
+ * refused has `refused` set. A query cannot be in a dependent group (E_INVALID), nor can the first
+ * call of all depend (E_INVALID).
  */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;

@@ -68,12 +68,17 @@ static enum status settle_leases(
     size_t room = LIMIT_BATCH_REQUESTS_MAX - *count;
     size_t found = 0;
     enum status status = store->ops->due(
-        store, STORE_OPERATIONS, dues, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
+        store, STORE_KINDS_ASKED, dues, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
     if (status != OK) {
         return fatal_only(status, err);
     }
-    atomic_store_explicit(&janitor->in_flight, found, memory_order_relaxed);
+    size_t over = 0; /* of leases; nobody waits for other dues yet */
     for (size_t i = 0; i < found; i++) {
+        dues[over] = dues[i];
+        over += dues[i].reason == RECORD_DUE_LEASE_OVER;
+    }
+    atomic_store_explicit(&janitor->in_flight, over, memory_order_relaxed);
+    for (size_t i = 0; i < over; i++) {
         arena_clear(&janitor->arenas[i]);
         janitor->calls[i] = (struct engine_call){
             .request = {.kind = REQUEST_LEASE_OVER, .operation_id = dues[i].operation_id},

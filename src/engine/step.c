@@ -27,9 +27,9 @@ static enum status found_of(struct step *step, struct err *err)
     }
     ASSERT(step->key->loaded);
     const struct record *record = step->key->record;
-    if (request->kind == REQUEST_BEGIN) {
+    if (by_key(step->call)) {
         step->found = record;
-        return kind_check(record, STORE_KINDS_ASKED, err);
+        return kind_check(record, STORE_KIND(request_record_kind(request)), err);
     }
     /* P9: another tenant's operation is no operation. */
     bool foreign = record != NULL && request->key.tenant.len > 0 &&
@@ -86,7 +86,9 @@ static enum status take_bodies(const struct step *step)
         return take_body(step, &record->outcome.body, step->key->outcome_body, step->want->outcome,
             &call->outcome);
     }
-    if (call->decision.kind == DECISION_CONFLICT_REJECTED && record->request.retained) {
+    bool shown = call->decision.kind == DECISION_CONFLICT_REJECTED ||
+                 call->decision.kind == DECISION_CLAIMED;
+    if (shown && record->request.retained) {
         return take_body(step, &record->request, step->key->request_body, step->want->request,
             &call->first_body);
     }
@@ -120,10 +122,8 @@ static void remember(struct cycle *cycle, struct work *work, struct step *step,
     struct cycle_seen *seen = seen_change(work, step->key);
     ASSERT(digest_equal(&seen->hash, &next->key.hash));
     seen->record = next;
-    if (step->call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1) {
-        seen->request_body = change->request_body;
-    }
     if (change->kind == CHANGE_PUT) {
+        seen->request_body = change->request_body;
         seen->outcome_body = change->outcome_body;
         step->next = next;
     }
@@ -136,6 +136,20 @@ static bool only_this_call(enum status status)
     return status == E_NOMEM || status == E_LIMIT;
 }
 
+/* The bytes that go with a body of a record from now on: the call's own when they are new; those
+ * that the batch brought before, when the record keeps them and the store does not have them yet;
+ * else none. */
+static struct slice body_bytes(const struct body_ref *body, bool is_new, struct slice own,
+    const struct body_ref *before, struct slice brought)
+{
+    if (is_new) {
+        return own;
+    }
+    bool kept = brought.len > 0 && before != NULL && body->retained &&
+                digest_equal(&body->digest, &before->digest);
+    return kept ? brought : SLICE_EMPTY;
+}
+
 static void make_change(
     const struct step *step, const struct record *next, struct change *ret_change)
 {
@@ -145,18 +159,23 @@ static void make_change(
     ret_change->kind = call->decision.change;
     ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
     ret_change->version_expected = found == NULL ? 0 : found->version;
-    ret_change->request_body =
-        put && call->decision.kind == DECISION_FIRST_SEEN && next->attempt == 1 ? call->request_body
-                                                                                : SLICE_EMPTY;
-    ret_change->outcome_body =
-        put && record_status_sealed(next->status) ? call->outcome_body : SLICE_EMPTY;
+    if (put) {
+        bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id);
+        bool sealed = record_status_sealed(next->status) && call->outcome_body.len > 0;
+        ret_change->request_body = body_bytes(&next->request, made, call->request_body,
+            found == NULL ? NULL : &found->request, step->key->request_body);
+        ret_change->outcome_body = body_bytes(&next->outcome.body, sealed, call->outcome_body,
+            found == NULL ? NULL : &found->outcome.body, step->key->outcome_body);
+    }
 }
 
 /* P12: past the limit a new key is refused; what is there stays. True: refused. */
 static bool past_keys_max(const struct cycle *cycle, const struct step *step)
 {
     struct engine_call *call = step->call;
-    if (cycle->keys_max == 0 || step->found != NULL || call->decision.kind != DECISION_FIRST_SEEN ||
+    bool makes =
+        call->decision.kind == DECISION_FIRST_SEEN || call->decision.kind == DECISION_ENQUEUED;
+    if (cycle->keys_max == 0 || step->found != NULL || !makes ||
         cycle->counts.records < cycle->keys_max) {
         return false;
     }
@@ -165,10 +184,11 @@ static bool past_keys_max(const struct cycle *cycle, const struct step *step)
     return true;
 }
 
-/* The last sealed version of what a begin came from, for decide. */
+/* The last sealed version of what it came from, for decide. */
 static enum status tell_source(struct step *step, struct err *err)
 {
-    if (!begins(step->call) || step->source == NULL) {
+    bool ordered = by_key(step->call) || step->call->request.kind == REQUEST_CLAIM;
+    if (!ordered || step->source == NULL) {
         return OK;
     }
     ASSERT(step->source->loaded);
@@ -256,9 +276,9 @@ static bool is_quarantined(struct cycle *cycle, const struct work *work, const s
 {
     const struct request *request = &step->call->request;
     uint64_t highest = work->batch.fence_first + work->batch.fences - 1;
+    struct slice tenant = step->found != NULL ? step->found->key.tenant : request->key.tenant;
     return (step->found == NULL && quarantine_notice(&cycle->quarantine, highest, request)) ||
-           (request->kind == REQUEST_BEGIN &&
-               quarantine_holds(&cycle->quarantine, request->key.tenant));
+           (takes_fence(step->call) && quarantine_holds(&cycle->quarantine, tenant));
 }
 
 /*
@@ -380,6 +400,6 @@ enum status step_decide(struct cycle *cycle, struct work *work, struct step *ste
     step->first = work->used;
     step->changes = status == OK ? keep_changes(made) : 0;
     work->used += step->changes;
-    work->fence_next += begins(step->call);
+    work->fence_next += takes_fence(step->call);
     return status;
 }

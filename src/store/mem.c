@@ -553,11 +553,12 @@ static enum status mem_due(struct store *store, unsigned kinds, struct store_due
     size_t count = 0;
     for (size_t i = 0; i < items_count(self) && count < limit; i++) {
         const struct record *record = &items_of(self)[i]->record;
-        if (store_kind_in(kinds, record->kind) && record->status == RECORD_IN_PROGRESS &&
-            record->lease_expires_ms <= now_ms) {
+        if (store_kind_in(kinds, record->kind) && record_due(record) != RECORD_DUE_WINDOW_OVER &&
+            record_due_ms(record) <= now_ms) {
             ret_dues[count++] = (struct store_due){.kind = record->kind,
+                .reason = record_due(record),
                 .operation_id = record->operation_id,
-                .due_ms = record->lease_expires_ms};
+                .due_ms = record_due_ms(record)};
         }
     }
     *ret_count = count;

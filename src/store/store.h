@@ -98,7 +98,7 @@ static inline bool store_kind_in(unsigned kinds, enum record_kind kind)
     return (kinds & STORE_KIND(kind)) != 0;
 }
 
-enum { STORE_KINDS = 8, STORE_STATUSES = 16 }; /* more than there are; what is counted */
+enum { STORE_KINDS = 8, STORE_STATUSES = 16 }; /* what is counted: more than there are */
 
 /* How many records of some kinds are live, expired ones included until they are forgotten. */
 struct store_counts {
@@ -184,6 +184,7 @@ struct store_identity {
 /* A record that needs somebody to act. */
 struct store_due {
     enum record_kind kind;
+    enum record_due reason;
     struct op_id operation_id;
     int64_t due_ms; /* since when, at the latest */
 };
@@ -273,8 +274,9 @@ struct store_ops {
     /* Ordered by key hash; fewer than limit means that was all, unless a pace says otherwise. */
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
-    /* Records of these kinds in progress whose lease is over by the store's time, in no order. May
-     * miss some that fell due in the last seconds; never returns one whose lease is alive. */
+    /* Records of these kinds that need somebody to act by the store's time, in no order; not those
+     * whose window is over, which the store forgets by itself. May miss some that fell due in the
+     * last seconds; never returns one whose time has not come. */
     enum status (*due)(struct store *store, unsigned kinds, struct store_due *ret_dues,
         size_t limit, size_t *ret_count, struct err *err);
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,

@@ -675,6 +675,50 @@ static void leases_that_are_over_are_due(void **state)
     }
 }
 
+/* Work that Once performs itself: due when its next attempt is, and never forgotten before it is
+ * settled (P8), whatever its due. */
+static void pending_work_is_due_and_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record pending = kit_record(1, 1);
+    pending.kind = RECORD_EFFECT;
+    pending.status = RECORD_PENDING;
+    pending.fence = 0;
+    pending.attempt = 0;
+    pending.lease_expires_ms = 0;
+    pending.due_ms = KIT_NOW + 5000;
+    assert_int_equal(record_key_seal_as(&pending.key, RECORD_EFFECT, &err), OK);
+    pending.operation_id = op_id_make(KIT_NOW, &pending.key.hash, 1);
+    struct record other = kit_record(2, 2);
+    kit_put_flush(fixture->store, &pending, 0);
+    kit_put_flush(fixture->store, &other, 0);
+    reopen(fixture);
+    struct store_due dues[4];
+    size_t count = 9;
+    kit_set_time(KIT_NOW + 4000);
+    assert_int_equal(
+        fixture->store->ops->due(fixture->store, STORE_KINDS_ALL, dues, 4, &count, &err), OK);
+    assert_int_equal(count, 0);
+    struct commit time_passes = {.count = 0};
+    assert_int_equal(kit_commit(fixture->store, &time_passes, KIT_NOW + 9000, &err), OK);
+    assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
+    assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 9000, &err), OK);
+    assert_int_equal(
+        fixture->store->ops->due(fixture->store, STORE_KIND(RECORD_EFFECT), dues, 4, &count, &err),
+        OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(dues[0].reason, RECORD_DUE_NEXT_ATTEMPT);
+    assert_int_equal(dues[0].due_ms, KIT_NOW + 5000);
+    assert_true(op_id_equal(&dues[0].operation_id, &pending.operation_id));
+    const struct record *found = NULL;
+    assert_int_equal(kit_find(fixture->store, &pending.operation_id, STORE_KIND(RECORD_EFFECT),
+                         &fixture->arena, &found, &err),
+        OK);
+    assert_non_null(found);
+    assert_int_equal(kit_counts(fixture->store, STORE_KIND(RECORD_EFFECT)).records, 1);
+}
+
 static void only_what_expired_is_forgotten(void **state)
 {
     enum { COUNT = 2000 }; /* so that what goes and what stays are neighbours in every index */
@@ -1159,6 +1203,7 @@ int main(void)
             ON(a_paced_scan_sees_all_in_bounded_steps),
             ON(a_paced_scan_goes_on_while_keys_change),
             ON(leases_that_are_over_are_due),
+            ON(pending_work_is_due_and_stays),
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),
             ON(paced_entries_go_on_where_they_stopped),

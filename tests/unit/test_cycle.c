@@ -504,6 +504,41 @@ static void a_duplicate_refuses_its_group(void **state)
     assert_entries(1);
 }
 
+/* What was enqueued is there for whoever enqueues it again, so its group holds; a claim of it is a
+ * grant with a fence of its own, and brings what is to be sent. */
+static void enqueued_work_is_claimed_with_its_body(void **state)
+{
+    (void)state;
+    struct engine_call seal;
+    struct engine_call first = begin_key("order", "ours");
+    run(&first, NULL);
+    struct engine_call effect = begin_key("charge", "send this");
+    effect.request.kind = REQUEST_ENQUEUE;
+    effect.request.record_kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&effect.request.key, RECORD_EFFECT, NULL), OK);
+    effect.needs_previous = true;
+    struct engine_call again = effect;
+    seal = seal_call(&first, "done");
+    run(&seal, &effect);
+    assert_int_equal(seal.err.status, OK);
+    assert_int_equal(effect.decision.kind, DECISION_ENQUEUED);
+    seal = seal_call(&first, "done");
+    run(&seal, &again);
+    assert_true(seal.decision.repeated);
+    assert_int_equal(again.err.status, OK);
+    assert_int_equal(again.decision.kind, DECISION_IN_PROGRESS);
+    struct engine_call claim = {.arena = &arena};
+    claim.request.kind = REQUEST_CLAIM;
+    claim.request.operation_id = effect.decision.next.operation_id;
+    claim.request.policy = policy_default;
+    struct engine_call other = begin_key("other", "ours");
+    run(&claim, &other);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+    assert_true(slice_is(claim.first_body, "send this"));
+    assert_true(claim.decision.next.fence > first.decision.next.fence);
+    assert_int_equal(other.decision.next.fence, claim.decision.next.fence + 1);
+}
+
 static void a_lost_race_decides_a_whole_group_again(void **state)
 {
     (void)state;
@@ -541,6 +576,7 @@ int main(void)
         IN_CYCLE(a_refused_group_is_not_seen_by_those_after_it),
         IN_CYCLE(a_duplicate_refuses_its_group),
         IN_CYCLE(a_lost_race_decides_a_whole_group_again),
+        IN_CYCLE(enqueued_work_is_claimed_with_its_body),
     };
     return cmocka_run_group_tests_name("cycle", tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ void index_init(struct index *index, const struct mem *mem)
     memset(index, 0, sizeof *index);
     index->mem = mem;
     for (unsigned i = 0; i < INDEX_PARTS; i++) {
-        index->parts[i].lease_min = UINT32_MAX;
+        index->parts[i].act_min = UINT32_MAX;
         index->parts[i].window_min = UINT32_MAX;
     }
 }
@@ -158,7 +158,7 @@ static enum status part_make_room(struct index *index, struct part *part)
 
 static void part_note_due(struct part *part, const struct slot *slot)
 {
-    uint32_t *min = slot->status == RECORD_IN_PROGRESS ? &part->lease_min : &part->window_min;
+    uint32_t *min = slot_expires(slot) ? &part->window_min : &part->act_min;
     if (slot->due_s < *min) {
         *min = slot->due_s;
     }
@@ -236,7 +236,7 @@ enum status index_part_reserve(struct index *index, unsigned number, uint32_t co
     *part = (struct part){.slots = slots,
         .homes = homes,
         .room = room,
-        .lease_min = UINT32_MAX,
+        .act_min = UINT32_MAX,
         .window_min = UINT32_MAX};
     return OK;
 }
@@ -312,11 +312,10 @@ static void part_check(const struct part *part, unsigned number)
         }
         uint32_t home = home_of(slot->key_high, part->homes);
         ASSERT(slot_part(slot) == number);
-        ASSERT(home <= i);                                                         /* X1 */
-        ASSERT(home >= gap);                                                       /* X1 */
-        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low)); /* X2 */
-        ASSERT(slot->due_s >=
-               (slot->status == RECORD_IN_PROGRESS ? part->lease_min : part->window_min)); /* X3 */
+        ASSERT(home <= i);                                                              /* X1 */
+        ASSERT(home >= gap);                                                            /* X1 */
+        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low));      /* X2 */
+        ASSERT(slot->due_s >= (slot_expires(slot) ? part->window_min : part->act_min)); /* X3 */
         before = slot;
         count++;
     }

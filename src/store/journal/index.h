@@ -10,7 +10,7 @@
  *   X2  the slots of a partition are in the order of their hashes. So a search ends at the first
  *       greater one, `find` by the first 48 bits of a hash is a search too, and a scan in the order
  *       of hashes needs no sorting.
- *   X3  lease_min and window_min are no later than any due of their kind in the partition, so a
+ *   X3  act_min and window_min are no later than any due of their kind in the partition, so a
  *       partition with nothing due is passed over without looking at its slots.
  *
  * 40 bytes a slot, at most 3/4 full, grown by a quarter: 53 to 67 bytes a key. Fuller ones save
@@ -36,7 +36,7 @@ struct slot {
     uint64_t key_high;   /* the first 64 bits of the key's hash, the first byte uppermost */
     uint64_t key_low;    /* the next 64 */
     uint64_t place;      /* of the latest record frame; 0: the slot is empty */
-    uint32_t due_s;      /* lease or window end in seconds since 1970, rounded up */
+    uint32_t due_s;      /* record_due_ms in seconds since 1970, rounded up */
     uint32_t duplicates; /* touches since that frame */
     uint32_t version;    /* the lower half of the record's */
     uint8_t status;      /* enum record_status */
@@ -50,7 +50,7 @@ struct part {
     uint32_t room;       /* slots there are: the homes and some behind them */
     uint32_t count;      /* slots in use */
     uint32_t end;        /* no slot from here on is in use */
-    uint32_t lease_min;  /* X3, of those in progress */
+    uint32_t act_min;    /* X3, of those that need somebody to act */
     uint32_t window_min; /* X3, of those that expire */
 };
 
@@ -65,6 +65,11 @@ void index_release(struct index *index);
 
 /* The slot's key and due second from a record. */
 struct slot slot_of(const struct record *record, uint64_t place);
+/* Its due is the end of its window: then the store forgets it. Every other due is somebody's. */
+static inline bool slot_expires(const struct slot *slot)
+{
+    return record_status_expires((enum record_status)slot->status); /* P8 */
+}
 bool slot_is(const struct slot *slot, const struct digest *hash);
 unsigned slot_part(const struct slot *slot);
 

@@ -22,11 +22,6 @@ enum {
 
 static const char witness_magic[8] = {'O', 'N', 'C', 'E', 'w', 'i', 't', '1'};
 
-static bool slot_expires(const struct slot *slot)
-{
-    return slot->status != RECORD_IN_PROGRESS && slot->status != RECORD_UNKNOWN; /* P8 */
-}
-
 /* Drop what expired from one partition, and find its earliest window again (X3). */
 static void sweep_part(struct journal *journal, unsigned number, uint32_t cutoff_s)
 {

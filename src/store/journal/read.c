@@ -348,19 +348,19 @@ struct due_search {
     size_t count;
 };
 
-/* Look at one partition, and find its earliest lease again (X3). */
+/* Look at one partition, and find its earliest due again (X3). */
 static enum status due_part(struct due_search *search, unsigned number, struct err *err)
 {
     struct index *index = &search->journal->index;
     struct part *part = &index->parts[number];
-    uint32_t lease_min = UINT32_MAX;
+    uint32_t act_min = UINT32_MAX;
     enum status status = OK;
     struct slot *slot = index_next(index, number, NULL);
     for (; slot != NULL && status == OK; slot = index_next(index, number, slot)) {
-        if (slot->status != RECORD_IN_PROGRESS) {
+        if (slot_expires(slot)) {
             continue;
         }
-        lease_min = slot->due_s < lease_min ? slot->due_s : lease_min;
+        act_min = slot->due_s < act_min ? slot->due_s : act_min;
         if (slot->due_s <= search->now_s && search->count < search->limit &&
             store_kind_in(search->kinds, (enum record_kind)slot->kind)) {
             const struct record *record;
@@ -368,13 +368,14 @@ static enum status due_part(struct due_search *search, unsigned number, struct e
             status = record_read(search->journal, slot, search->scratch, &record, err);
             if (status == OK) {
                 search->dues[search->count++] = (struct store_due){.kind = record->kind,
+                    .reason = record_due(record),
                     .operation_id = record->operation_id,
                     .due_ms = record_due_ms(record)};
             }
         }
     }
     if (status == OK) {
-        part->lease_min = lease_min;
+        part->act_min = act_min;
     }
     return status;
 }
@@ -397,7 +398,7 @@ enum status journal_due(struct store *store, unsigned kinds, struct store_due *r
     for (unsigned i = 0; i < INDEX_PARTS && status == OK && search.count < limit; i++) {
         unsigned number = (journal->due_part + i) % INDEX_PARTS;
         const struct part *part = &journal->index.parts[number];
-        if (part->count == 0 || part->lease_min > search.now_s) {
+        if (part->count == 0 || part->act_min > search.now_s) {
             continue;
         }
         looked += part->end;

@@ -346,8 +346,9 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
 {
     uint32_t kind = le32_get(bytes + 36) >> 8;
     uint32_t status = le32_get(bytes + 36) & 0xff;
-    if (status < RECORD_IN_PROGRESS || status > RECORD_COMPENSATED ||
-        (kind != 0 && kind != RECORD_SOURCE)) {
+    kind = kind == 0 ? RECORD_OPERATION : kind;
+    if (!kind_known((enum record_kind)kind) ||
+        !kind_has_status((enum record_kind)kind, (enum record_status)status)) {
         return false;
     }
     *ret_slot = (struct slot){.key_high = le64_get(bytes),
@@ -357,7 +358,7 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
         .duplicates = le32_get(bytes + 28),
         .version = le32_get(bytes + 32),
         .status = (uint8_t)status,
-        .kind = kind == 0 ? RECORD_OPERATION : (uint8_t)kind};
+        .kind = (uint8_t)kind};
     return true;
 }
 

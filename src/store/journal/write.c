@@ -605,9 +605,13 @@ enum status journal_pass_time(struct journal *journal, struct err *err)
 {
     ASSERT(!journal->prepared && !journal->read_only);
     struct store_counts counts = store_tally_of(&journal->tally, STORE_KINDS_ALL);
+    uint64_t expiring = 0;
+    for (unsigned status = RECORD_IN_PROGRESS; status < RECORD_STATUS_END; status++) {
+        expiring +=
+            record_status_expires((enum record_status)status) ? counts.by_status[status] : 0;
+    }
     struct store_moment now = store_clock_now(&journal->clock);
-    if (counts.records == counts.by_status[RECORD_IN_PROGRESS] + counts.by_status[RECORD_UNKNOWN] ||
-        now.time_ms - journal->head.moment.time_ms < PASS_TIME_EVERY_MS) {
+    if (expiring == 0 || now.time_ms - journal->head.moment.time_ms < PASS_TIME_EVERY_MS) {
         return OK;
     }
     struct commit commit = {.count = 0};
