@@ -1,7 +1,7 @@
 /*
  * Work that Once performs itself: orders, each a command and the effect that it waits for. Workers
  * enqueue, claim, retry, give up, wait, wake, cancel, take up, resolve and compensate at random,
- * and die in between; the provider counts. What depends on each other goes into one dependent group.
+ * and die in between; the provider counts. Calls that depend on each other go into one group.
  */
 #include "base/check.h"
 #include "sim.h"
