@@ -199,7 +199,7 @@ static size_t collect(struct sim *sim, struct engine_call **calls)
         call->call.wait_ms = prng_once_in(&sim->prng, 2) ? 0 : call->call.wait_ms;
         sim_submit(sim, call);
     }
-    while (sim->queue != NULL && count < wanted) {
+    while (sim->queue != NULL && (count < wanted || sim->queue->call.needs_previous)) {
         calls[count++] = &sim_pop(&sim->queue)->call;
     }
     return count;
@@ -236,6 +236,14 @@ static void keep_batch(struct sim *sim, struct engine_call **calls, size_t count
             continue;
         }
         ours->commit_ms = now_ms;
+        if (calls[i]->needs_previous &&
+            (calls[i]->err.status == OK) != (calls[i - 1]->err.status == OK)) {
+            sim_violate(sim, "half of a dependent group was committed");
+        }
+        if (ours->from == FROM_WORKER && calls[i]->err.status == E_UNAVAILABLE) {
+            sim_note(sim, SOMETIMES_GROUPS_REFUSED);
+            continue;
+        }
         if (calls[i]->err.status != OK && !sim->shaky.dead) {
             sim_violate(sim, "a call alone failed: %s", calls[i]->err.text);
         }
@@ -347,6 +355,10 @@ static void answer(struct sim *sim, struct engine_call *call)
         return;
     }
     struct sim_call *ours = call->context;
+    if (ours->from == FROM_WORKER && call->err.status == E_UNAVAILABLE) {
+        refuse_call(sim, ours); /* nothing of its group happened */
+        return;
+    }
     if (call->err.status != OK) { /* a look at a disk that is dead: nothing was decided */
         sim_lose(sim, ours);
         return;
