@@ -199,6 +199,9 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
         put_digest(out, ",\"fingerprint\":", &request->fingerprint);
         put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
     }
+    if (request->holder != 0) {
+        put_u64(out, ",\"holder\":", request->holder);
+    }
     if (begin || request->kind == REQUEST_RENEW) {
         put_u64(out, ",\"lease_ms\":", (uint64_t)policy->lease_ms);
     }

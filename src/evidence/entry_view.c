@@ -190,7 +190,7 @@ static const char *read_decided(
     struct request *request = &view->request;
     /* The requests after these are not written yet, and what they need is not read yet. */
     if (!request_kind_read(text_of(&decided, "request"), &request->kind) ||
-        request->kind > REQUEST_LEASE_OVER) {
+        request->kind > REQUEST_HOLDER_GONE) {
         fail(&decided, "request");
         request->kind = REQUEST_LEASE_OVER;
     }
@@ -208,6 +208,7 @@ static const char *read_decided(
         (int64_t)u64_max(&decided, "lease_ms", true, (uint64_t)LIMIT_LEASE_MS_MAX);
     request->policy.window_ms =
         (int64_t)u64_max(&decided, "window_ms", true, (uint64_t)LIMIT_WINDOW_MS_MAX);
+    request->holder = u64_of(&decided, "holder", request->kind != REQUEST_HOLDER_GONE);
     view->moment.version_sealed = text_if(&decided, "sealed_version");
     if (view->moment.version_sealed.len > LIMIT_SOURCE_BYTES_MAX) {
         fail(&decided, "sealed_version");

@@ -17,6 +17,7 @@ struct redecide_record {
     uint64_t tenant; /* the first 64 bits of the tenant's digest */
     uint64_t fence;
     uint64_t version; /* 0: not known */
+    uint64_t holder;
     uint64_t body_bytes;
     int64_t created_ms;
     int64_t updated_ms;
@@ -213,6 +214,7 @@ static void record_expand(
         .fingerprint = from->fingerprint,
         .fingerprint_version = from->fingerprint_version,
         .fence = from->fence,
+        .holder = from->holder,
         .attempt = from->attempt,
         .duplicates = from->duplicates,
         .created_ms = from->created_ms,
@@ -253,6 +255,7 @@ static void record_pack(
         .tenant = tenant,
         .fence = from->fence,
         .version = from->version,
+        .holder = from->holder,
         .body_bytes = from->outcome.body.bytes,
         .created_ms = from->created_ms,
         .updated_ms = from->updated_ms,
@@ -385,6 +388,7 @@ static enum status compare_record(
     } numbers[] = {
         {"the record's fence", stored->fence, made->fence},
         {"the record's attempt", stored->attempt, made->attempt},
+        {"the record's holder", stored->holder, made->holder},
         {"created_at", (uint64_t)stored->created_ms, (uint64_t)made->created_ms},
         {"updated_at", (uint64_t)stored->updated_ms, (uint64_t)made->updated_ms},
         {"sealed_at", (uint64_t)stored->sealed_ms, (uint64_t)made->sealed_ms},
