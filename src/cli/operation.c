@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "canon/jcs.h"
 #include "cli/backend.h"
@@ -341,25 +342,74 @@ static const struct {
     {"B7", "it failed or was rejected before, and the caller asked to try again"},
     {"B8", "it was settled before, so the first outcome is given again"},
     {"B9", "a newer version of its source was settled already, so it is refused"},
+    {"B10", "it is queued, waits or was given up, so it does not run a second time"},
+    {"B11", "it was settled before and is being undone, so the first outcome is given again"},
+    {"E1", "nothing was remembered under this key, so it is queued"},
+    {"E2", "the key was used with something else, so it is refused and nothing changes"},
+    {"E3", "it was settled before, so the first outcome is given again"},
+    {"E4", "it is queued, waits, runs or was given up, so it is not queued again"},
+    {"E5", "nobody knows what became of it, so it is held until somebody looks"},
+    {"E6", "it failed or was rejected before, and the policy lets it be tried again"},
+    {"E7", "a newer version of its source was settled already, so it is refused"},
+    {"C1", "there is no such operation any more"},
+    {"C2", "it was due, so it was granted"},
+    {"C3", "it is not due yet, so nothing changes"},
+    {"C4", "a newer version of its source was settled already, so it does not run"},
+    {"C5", "it is not queued, so it cannot be granted"},
     {"H1", "there is no such operation any more"},
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},
     {"H4", "it was given back already"},
     {"H5", "the holder of the grant said so"},
+    {"H6", "the right to execute it was given up already"},
+    {"T1", "the holder asked for a later attempt"},
+    {"T2", "its attempts or its deadline are used up, so it was given up"},
+    {"T3", "the holder has it wait"},
+    {"T4", "its attempts or its deadline are used up, so it was given up"},
+    {"T5", "it has attempts and time left, so it is not given up"},
     {"N1", "there is no such operation any more"},
     {"N2", "it was settled already"},
     {"N3", "it was found not to have been executed already"},
     {"N4", "its holder is still alive, so nothing changes"},
     {"N5", "somebody looked and settled it"},
     {"N6", "there was another attempt since somebody looked, so nothing changes"},
+    {"N7", "it is queued, waits or was given up, so there is nothing to settle"},
+    {"N8", "nobody knew whether it was undone, and somebody looked"},
     {"J1", "there is no such operation any more"},
     {"J2", "the lease ran out without a word, so nobody knows what became of it"},
     {"J3", "there was nothing to do"},
+    {"J4", "the process that held the grant is gone, so nobody knows what became of it"},
+    {"J5", "there was nothing to do"},
+    {"W1", "there is no such operation any more"},
+    {"W2", "what it waited for came, or was refused"},
+    {"W3", "what it waited for came too late, so nothing changes"},
+    {"W4", "it does not wait, so nothing changes"},
+    {"W5", "it was never granted, so it cannot have been executed"},
+    {"X1", "there is no such operation any more"},
+    {"X2", "it was cancelled before it ran"},
+    {"X3", "it was cancelled already"},
+    {"X4", "it is too late to cancel it, so nothing changes"},
+    {"U1", "there is no such operation any more"},
+    {"U2", "somebody took it up again, so it is queued"},
+    {"U3", "it was not given up, so nothing changes"},
+    {"Q1", "there is no such operation any more"},
+    {"Q2", "there was another attempt meanwhile, so nothing changes"},
+    {"Q3", "it is still unknown and is looked into again later"},
+    {"Q4", "it is not unknown, so nothing changes"},
+    {"K1", "there is no such operation any more"},
+    {"K2", "somebody asked to undo it"},
+    {"K3", "it is being undone, or was, already"},
+    {"K4", "it was not executed, so there is nothing to undo"},
+    {"K5", "it was undone"},
+    {"K6", "nobody knows whether it was undone"},
+    {"K7", "that was so already"},
+    {"K8", "it is not being undone, so nothing changes"},
+    {"A1", "work of this kind has no such step, so nothing changes"},
 };
 
 const char *rule_words(struct slice rule)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+    for (size_t i = 0; i < COUNT(rules); i++) {
         if (slice_is(rule, rules[i].rule)) {
             return rules[i].words;
         }

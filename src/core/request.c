@@ -25,6 +25,18 @@ bool request_takes_fence(const struct request *request)
            (request->kind == REQUEST_WAKE && request->status == RECORD_IN_PROGRESS);
 }
 
+bool request_asks_grant(const struct request *request)
+{
+    return request_takes_fence(request) && request->kind != REQUEST_ENQUEUE;
+}
+
+bool request_settles(const struct request *request)
+{
+    return request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE ||
+           request->kind == REQUEST_CANCEL ||
+           (request->kind == REQUEST_WAKE && record_status_sealed(request->status));
+}
+
 static enum status check_text(
     const char *name, struct slice text, size_t bytes_max, struct err *err)
 {
@@ -80,6 +92,11 @@ static unsigned statuses_of(enum request_kind kind)
     return 0;
 }
 
+bool request_names_status(enum request_kind kind)
+{
+    return statuses_of(kind) != 0;
+}
+
 static enum status check_status(const struct request *request, struct err *err)
 {
     unsigned statuses = statuses_of(request->kind);
@@ -106,18 +123,11 @@ static enum status check_kind(const struct request *request, struct err *err)
     return OK;
 }
 
-/* A lease is given by what grants, and by a renewal; an enqueue only takes a number. */
-static bool gives_lease(const struct request *request)
-{
-    return request->kind == REQUEST_RENEW ||
-           (request_takes_fence(request) && request->kind != REQUEST_ENQUEUE);
-}
-
 static enum status check_spans(const struct request *request, struct err *err)
 {
     const struct policy *policy = &request->policy;
     enum status status = OK;
-    if (gives_lease(request)) {
+    if (request->kind == REQUEST_RENEW || request_asks_grant(request)) {
         status = check_span("lease", policy->lease_ms, LIMIT_LEASE_MS_MIN, LIMIT_LEASE_MS_MAX, err);
     }
     if (status == OK && (request_by_key(request->kind) || policy->window_ms != 0)) {

@@ -72,6 +72,12 @@ enum record_kind request_record_kind(const struct request *request);
 bool request_by_key(enum request_kind kind);
 /* Deciding it may use up moment.fence_next. */
 bool request_takes_fence(const struct request *request);
+/* It asks for a grant: begin, claim, wake to in_progress. */
+bool request_asks_grant(const struct request *request);
+/* It asks for a status or reports one. */
+bool request_names_status(enum request_kind kind);
+/* It says how it ended, with an outcome: seal, resolve, cancel, wake to what is settled. */
+bool request_settles(const struct request *request);
 
 /* "hold", "takeover", "reconcile". */
 const char *on_unknown_name(enum on_unknown on_unknown);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jcs.h"
 #include "core/source.h"
 #include "evidence/note.h"
@@ -29,56 +30,6 @@ void chain_hash(const struct digest *prev_hash, struct slice bytes, struct diges
 {
     ASSERT(bytes.len > 0);
     digest_sha256_2(prev_hash->bytes, sizeof prev_hash->bytes, bytes.data, bytes.len, ret_hash);
-}
-
-static const char *settled_type(enum record_status status)
-{
-    switch (status) {
-    case RECORD_EXECUTED: return "execution.executed";
-    case RECORD_FAILED: return "execution.failed";
-    case RECORD_REJECTED: return "execution.rejected";
-    case RECORD_RELEASED: return "execution.released";
-    case RECORD_UNKNOWN: return "execution.blocked";
-    case RECORD_COMPENSATED: return "compensation.executed";
-    case RECORD_PENDING:
-    case RECORD_WAITING:
-    case RECORD_DEAD:
-    case RECORD_COMPENSATING:
-    case RECORD_IN_PROGRESS: break;
-    }
-    return "execution.started";
-}
-
-const char *entry_type(const struct request *request, const struct decision *decision)
-{
-    switch (decision->kind) {
-    case DECISION_FIRST_SEEN: return "execution.started";
-    case DECISION_CONFLICT_REJECTED:
-    case DECISION_STALE_VERSION: return "execution.rejected";
-    case DECISION_SEALED:
-        return decision->repeated ? "observation.emitted" : settled_type(request->status);
-    case DECISION_RELEASED:
-        return decision->repeated ? "observation.emitted" : "execution.released";
-    case DECISION_UNKNOWN: return decision->repeated ? "observation.emitted" : "execution.blocked";
-    case DECISION_RESOLVED:
-        return decision->repeated ? "observation.emitted" : "execution.resolved";
-    case DECISION_DUPLICATE_REPLAYED:
-    case DECISION_IN_PROGRESS:
-    case DECISION_HELD_UNKNOWN:
-    case DECISION_RENEWED:
-    case DECISION_NOT_FOUND:
-    case DECISION_STALE_FENCE:
-    case DECISION_ALREADY_SEALED:
-    case DECISION_STILL_RUNNING:
-    case DECISION_NOTHING:
-    case DECISION_ENQUEUED:
-    case DECISION_CLAIMED:
-    case DECISION_DONE:
-    case DECISION_NOT_DUE:
-    case DECISION_TOO_LATE:
-    case DECISION_WRONG_STATUS: break;
-    }
-    return "observation.emitted";
 }
 
 /* Members are written in the order that RFC 8785 sorts them, so the text is canonical as it comes.
@@ -173,14 +124,90 @@ static void put_source(struct buf *out, const struct source *source)
     buf_char(out, '}');
 }
 
-/* 0: absent. A record of the same key that is a later operation's is not the one asked for. */
-static uint64_t version_decided_on(const struct entry_facts *facts)
+/* A record of the same key that is a later operation's is not the one asked for. */
+static bool found_named(const struct entry_facts *facts)
 {
-    const struct record *found = facts->found;
-    bool named =
-        found != NULL && (facts->request->kind == REQUEST_BEGIN ||
-                             op_id_equal(&found->operation_id, &facts->request->operation_id));
-    return named ? found->version : 0;
+    return facts->found != NULL &&
+           (request_by_key(facts->request->kind) ||
+               op_id_equal(&facts->found->operation_id, &facts->request->operation_id));
+}
+
+enum record_kind entry_kind(const struct entry_facts *facts)
+{
+    const struct record *next = &facts->decision->next;
+    return record_there(next)   ? next->kind
+           : found_named(facts) ? facts->found->kind
+                                : request_record_kind(facts->request);
+}
+
+INLINE void put_u64_if(struct buf *out, const char *name, uint64_t value)
+{
+    if (value != 0) {
+        put_u64(out, name, value);
+    }
+}
+
+static void put_parent(struct buf *out, const struct op_id *parent)
+{
+    char text[UUID_TEXT_BYTES];
+    if (!op_id_absent(parent)) {
+        put_str(out, ",\"parent\":", uuid_put(text, parent->bytes));
+    }
+}
+
+static void put_detail(struct buf *out, struct slice detail)
+{
+    struct digest digest;
+    if (detail.len > 0) {
+        digest_sha256(detail.data, detail.len, &digest);
+        put_digest(out, ",\"detail_digest\":", &digest);
+    }
+}
+
+/* From "attempt" to "effect_id". */
+static void put_decided_work(struct buf *out, const struct entry_facts *facts)
+{
+    const struct request *request = facts->request;
+    const struct policy *policy = &request->policy;
+    put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
+    put_u64_if(out, ",\"attempts_max\":", policy->attempts_max);
+    put_u64_if(out, ",\"deadline_ms\":", (uint64_t)policy->deadline_ms);
+    put_str(out, ",\"decision\":", decision_name(facts->decision->kind));
+    put_u64_if(out, ",\"delay_ms\":", (uint64_t)request->delay_ms);
+    put_detail(out, request->detail);
+    if (request->door != RECORD_DOOR_NONE) {
+        put_str(out, ",\"door\":", record_door_name(request->door));
+    }
+    /* As asked for; the record's own is at the top. They differ when a seal is refused. */
+    put_text_if(out, ",\"effect_id\":", request->effect_id);
+}
+
+/* From "fence" to "outcome". */
+static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
+{
+    const struct request *request = facts->request;
+    bool takes_fence = request_takes_fence(request);
+    bool asks_grant = request_asks_grant(request);
+    put_u64(out, ",\"fence\":", takes_fence ? facts->decision->next.fence : request->fence);
+    if (takes_fence) {
+        put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
+    }
+    if (request_by_key(request->kind)) {
+        put_digest(out, ",\"fingerprint\":", &request->fingerprint);
+        put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
+    }
+    put_u64_if(out, ",\"holder\":", request->holder);
+    if (asks_grant || request->kind == REQUEST_RENEW) {
+        put_u64(out, ",\"lease_ms\":", (uint64_t)request->policy.lease_ms);
+    }
+    put_u64_if(out, ",\"not_before_ms\":", (uint64_t)request->not_before_ms);
+    put_u64(out, ",\"now_ms\":", (uint64_t)facts->moment.now_ms);
+    if (asks_grant) {
+        put_str(out, ",\"on_unknown\":", on_unknown_name(request->policy.on_unknown));
+    }
+    if (request_settles(request)) {
+        put_outcome_facts(out, &request->outcome);
+    }
 }
 
 /* What decide was given and which rule it applied: enough to decide again. */
@@ -188,50 +215,29 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
-    bool begin = request->kind == REQUEST_BEGIN;
-    put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
-    put_str(out, ",\"decision\":", decision_name(facts->decision->kind));
-    /* As asked for; the record's own is at the top. They differ when a seal is refused. */
-    put_text_if(out, ",\"effect_id\":", request->effect_id);
-    put_u64(out, ",\"fence\":", begin ? facts->decision->next.fence : request->fence);
-    if (begin) {
-        put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
-        put_digest(out, ",\"fingerprint\":", &request->fingerprint);
-        put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
-    }
-    if (request->holder != 0) {
-        put_u64(out, ",\"holder\":", request->holder);
-    }
-    if (begin || request->kind == REQUEST_RENEW) {
-        put_u64(out, ",\"lease_ms\":", (uint64_t)policy->lease_ms);
-    }
-    put_u64(out, ",\"now_ms\":", (uint64_t)facts->moment.now_ms);
-    if (begin) {
-        put_str(out, ",\"on_unknown\":", on_unknown_name(policy->on_unknown));
-    }
-    bool settles = request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE;
-    if (settles) {
-        put_outcome_facts(out, &request->outcome);
-    }
+    bool by_key = request_by_key(request->kind);
+    put_decided_work(out, facts);
+    put_decided_grant(out, facts);
+    put_parent(out, &request->parent);
     put_str(out, ",\"request\":", request_kind_name(request->kind));
-    if (begin && policy->retry_failed) {
+    if (by_key && policy->retry_failed) {
         buf_str(out, ",\"retry_failed\":true");
     }
-    if (begin && policy->retry_rejected) {
+    if (by_key && policy->retry_rejected) {
         buf_str(out, ",\"retry_rejected\":true");
     }
     put_str(out, ",\"rule\":", facts->decision->rule);
     put_text_if(out, ",\"sealed_version\":", facts->moment.version_sealed);
-    if (begin && source_ordered(&request->source)) {
+    if (by_key && source_ordered(&request->source)) {
         put_source(out, &request->source);
     }
-    if (settles) {
-        put_str(out, ",\"status\":", record_status_name(request->status));
+    if (request_names_status(request->kind)) {
+        /* An enqueue that names none asks for pending. */
+        put_str(out, ",\"status\":",
+            record_status_name((int)request->status == 0 ? RECORD_PENDING : request->status));
     }
-    put_u64(out, ",\"version\":", version_decided_on(facts));
-    if (policy->window_ms > 0) {
-        put_u64(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
-    }
+    put_u64(out, ",\"version\":", found_named(facts) ? facts->found->version : 0);
+    put_u64_if(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
     buf_char(out, '}');
 }
 
@@ -241,6 +247,7 @@ const char *entry_dedupe(enum decision_kind kind)
     case DECISION_IN_PROGRESS:
     case DECISION_HELD_UNKNOWN: return "duplicate_replayed";
     case DECISION_STALE_VERSION: return "conflict_rejected";
+    case DECISION_ENQUEUED: return "first_seen";
     case DECISION_FIRST_SEEN:
     case DECISION_DUPLICATE_REPLAYED:
     case DECISION_CONFLICT_REJECTED:
@@ -254,7 +261,6 @@ const char *entry_dedupe(enum decision_kind kind)
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
     case DECISION_NOTHING:
-    case DECISION_ENQUEUED:
     case DECISION_CLAIMED:
     case DECISION_DONE:
     case DECISION_NOT_DUE:
@@ -295,6 +301,9 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_STALE_FENCE:
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS:
     case DECISION_STALE_VERSION: return slice_str(decision_name(facts->decision->kind));
     case DECISION_FIRST_SEEN:
     case DECISION_DUPLICATE_REPLAYED:
@@ -306,10 +315,7 @@ static struct slice entry_reason(const struct entry_facts *facts)
     case DECISION_NOTHING:
     case DECISION_ENQUEUED:
     case DECISION_CLAIMED:
-    case DECISION_DONE:
-    case DECISION_NOT_DUE:
-    case DECISION_TOO_LATE:
-    case DECISION_WRONG_STATUS: break;
+    case DECISION_DONE: break;
     }
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
 }
@@ -349,12 +355,12 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
 {
     const struct record *record = &facts->decision->next;
     const struct request *request = facts->request;
-    bool known = record->fence > 0; /* R1: there is a record */
+    bool known = record_there(record);
     const struct record_key *key = known ? &record->key : &request->key;
     const char *state = known ? record_status_name(record->status) : "absent";
-    char id_text[OP_ID_TEXT_BYTES];
-    (void)op_id_put(id_text, known ? &record->operation_id : &request->operation_id);
-    struct slice operation_id = slice_of(id_text, sizeof id_text - 1);
+    char id_text[KIND_ID_TEXT_BYTES];
+    struct slice operation_id = slice_str(kind_id_put(
+        id_text, entry_kind(facts), known ? &record->operation_id : &request->operation_id));
 
     buf_char(out, '{');
     if (request->actor.len > 0) {
@@ -366,7 +372,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
         put_conflict(out, facts);
     }
     put_decided(out, facts);
-    if (request->kind == REQUEST_BEGIN) {
+    if (request_by_key(request->kind)) {
         put_dedupe(out, facts, operation_id);
     }
     put_text_if(out, ",\"effect_id\":", record->effect_id);
@@ -385,7 +391,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
         buf_str(out, ",\"trace\":");
         buf_slice(out, request->trace); /* canonical JSON already */
     }
-    put_str(out, ",\"type\":", entry_type(request, facts->decision));
+    put_str(out, ",\"type\":", entry_type(facts));
     buf_char(out, '}');
 }
 
@@ -409,7 +415,7 @@ enum status entry_compose(
 {
     ASSERT(facts->decision->kind != DECISION_NOTHING);
     size_t from = out->len;
-    bool known = facts->decision->next.fence > 0; /* R1: there is a record */
+    bool known = record_there(&facts->decision->next);
     *ret_entry = (struct entry){
         .operation_id = known ? facts->decision->next.operation_id : facts->request->operation_id,
         .tenant = known ? facts->decision->next.key.tenant : facts->request->key.tenant,

@@ -64,7 +64,11 @@ enum status entry_show(
  * duplicates or refusals that ran nothing, with the detail beside it (DESIGN section 4). */
 const char *entry_dedupe(enum decision_kind kind);
 
-/* "execution.started", … for a decision. */
-const char *entry_type(const struct request *request, const struct decision *decision);
+/* What the entry is about, which is the prefix of its operation_id; an operation when nothing was
+ * found. */
+enum record_kind entry_kind(const struct entry_facts *facts);
+
+/* "execution.started", … for a decision (entry_type.c has the table). */
+const char *entry_type(const struct entry_facts *facts);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
 #include "core/source.h"
@@ -102,6 +103,21 @@ static void digest_of(struct members *members, const char *name, struct digest *
     digest_text(members, name, text_of(members, name), ret_digest);
 }
 
+/* The digest of a text that is not in the entry; empty when the member is absent. */
+static struct slice digest_if(struct members *members, const char *name, struct arena *arena)
+{
+    if (text_if(members, name).len == 0) {
+        return SLICE_EMPTY;
+    }
+    struct digest *digest = arena_alloc(arena, sizeof *digest);
+    if (digest == NULL) {
+        fail(members, name);
+        return SLICE_EMPTY;
+    }
+    digest_of(members, name, digest);
+    return slice_of(digest->bytes, sizeof digest->bytes);
+}
+
 static void read_outcome(struct members *decided, struct arena *arena, struct outcome *ret_outcome)
 {
     struct members members = {.object = member(decided, "outcome", JSON_OBJECT, false)};
@@ -117,15 +133,7 @@ static void read_outcome(struct members *decided, struct arena *arena, struct ou
     ret_outcome->body.bytes = u64_of(&members, "bytes", false);
     ret_outcome->body.retained = flag_of(&members, "retained", false);
     digest_of(&members, "digest", &ret_outcome->body.digest);
-    if (text_if(&members, "meta_digest").len > 0) {
-        struct digest *meta = arena_alloc(arena, sizeof *meta);
-        if (meta == NULL) {
-            fail(&members, "meta_digest");
-        } else {
-            digest_of(&members, "meta_digest", meta);
-            ret_outcome->meta = slice_of(meta->bytes, sizeof meta->bytes);
-        }
-    }
+    ret_outcome->meta = digest_if(&members, "meta_digest", arena);
     if (members.wrong != NULL) {
         fail(decided, members.wrong);
     }
@@ -158,28 +166,82 @@ static void read_source(struct members *outer, struct source *ret_source)
     }
 }
 
-static void read_begin(struct members *decided, struct entry_view *view)
+/* A begin or an enqueue. */
+static void read_by_key(struct members *decided, struct entry_view *view)
 {
-    struct policy *policy = &view->request.policy;
-    view->moment.fence_next = u64_of(decided, "fence_next", false);
-    if (view->moment.fence_next == 0) {
-        fail(decided, "fence_next");
-    }
-    digest_of(decided, "fingerprint", &view->request.fingerprint);
-    view->request.fingerprint_version =
+    struct request *request = &view->request;
+    struct slice parent = text_if(decided, "parent");
+    struct slice door = text_if(decided, "door");
+    digest_of(decided, "fingerprint", &request->fingerprint);
+    request->fingerprint_version =
         (uint8_t)u64_max(decided, "fingerprint_version", false, UINT8_MAX);
-    if (!on_unknown_read(text_of(decided, "on_unknown"), &policy->on_unknown)) {
-        fail(decided, "on_unknown");
-    }
-    policy->retry_failed = flag_of(decided, "retry_failed", true);
-    policy->retry_rejected = flag_of(decided, "retry_rejected", true);
+    request->policy.retry_failed = flag_of(decided, "retry_failed", true);
+    request->policy.retry_rejected = flag_of(decided, "retry_rejected", true);
     if (json_find(decided->object, SLICE_LIT("source")) != NULL) {
-        read_source(decided, &view->request.source);
-        if (!source_ordered(&view->request.source)) {
+        read_source(decided, &request->source);
+        if (!source_ordered(&request->source)) {
             fail(decided, "source");
         }
     } else if (view->moment.version_sealed.len > 0) {
         fail(decided, "sealed_version"); /* of what? */
+    }
+    if (parent.len > 0 && !uuid_read(parent, request->parent.bytes)) {
+        fail(decided, "parent");
+    }
+    if (door.len > 0 && !record_door_read(door, &request->door)) {
+        fail(decided, "door");
+    }
+}
+
+/* What takes a fence: a grant, or what names a new record. */
+static void read_fence(struct members *decided, struct entry_view *view)
+{
+    struct request *request = &view->request;
+    if (!request_takes_fence(request)) {
+        request->fence = view->fence;
+        return;
+    }
+    view->moment.fence_next = u64_of(decided, "fence_next", false);
+    if (view->moment.fence_next == 0) {
+        fail(decided, "fence_next");
+    }
+    if (request_asks_grant(request) &&
+        !on_unknown_read(text_of(decided, "on_unknown"), &request->policy.on_unknown)) {
+        fail(decided, "on_unknown");
+    }
+}
+
+/* Spans, times and counts; absent is 0. */
+static void read_numbers(struct members *decided, struct request *request)
+{
+    struct policy *policy = &request->policy;
+    const uint64_t span_max = LIMIT_WINDOW_MS_MAX;
+    policy->lease_ms = (int64_t)u64_max(decided, "lease_ms", true, (uint64_t)LIMIT_LEASE_MS_MAX);
+    policy->window_ms = (int64_t)u64_max(decided, "window_ms", true, span_max);
+    policy->attempts_max = (uint32_t)u64_max(decided, "attempts_max", true, UINT32_MAX);
+    policy->deadline_ms = (int64_t)u64_max(decided, "deadline_ms", true, span_max);
+    request->delay_ms = (int64_t)u64_max(decided, "delay_ms", true, span_max);
+    request->not_before_ms =
+        (int64_t)u64_max(decided, "not_before_ms", true, (uint64_t)LIMIT_TIME_MS_MAX);
+    request->holder = u64_of(decided, "holder", true);
+}
+
+/* What was decided, on what, and when. */
+static void read_decision(struct members *decided, struct entry_view *view)
+{
+    view->decision = text_of(decided, "decision");
+    view->rule = text_of(decided, "rule");
+    view->fence = u64_of(decided, "fence", false);
+    view->attempt = u64_of(decided, "attempt", false);
+    view->versioned = json_find(decided->object, SLICE_LIT("version")) != NULL;
+    view->version = u64_max(decided, "version", true, INT64_MAX);
+    view->moment.now_ms = (int64_t)u64_max(decided, "now_ms", false, (uint64_t)LIMIT_TIME_MS_MAX);
+    if (view->moment.now_ms == 0) {
+        fail(decided, "now_ms");
+    }
+    view->moment.version_sealed = text_if(decided, "sealed_version");
+    if (view->moment.version_sealed.len > LIMIT_SOURCE_BYTES_MAX) {
+        fail(decided, "sealed_version");
     }
 }
 
@@ -188,43 +250,27 @@ static const char *read_decided(
 {
     struct members decided = {.object = object};
     struct request *request = &view->request;
-    /* The requests after these are not written yet, and what they need is not read yet. */
-    if (!request_kind_read(text_of(&decided, "request"), &request->kind) ||
-        request->kind > REQUEST_HOLDER_GONE) {
+    if (!request_kind_read(text_of(&decided, "request"), &request->kind)) {
         fail(&decided, "request");
         request->kind = REQUEST_LEASE_OVER;
     }
-    view->decision = text_of(&decided, "decision");
-    view->rule = text_of(&decided, "rule");
-    view->fence = u64_of(&decided, "fence", false);
-    view->attempt = u64_of(&decided, "attempt", false);
-    view->versioned = json_find(object, SLICE_LIT("version")) != NULL;
-    view->version = u64_max(&decided, "version", true, INT64_MAX);
-    view->moment.now_ms = (int64_t)u64_max(&decided, "now_ms", false, (uint64_t)LIMIT_TIME_MS_MAX);
-    if (view->moment.now_ms == 0) {
-        fail(&decided, "now_ms");
+    if (request_names_status(request->kind) &&
+        !record_status_read(text_of(&decided, "status"), &request->status)) {
+        fail(&decided, "status");
     }
-    request->policy.lease_ms =
-        (int64_t)u64_max(&decided, "lease_ms", true, (uint64_t)LIMIT_LEASE_MS_MAX);
-    request->policy.window_ms =
-        (int64_t)u64_max(&decided, "window_ms", true, (uint64_t)LIMIT_WINDOW_MS_MAX);
-    request->holder = u64_of(&decided, "holder", request->kind != REQUEST_HOLDER_GONE);
-    view->moment.version_sealed = text_if(&decided, "sealed_version");
-    if (view->moment.version_sealed.len > LIMIT_SOURCE_BYTES_MAX) {
-        fail(&decided, "sealed_version");
-    }
-    if (request->kind == REQUEST_BEGIN) {
-        read_begin(&decided, view);
+    request->record_kind = view->kind;
+    read_decision(&decided, view);
+    read_numbers(&decided, request);
+    read_fence(&decided, view);
+    request->detail = digest_if(&decided, "detail_digest", arena);
+    if (request_by_key(request->kind)) {
+        read_by_key(&decided, view);
     } else {
-        request->fence = view->fence;
         request->operation_id = view->operation_id;
     }
-    if (request->kind == REQUEST_SEAL || request->kind == REQUEST_RESOLVE) {
+    if (request_settles(request)) {
         read_outcome(&decided, arena, &request->outcome);
         request->effect_id = text_if(&decided, "effect_id");
-        if (!record_status_read(text_of(&decided, "status"), &request->status)) {
-            fail(&decided, "status");
-        }
     }
     return decided.wrong;
 }
@@ -233,6 +279,7 @@ static void read_dedupe(struct members *top, struct entry_view *view)
 {
     static const char prefix[] = "sha256:";
     struct members members = {.object = member(top, "dedupe", JSON_OBJECT, true)};
+    enum record_kind kind;
     struct op_id original;
     if (members.object == NULL) {
         return;
@@ -241,8 +288,8 @@ static void read_dedupe(struct members *top, struct entry_view *view)
     view->dedupe_decision = text_of(&members, "decision");
     view->dedupe_detail = text_if(&members, "detail");
     view->executed = flag_of(&members, "executed", false);
-    if (!op_id_read(text_of(&members, "original_operation_id"), &original) ||
-        !op_id_equal(&original, &view->operation_id)) {
+    if (!kind_id_read(text_of(&members, "original_operation_id"), &kind, &original) ||
+        kind != view->kind || !op_id_equal(&original, &view->operation_id)) {
         fail(&members, "original_operation_id");
     }
     struct slice reference = text_if(&members, "outcome_ref");
@@ -289,7 +336,7 @@ static void read_key(struct members *top, struct entry_view *view)
     if (key->tenant.len == 0 || key->key.len == 0) {
         return; /* about an operation that nobody knows: its key is not known either */
     }
-    view->keyed = record_key_seal(key, &err) == OK;
+    view->keyed = record_key_seal_as(key, view->kind, &err) == OK;
     if (!view->keyed) {
         fail(top, "idempotency_key");
     }
@@ -358,7 +405,8 @@ static enum status read_members(
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
     }
-    if (!op_id_read(text_of(&top, "operation_id"), &view->operation_id)) {
+    if (!kind_id_read(text_of(&top, "operation_id"), &view->kind, &view->operation_id)) {
+        view->kind = RECORD_OPERATION;
         fail(&top, "operation_id");
     }
     read_key(&top, view);
@@ -387,8 +435,9 @@ static enum status read_members(
 /* What decide() asserts of a request is asked for here: these bytes come from a disk. */
 static enum status check_request(const struct entry_view *view, struct err *err)
 {
-    if (view->request.kind == REQUEST_BEGIN && !view->keyed) {
-        return err_set(err, E_CORRUPT, "a begin without its key");
+    if (request_by_key(view->request.kind) && !view->keyed) {
+        return err_set(
+            err, E_CORRUPT, "a %s without its key", request_kind_name(view->request.kind));
     }
     enum status status = request_check(&view->request, err);
     if (status != OK) {

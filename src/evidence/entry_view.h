@@ -17,6 +17,7 @@ struct entry_view {
     struct slice chain_id;
     struct slice type; /* "execution.started", … */
     uint64_t seq;
+    enum record_kind kind; /* of the record, as the prefix of operation_id says */
     struct op_id operation_id;
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
     struct slice lifecycle_state; /* of the record from now on, or "absent" */
@@ -27,8 +28,8 @@ struct entry_view {
     struct digest archived_hash;  /* … whose hash is this */
     uint64_t count;               /* of a note: duplicates refused, entries read; 0: it says none */
     bool decides;                 /* it is about a decision: what follows is filled in */
-    struct request request;       /* as decide was told; outcome.meta is the digest of meta */
-    struct decide_moment moment;  /* as decide was told; fence_next 0 unless a begin */
+    struct request request;       /* as decide was given; outcome.meta and detail are digests */
+    struct decide_moment moment;  /* as decide was given; fence_next 0 unless it can be taken */
     struct slice decision;        /* its name … */
     struct slice rule;            /* … and the row that held */
     uint64_t fence;               /* the record's, or the one the holder showed */
@@ -37,7 +38,7 @@ struct entry_view {
     uint64_t version;             /* of the record that decide was given; 0: it was absent */
     bool conflict;                /* there are two fingerprints */
     struct digest stored;         /* conflict: the record's fingerprint */
-    bool dedupe;                  /* the answer to a begin */
+    bool dedupe;                  /* the answer to a begin or an enqueue */
     struct slice dedupe_decision; /* as IDS names it */
     struct slice dedupe_detail;   /* our own name, where IDS has none */
     bool executed;                /* dedupe: a grant was given */

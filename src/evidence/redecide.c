@@ -1,3 +1,6 @@
+/*
+ * past 800 lines because a record is packed, compared and folded in this one file.
+ */
 #include "evidence/redecide.h"
 
 #include "base/check.h"
@@ -12,12 +15,13 @@ struct redecide_record {
     struct digest body;      /* of the outcome */
     struct digest meta;      /* of the outcome, when has_meta */
     struct digest effect_id; /* when has_effect_id */
+    struct digest detail;    /* when has_detail */
     struct op_id operation_id;
+    struct op_id parent;
     uint64_t seq;    /* of the entry that was folded last; 0: not to be relied on */
     uint64_t tenant; /* the first 64 bits of the tenant's digest */
     uint64_t fence;
     uint64_t version; /* 0: not known */
-    uint64_t holder;
     uint64_t body_bytes;
     int64_t created_ms;
     int64_t updated_ms;
@@ -25,6 +29,8 @@ struct redecide_record {
     int64_t lease_expires_ms;
     int64_t window_expires_ms;
     int64_t window_ms;
+    int64_t due_ms;
+    uint64_t holder;
     uint32_t attempt;
     uint32_t duplicates;
     int32_t code;
@@ -33,6 +39,9 @@ struct redecide_record {
     uint8_t fingerprint_version;
     bool has_meta;
     bool has_effect_id;
+    bool has_detail;
+    bool reconciles;
+    uint8_t door;
     bool retained;
     uint8_t source_bytes; /* of a source: how long its version is … */
     char *source;         /* … and the version; owned */
@@ -160,7 +169,7 @@ static struct redecide_record *records_find(
     size_t at = slot_of(redecide, prefix);
     for (; redecide->slots[at] != 0; at = (at + 1) & (redecide->slot_count - 1)) {
         struct redecide_record *record = &redecide->records[redecide->slots[at] - 1];
-        if (operation_id != NULL ? record->kind == RECORD_OPERATION &&
+        if (operation_id != NULL ? kind_has_id((enum record_kind)record->kind) &&
                                        op_id_equal(&record->operation_id, operation_id)
                                  : digest_equal(&record->key_hash, key_hash)) {
             return record;
@@ -214,7 +223,6 @@ static void record_expand(
         .fingerprint = from->fingerprint,
         .fingerprint_version = from->fingerprint_version,
         .fence = from->fence,
-        .holder = from->holder,
         .attempt = from->attempt,
         .duplicates = from->duplicates,
         .created_ms = from->created_ms,
@@ -223,6 +231,12 @@ static void record_expand(
         .lease_expires_ms = from->lease_expires_ms,
         .window_expires_ms = from->window_expires_ms,
         .window_ms = from->window_ms,
+        .door = (enum record_door)from->door,
+        .reconciles = from->reconciles,
+        .holder = from->holder,
+        .parent = from->parent,
+        .due_ms = from->due_ms,
+        .detail = digest_slice(from->has_detail, &from->detail),
         .effect_id = digest_slice(from->has_effect_id, &from->effect_id),
         .outcome = {.code = from->code,
             .meta = digest_slice(from->has_meta, &from->meta),
@@ -255,7 +269,6 @@ static void record_pack(
         .tenant = tenant,
         .fence = from->fence,
         .version = from->version,
-        .holder = from->holder,
         .body_bytes = from->outcome.body.bytes,
         .created_ms = from->created_ms,
         .updated_ms = from->updated_ms,
@@ -263,6 +276,11 @@ static void record_pack(
         .lease_expires_ms = from->lease_expires_ms,
         .window_expires_ms = from->window_expires_ms,
         .window_ms = from->window_ms,
+        .due_ms = from->due_ms,
+        .holder = from->holder,
+        .parent = from->parent,
+        .door = (uint8_t)from->door,
+        .reconciles = from->reconciles,
         .attempt = from->attempt,
         .duplicates = from->duplicates,
         .code = from->outcome.code,
@@ -273,6 +291,7 @@ static void record_pack(
     };
     packed.has_meta = text_pack(from->outcome.meta, &packed.meta);
     packed.has_effect_id = text_pack(from->effect_id, &packed.effect_id);
+    packed.has_detail = text_pack(from->detail, &packed.detail);
     *ret_record = packed;
 }
 
@@ -303,9 +322,9 @@ static enum status compare_record_told(
     const struct entry_view *view, const struct decision *decision, struct err *err)
 {
     const struct record *next = &decision->next;
-    bool known = next->fence > 0;
+    bool known = record_there(next);
     const char *state = known ? record_status_name(next->status) : "absent";
-    char id[OP_ID_TEXT_BYTES];
+    char id[KIND_ID_TEXT_BYTES];
     struct digest effect_id;
     if (!slice_is(view->lifecycle_state, state)) {
         return differs(err, "the status", view->lifecycle_state, state);
@@ -313,12 +332,12 @@ static enum status compare_record_told(
     if (view->attempt != next->attempt) {
         return differs_u64(err, "the attempt", view->attempt, next->attempt);
     }
-    if (view->request.kind == REQUEST_BEGIN && view->fence != next->fence) {
+    if (request_takes_fence(&view->request) && view->fence != next->fence) {
         return differs_u64(err, "the fence", view->fence, next->fence);
     }
     if (known && !op_id_equal(&view->operation_id, &next->operation_id)) {
         return err_set(err, E_CORRUPT, "decided again, the operation is %s",
-            op_id_put(id, &next->operation_id));
+            kind_id_put(id, next->kind, &next->operation_id));
     }
     if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
         return err_set(err, E_CORRUPT, "the entry names another key than its operation has");
@@ -332,20 +351,20 @@ static enum status compare_record_told(
 static enum status compare_dedupe(
     const struct entry_view *view, const struct decision *decision, struct err *err)
 {
-    bool begin = view->request.kind == REQUEST_BEGIN;
+    bool by_key = request_by_key(view->request.kind);
     const char *name = decision_name(decision->kind);
     const char *told = entry_dedupe(decision->kind);
     bool detail = strcmp(told, name) != 0;
     const struct body_ref *body = &decision->next.outcome.body;
     bool outcome = decision->kind == DECISION_DUPLICATE_REPLAYED && body->bytes > 0;
-    if (view->dedupe != begin) {
-        return err_set(err, E_CORRUPT, "only the answer to a begin says dedupe");
+    if (view->dedupe != by_key) {
+        return err_set(err, E_CORRUPT, "only the answer to a begin or an enqueue says dedupe");
     }
-    if (begin && (!slice_is(view->dedupe_decision, told) ||
-                     !slice_is(view->dedupe_detail, detail ? name : "") ||
-                     view->executed != (decision->kind == DECISION_FIRST_SEEN) ||
-                     view->outcome_known != outcome ||
-                     (outcome && !digest_equal(&view->outcome_digest, &body->digest)))) {
+    if (by_key && (!slice_is(view->dedupe_decision, told) ||
+                      !slice_is(view->dedupe_detail, detail ? name : "") ||
+                      view->executed != (decision->kind == DECISION_FIRST_SEEN) ||
+                      view->outcome_known != outcome ||
+                      (outcome && !digest_equal(&view->outcome_digest, &body->digest)))) {
         return err_set(err, E_CORRUPT, "dedupe does not say what was decided: %s", name);
     }
     return OK;
@@ -355,13 +374,14 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     const struct record *found, struct err *err)
 {
     bool conflict = decision->kind == DECISION_CONFLICT_REJECTED;
-    const char *type = entry_type(&view->request, decision);
     if (!slice_is(view->decision, decision_name(decision->kind))) {
         return differs(err, "the decision", view->decision, decision_name(decision->kind));
     }
     if (!slice_is(view->rule, decision->rule)) {
         return differs(err, "the rule", view->rule, decision->rule);
     }
+    const char *type =
+        entry_type(&(struct entry_facts){&view->request, found, decision, view->moment});
     if (!slice_is(view->type, type)) {
         return differs(err, "the type", view->type, type);
     }
@@ -369,9 +389,10 @@ static enum status compare_told(const struct entry_view *view, const struct deci
         (conflict && !digest_equal(&view->stored, &found->fingerprint))) {
         return err_set(err, E_CORRUPT, "conflict does not say what was decided");
     }
-    if (decision->kind == DECISION_FIRST_SEEN && source_ordered(&view->request.source) &&
+    bool makes = decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_ENQUEUED;
+    if (makes && source_ordered(&view->request.source) &&
         !source_equal(&view->request.source, &view->source)) {
-        return err_set(err, E_CORRUPT, "the entry names another source than was granted");
+        return err_set(err, E_CORRUPT, "the entry names another source than was asked for");
     }
     enum status status = compare_record_told(view, decision, err);
     return status == OK ? compare_dedupe(view, decision, err) : status;
@@ -388,7 +409,6 @@ static enum status compare_record(
     } numbers[] = {
         {"the record's fence", stored->fence, made->fence},
         {"the record's attempt", stored->attempt, made->attempt},
-        {"the record's holder", stored->holder, made->holder},
         {"created_at", (uint64_t)stored->created_ms, (uint64_t)made->created_ms},
         {"updated_at", (uint64_t)stored->updated_ms, (uint64_t)made->updated_ms},
         {"sealed_at", (uint64_t)stored->sealed_ms, (uint64_t)made->sealed_ms},
@@ -396,6 +416,10 @@ static enum status compare_record(
         {"window_expires_at", (uint64_t)stored->window_expires_ms,
             (uint64_t)made->window_expires_ms},
         {"the window", (uint64_t)stored->window_ms, (uint64_t)made->window_ms},
+        {"the due time", (uint64_t)stored->due_ms, (uint64_t)made->due_ms},
+        {"the holder", stored->holder, made->holder},
+        {"the door", (uint64_t)stored->door, (uint64_t)made->door},
+        {"whether its door reconciles", stored->reconciles, made->reconciles},
         {"the outcome's code", (uint32_t)stored->outcome.code, (uint32_t)made->outcome.code},
         {"the outcome's size", stored->outcome.body.bytes, made->outcome.body.bytes},
         {"the record's status", (uint64_t)stored->status, (uint64_t)made->status},
@@ -407,9 +431,11 @@ static enum status compare_record(
             return differs_u64(err, numbers[i].name, numbers[i].stored, numbers[i].made);
         }
     }
-    struct digest meta, effect_id;
+    struct digest meta, effect_id, detail;
     if (!digest_equal(&stored->key.hash, &made->key.hash) ||
         !op_id_equal(&stored->operation_id, &made->operation_id) ||
+        !op_id_equal(&stored->parent, &made->parent) || stored->kind != made->kind ||
+        !slice_equal(text_digest(stored->detail, &detail), made->detail) ||
         !digest_equal(&stored->fingerprint, &made->fingerprint) ||
         stored->fingerprint_version != made->fingerprint_version ||
         !digest_equal(&stored->outcome.body.digest, &made->outcome.body.digest) ||
@@ -461,16 +487,16 @@ static enum status compare_stored(const struct redecide_stored *stored,
 static struct redecide_record *find(struct redecide *redecide, const struct entry_view *view)
 {
     const struct request *request = &view->request;
-    bool begin = request->kind == REQUEST_BEGIN;
+    bool by_key = request_by_key(request->kind);
     struct redecide_record *record =
-        records_find(redecide, &request->key.hash, begin ? NULL : &request->operation_id);
-    if (record != NULL && !begin && request->key.tenant.len > 0 &&
+        records_find(redecide, &request->key.hash, by_key ? NULL : &request->operation_id);
+    if (record != NULL && !by_key && request->key.tenant.len > 0 &&
         record->tenant != tenant_mark(request->key.tenant)) {
         return NULL;
     }
     /* A key's hash says of which kind its record is. When a different one was stored there, it was
      * not by us, and decide() would assert. */
-    if (record != NULL && begin && record->kind != RECORD_OPERATION) {
+    if (record != NULL && record->kind != view->kind) {
         return NULL;
     }
     return record;
@@ -524,17 +550,26 @@ static enum status source_differs(struct slice told, struct slice made, struct e
         SLICE_ARGS(made), SLICE_ARGS(told));
 }
 
-/* A begin was told of the last sealed version that the seals before it make. */
+/* Whose last sealed version decide was given: a claim's is the record's. */
+static const struct source *source_compared(const struct entry_view *view)
+{
+    return view->request.kind == REQUEST_CLAIM ? &view->source : &view->request.source;
+}
+
+/* A begin, an enqueue and a claim were given the last sealed version that the seals before them
+ * make. */
 static enum status check_told_version(
     struct redecide *redecide, const struct entry_view *view, struct err *err)
 {
     struct record known;
     bool there, sure;
-    if (view->request.kind != REQUEST_BEGIN || !source_ordered(&view->request.source)) {
+    const struct source *source = source_compared(view);
+    bool compares = request_by_key(view->request.kind) || view->request.kind == REQUEST_CLAIM;
+    if (!compares || !view->keyed || !source_ordered(source)) {
         return OK;
     }
-    enum status status = source_known(
-        redecide, &view->request.key, &view->request.source, &known, &there, &sure, err);
+    enum status status =
+        source_known(redecide, &view->request.key, source, &known, &there, &sure, err);
     if (status != OK || !sure) {
         return status;
     }
@@ -595,8 +630,8 @@ static enum status source_unsure(struct redecide *redecide, const struct entry_v
 {
     struct record_key key;
     struct err ignored;
-    if (view->request.kind == REQUEST_BEGIN || view->moment.version_sealed.len == 0 ||
-        !view->keyed || !source_ordered(&view->source) ||
+    if (!request_settles(&view->request) || view->moment.version_sealed.len == 0 || !view->keyed ||
+        !source_ordered(&view->source) ||
         source_key_seal(&view->request.key, &view->source, &key, &ignored) != OK) {
         return OK;
     }
@@ -658,9 +693,10 @@ static enum status fold_unsure(struct redecide *redecide, const struct entry_vie
     if (record != NULL && record->window_ms <= LIMIT_WINDOW_MS_MAX &&
         record->attempt < UINT32_MAX && record->fence <= view->fence) {
         struct record next = *record;
-        struct digest meta, effect_id;
+        struct digest meta, effect_id, detail;
         next.outcome.meta = text_digest(record->outcome.meta, &meta);
         next.effect_id = text_digest(record->effect_id, &effect_id);
+        next.detail = text_digest(record->detail, &detail);
         return fold(redecide, &next, view->seq, record->key.tenant, err);
     }
     struct redecide_record *known =
@@ -683,9 +719,13 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     if (known != NULL) {
         copy = *known;
         record_expand(&copy, view->keyed ? &view->request.key : &nameless, &found);
+        found.source = view->source; /* what a claim compares; nothing else of it is read */
     }
     const struct record *there = known == NULL ? NULL : &found;
     struct decision decision = decide(there, &request, view->moment);
+    if (decision_took_fence(&decision)) {
+        redecide->fence_max = view->moment.fence_next;
+    }
     bool version_known = version_follows(view, there, &decision);
     enum status status = compare_told(view, &decision, there, err);
     if (status == OK) {
@@ -731,7 +771,7 @@ static enum status check_version(const struct redecide *redecide, const struct e
 static enum status check_fence(
     const struct redecide *redecide, const struct entry_view *view, struct err *err)
 {
-    if (view->request.kind == REQUEST_BEGIN && view->moment.fence_next <= redecide->fence_max) {
+    if (request_takes_fence(&view->request) && view->moment.fence_next <= redecide->fence_max) {
         return err_set(err, E_CORRUPT, "fence %llu is not greater than %llu, granted before",
             (unsigned long long)view->moment.fence_next, (unsigned long long)redecide->fence_max);
     }
@@ -747,7 +787,7 @@ static enum status decide_unsure(struct redecide *redecide, const struct entry_v
     const struct redecide_stored *stored, const struct redecide_record *known, struct err *err)
 {
     struct err mismatch;
-    if (known == NULL || slice_is(view->rule, "B1")) {
+    if (known == NULL || slice_is(view->rule, "B1") || slice_is(view->rule, "E1")) {
         enum status status = decide_again(redecide, view, stored, NULL, &mismatch);
         if (status == OK || status == E_NOMEM) {
             redecide->redecided += status == OK && known == NULL;

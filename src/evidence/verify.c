@@ -392,9 +392,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         return;
     }
     /* The janitor and an operator show no fence; a holder shows the record's. */
-    bool fenced = view->request.kind != REQUEST_RESOLVE &&
-                  view->request.kind != REQUEST_LEASE_OVER &&
-                  view->request.kind != REQUEST_HOLDER_GONE;
+    bool fenced = view->request.kind != REQUEST_RESOLVE && view->request.kind != REQUEST_LEASE_OVER;
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
         (fenced && view->fence != record->fence) || view->attempt != record->attempt ||
         view->moment.now_ms != record->updated_ms ||
@@ -456,7 +454,8 @@ static void check_change(
         (!view->keyed || !digest_equal(&view->request.key.hash, &pending->touch))) {
         damage(verify, spot, "a duplicate is counted for another key than the entry's");
     }
-    bool grant = view->decides && slice_is(view->type, "execution.started");
+    bool grant = view->decides &&
+                 (slice_is(view->decision, "first_seen") || slice_is(view->decision, "claimed"));
     if (grant && !pending->put && !verify->squeezed) {
         damage(verify, spot, "the record of a grant is missing");
     }

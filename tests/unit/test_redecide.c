@@ -206,7 +206,9 @@ static bool visit_unversioned(void *context, const struct entry *entry)
         assert_non_null(at);
         end = at + sizeof member - 1;
     }
-    end += strspn(end, "0123456789");
+    while (*end >= '0' && *end <= '9') { /* what follows is at least a brace */
+        end++;
+    }
     int length = snprintf(line, sizeof line, "%.*s%.*s", (int)(at - text), text,
         (int)(entry->bytes.len - (size_t)(end - text)), end);
     struct entry old = *entry;
