@@ -392,7 +392,9 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         return;
     }
     /* The janitor and an operator show no fence; a holder shows the record's. */
-    bool fenced = view->request.kind != REQUEST_RESOLVE && view->request.kind != REQUEST_LEASE_OVER;
+    bool fenced = view->request.kind != REQUEST_RESOLVE &&
+                  view->request.kind != REQUEST_LEASE_OVER &&
+                  view->request.kind != REQUEST_HOLDER_GONE;
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
         (fenced && view->fence != record->fence) || view->attempt != record->attempt ||
         view->moment.now_ms != record->updated_ms ||
