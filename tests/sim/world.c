@@ -326,7 +326,9 @@ static void run_batch(struct sim *sim)
     size_t count = collect(sim, calls);
     int64_t now_ms = engine_now(sim);
     int64_t boot_ms = clock_read(&sim->clock).boot_ms;
-    enum status status = janitor_turn(&sim->janitor, boot_ms, calls, &count, &err);
+    struct janitor_turn turn = {.boot_ms = boot_ms, .calls = calls, .count = count};
+    enum status status = janitor_run(&sim->janitor, &turn, &err);
+    count = turn.count;
     if (status == OK && count > 0) {
         status = run_calls(sim, calls, count, &err);
     }
