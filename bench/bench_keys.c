@@ -1,5 +1,6 @@
 /*
- * bench_keys: what many live keys cost: speed of begins (B7), memory (B8), time to start (B9).
+ * bench_keys: what many live keys cost: speed of begins (B7), memory (B8), time to start (B9), and
+ * finding the few that are due (B14).
  *
  * The keys are loaded through the store's commit as sealed operations without evidence entries,
  * because loading is not what is measured. Everything that measures memory or start runs in a child
@@ -21,6 +22,8 @@ enum {
     IN_FLIGHT = 512,
     TEXT_BYTES = 32,
     STARTS_MAX = 16,
+    DUES = 100,             /* records with a lease that is over, among the others */
+    DUE_AFTER_US = 2500000, /* a due may be found a second late */
 };
 
 #define NUMBER_FRESH (UINT64_C(1) << 40) /* measured begins are on keys from here on */
@@ -29,6 +32,7 @@ enum {
 #define BAR_SPEED 0.6
 #define BAR_BYTES 96
 #define BAR_START 2.0
+#define BAR_DUE   1000 /* microseconds: most of them read the records found */
 
 struct bench {
     char many[BENCH_PATH_MAX]; /* data directories */
@@ -239,6 +243,60 @@ static void measure_start(struct bench *bench)
         .detail = detail});
 }
 
+/* ---- dues ---------------------------------------------------------------------------------- */
+
+/* Grant some operations with a lease that ends at once. */
+static void grant_briefly(struct bench *bench, struct store *store)
+{
+    static struct loading loading;
+    struct err err = {0};
+    struct store_batch batch = {.fences = DUES};
+    bench_must(store->ops->prepare(store, &batch, &err), &err, "prepare");
+    for (size_t i = 0; i < DUES; i++) {
+        struct record *record = &loading.records[i];
+        make_record(record, bench->number++, loading.texts[i], batch.fence_first + i, batch.now_ms);
+        record->status = RECORD_IN_PROGRESS;
+        record->sealed_ms = record->window_expires_ms = 0;
+        record->outcome = (struct outcome){0};
+        record->lease_expires_ms = batch.now_ms + 1;
+        loading.changes[i] = (struct change){.kind = CHANGE_PUT, .record = record};
+    }
+    struct commit commit = {.changes = loading.changes, .count = DUES};
+    bench_must(store->ops->commit(store, &commit, &err), &err, "commit");
+    bench_must(store->ops->flush(store, &err), &err, "flush");
+}
+
+static void measure_due(struct bench *bench)
+{
+    static const struct store_due_filter leases = {
+        .kinds = STORE_KINDS_ALL, .reasons = STORE_DUE(RECORD_DUE_LEASE_OVER)};
+    double micros[BENCH_ROUNDS_MAX];
+    struct store_due dues[DUES];
+    struct err err = {0};
+    char what[128];
+    struct store *store = open_store(bench->many);
+    grant_briefly(bench, store);
+    (void)usleep(DUE_AFTER_US);
+    for (size_t i = 0; i < bench->rounds; i++) {
+        size_t count = 0;
+        uint64_t started = clock_nanos();
+        bench_must(store->ops->due(store, &leases, dues, DUES, &count, &err), &err, "due");
+        micros[i] = (double)(clock_nanos() - started) / 1e3;
+        if (count != DUES) {
+            bench_fail("%zu of %d dues were found", count, DUES);
+        }
+    }
+    bench_must(store->ops->close(store, &err), &err, "close");
+    (void)snprintf(what, sizeof what, "finding %d due records among %.4g M keys", DUES,
+        (double)bench->keys / 1e6);
+    bench_report(&(struct bench_row){.id = "B14",
+        .what = what,
+        .figure = bench_median(micros, bench->rounds),
+        .unit = "us",
+        .better = BENCH_AT_MOST,
+        .bar = BAR_DUE});
+}
+
 /* ---- speed --------------------------------------------------------------------------------- */
 
 static double begins_a_second(struct bench *bench, struct load *load, struct engine *engine)
@@ -304,6 +362,7 @@ int main(int argc, char **argv)
     bench_dir_make(bench.many, dir, "many");
     (void)in_child(&bench, 0, true, false);
     measure_start(&bench);
+    measure_due(&bench);
     measure_speed(&bench, dir);
     bench_dir_remove(bench.many);
     return 0;

@@ -136,8 +136,8 @@ def decide(found, key, d):
             kind = "still_running" if alive else "resolved" if same else "already_sealed"
             return rule, kind, None, found
         return settle("N5", "resolved", d["status"])
-    if request == "lease_over":
-        return put("J2", "unknown", **unknown)
+    if request in ("lease_over", "holder_gone"):
+        return put("J2" if request == "lease_over" else "J4", "unknown", **unknown)
     if int(d["fence"]) != found["fence"]:
         return "H2", "stale_fence", None, found
     if status in SEALED:

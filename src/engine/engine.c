@@ -424,9 +424,12 @@ static void turn(struct engine *engine, struct batch *batch)
     engine->boot_ms = clock_read(&engine->clock).boot_ms;
     parked_expire(&engine->parked, engine->impatient ? INT64_MAX : engine->boot_ms, &engine->ready);
     struct err err = {0};
-    if (janitor_turn(&engine->janitor, engine->boot_ms, batch->calls, &batch->count, &err) != OK) {
+    struct janitor_turn timers = {
+        .boot_ms = engine->boot_ms, .calls = batch->calls, .count = batch->count};
+    if (janitor_run(&engine->janitor, &timers, &err) != OK) {
         engine_fail(engine, &err);
     }
+    batch->count = timers.count;
     pthread_mutex_lock(&engine->lock);
     err = engine->failure;
     pthread_mutex_unlock(&engine->lock);
@@ -441,7 +444,7 @@ static void turn(struct engine *engine, struct batch *batch)
         histogram_add(engine->stats.batch_sizes, batch->count, 1);
     }
     engine->stats.now_ms = engine->cycle.now_ms;
-    engine->stats.unknown_since_ms = engine->janitor.unknown_since_ms;
+    engine->stats.unknown_since_ms = engine->cycle.counts.unknown_since_ms;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->cycle.clock_held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
@@ -663,6 +666,21 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     pthread_mutex_unlock(&engine->lock);
 }
 
+uint64_t engine_incarnation(const struct engine *engine)
+{
+    return engine->janitor.incarnation;
+}
+
+void engine_on_due(struct engine *engine, struct due_subscription *subscription)
+{
+    janitor_on_due(&engine->janitor, subscription);
+}
+
+void engine_off_due(struct engine *engine, struct due_subscription *subscription)
+{
+    janitor_off_due(&engine->janitor, subscription);
+}
+
 const struct store_identity *engine_identity(const struct engine *engine)
 {
     return &engine->identity;
@@ -743,10 +761,13 @@ enum status engine_new(struct store *store, const struct engine_options *options
     parked_init(&engine->parked);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
     engine->cycle.keys_max = options->keys_max;
-    engine->stats.entries = engine->cycle.chain.seq;
-    engine->stats.counts = engine->cycle.counts;
     if (status == OK) {
         status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
+    }
+    if (status == OK) {
+        status = janitor_start(&engine->janitor, err);
+        engine->stats.entries = engine->cycle.chain.seq;
+        engine->stats.counts = engine->cycle.counts;
     }
     if (status == OK) {
         status = engine_start(engine, err);

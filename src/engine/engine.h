@@ -148,5 +148,25 @@ void engine_end_waits(struct engine *engine);
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);
+/*
+ * Which process this is to the records of an embedded store: greater than that of every process
+ * that granted anything in it before. A door whose work ends with the process names it as the
+ * holder of its grants; those of earlier incarnations became unknown when the engine was made.
+ */
+uint64_t engine_incarnation(const struct engine *engine);
+
+/* Who acts on dues. Set by the subscriber, who keeps it until engine_off_due. */
+struct due_subscription {
+    struct store_due_filter filter;
+    /* Called on the engine thread, every half a second while there are any, with some of the
+     * records that are due. Each comes again until its record changes, so it is acted on or
+     * postponed. Must not block; it may submit calls, but not subscribe. */
+    void (*found)(void *context, const struct store_due *dues, size_t count);
+    void *context;
+    struct due_subscription *next; /* the engine's own */
+};
+void engine_on_due(struct engine *engine, struct due_subscription *subscription);
+/* When it returns, found is not running and will not be called again. */
+void engine_off_due(struct engine *engine, struct due_subscription *subscription);
 
 #endif

@@ -3,48 +3,41 @@
 #include "base/check.h"
 #include "base/limits.h"
 
-enum {
-    MAINTAIN_EVERY_MS = 5,
-    LEASES_EVERY_MS = 500,
-    CHECKPOINT_EVERY_MS = 60000,
-    ARCHIVE_EVERY_MS = 60000,
-    UNKNOWN_EVERY_MS = 100,
-    UNKNOWN_LOOKS = 40000, /* keys in one piece: a fraction of a millisecond, 10 M keys in 25 s */
-    UNKNOWN_READS = 64,    /* unknown records read in one piece: likewise */
-    UNKNOWN_ARENA_BYTES_MAX = 4 << 20,  /* so many records at their limits */
-    JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
-};
+enum { JANITOR_ARENA_BYTES_MAX = 64 << 10 }; /* one record at its limits */
+
+static void settle_leases(void *context, const struct store_due *dues, size_t count);
 
 enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     const struct store_identity *identity, const struct engine_options *options, struct err *err)
 {
-    (void)err;
     janitor->cycle = cycle;
     janitor->identity = identity;
-    janitor->checkpoint_every_ms =
-        options->checkpoint_every_ms > 0 ? options->checkpoint_every_ms : CHECKPOINT_EVERY_MS;
+    janitor->checkpoint_every_ms = options->checkpoint_every_ms;
     janitor->checkpoint_seq = cycle->chain.seq;
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_init(&janitor->arenas[i], cycle->mem, JANITOR_ARENA_BYTES_MAX);
     }
-    arena_init(&janitor->unknown_arena, cycle->mem, UNKNOWN_ARENA_BYTES_MAX);
+    int failed = pthread_mutex_init(&janitor->lock, NULL);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, failed, "cannot make a lock");
+    }
+    janitor->leases = (struct due_subscription){
+        .filter = {.kinds = STORE_KINDS_ALL, .reasons = STORE_DUE(RECORD_DUE_LEASE_OVER)},
+        .found = settle_leases,
+        .context = janitor};
+    janitor_on_due(janitor, &janitor->leases);
     return OK;
 }
 
 void janitor_release(struct janitor *janitor)
 {
+    if (janitor->cycle == NULL) {
+        return; /* it was never made */
+    }
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_release(&janitor->arenas[i]);
     }
-    arena_release(&janitor->unknown_arena);
-}
-
-/* Runs behind a flush. A failure needs no word here: the engine stopped, or the lease is still
- * over the next time. */
-static void lease_done(struct engine_call *call)
-{
-    struct janitor *janitor = call->context;
-    atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+    (void)pthread_mutex_destroy(&janitor->lock);
 }
 
 /* A failure that ends the engine; a store that is short of space or memory is asked again. */
@@ -57,38 +50,148 @@ static enum status fatal_only(enum status status, struct err *err)
     return OK;
 }
 
-static enum status settle_leases(
-    struct janitor *janitor, struct engine_call **calls, size_t *count, struct err *err)
+/* Dues ------------------------------------------------------------------------------------- */
+
+void janitor_on_due(struct janitor *janitor, struct due_subscription *subscription)
 {
+    ASSERT(subscription->found != NULL);
+    (void)pthread_mutex_lock(&janitor->lock);
+    subscription->next = janitor->subscriptions;
+    janitor->subscriptions = subscription;
+    (void)pthread_mutex_unlock(&janitor->lock);
+}
+
+void janitor_off_due(struct janitor *janitor, struct due_subscription *subscription)
+{
+    (void)pthread_mutex_lock(&janitor->lock);
+    struct due_subscription **at = &janitor->subscriptions;
+    while (*at != NULL && *at != subscription) {
+        at = &(*at)->next;
+    }
+    ASSERT(*at == subscription);
+    *at = subscription->next;
+    (void)pthread_mutex_unlock(&janitor->lock);
+}
+
+/* Runs behind a flush. A failure needs no word here: the engine stopped, or the lease is still
+ * over the next time. */
+static void lease_done(struct engine_call *call)
+{
+    struct janitor *janitor = call->context;
+    atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+}
+
+/* One of the janitor's own calls about a record that is due. */
+static struct engine_call *own_call(
+    struct janitor *janitor, size_t number, enum request_kind kind, const struct store_due *due)
+{
+    ASSERT(number < JANITOR_CALLS);
+    arena_clear(&janitor->arenas[number]);
+    janitor->calls[number] = (struct engine_call){
+        .request = {.kind = kind, .operation_id = due->operation_id},
+        .arena = &janitor->arenas[number],
+        .context = janitor,
+        .done = lease_done,
+    };
+    return &janitor->calls[number];
+}
+
+/* The engine's own subscription. The calls go into the batch that is being collected. */
+static void settle_leases(void *context, const struct store_due *dues, size_t count)
+{
+    struct janitor *janitor = context;
+    struct janitor_turn *turn = janitor->turn;
+    ASSERT(turn != NULL);
     if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
-        return OK; /* the last round is still being flushed */
+        return; /* the last round is still being flushed */
     }
-    struct store_due dues[JANITOR_CALLS];
+    size_t room = LIMIT_BATCH_REQUESTS_MAX - turn->count;
+    size_t taken = count < room ? count : room;
+    atomic_store_explicit(&janitor->in_flight, taken, memory_order_relaxed);
+    for (size_t i = 0; i < taken; i++) {
+        turn->calls[turn->count++] = own_call(janitor, i, REQUEST_LEASE_OVER, &dues[i]);
+    }
+}
+
+static enum status act_on_dues(struct janitor *janitor, struct err *err)
+{
     struct store *store = janitor->cycle->store;
-    size_t room = LIMIT_BATCH_REQUESTS_MAX - *count;
-    size_t found = 0;
-    enum status status = store->ops->due(
-        store, STORE_KINDS_ASKED, dues, room < JANITOR_CALLS ? room : JANITOR_CALLS, &found, err);
+    struct store_due dues[JANITOR_CALLS];
+    enum status status = OK;
+    (void)pthread_mutex_lock(&janitor->lock);
+    for (struct due_subscription *one = janitor->subscriptions; one != NULL && status == OK;
+         one = one->next) {
+        size_t count = 0;
+        status = store->ops->due(store, &one->filter, dues, JANITOR_CALLS, &count, err);
+        if (status == OK && count > 0) {
+            one->found(one->context, dues, count);
+        }
+    }
+    (void)pthread_mutex_unlock(&janitor->lock);
+    return fatal_only(status, err);
+}
+
+/* Incarnations ----------------------------------------------------------------------------- */
+
+/* Make unknown what some of the earlier incarnations' grants were for. *ret_left is false when
+ * there was none, or when it did not succeed. */
+static enum status settle_held(struct janitor *janitor, bool *ret_left, struct err *err)
+{
+    static const struct store_due_filter held = {.kinds = STORE_KINDS_ALL, .held = true};
+    struct store *store = janitor->cycle->store;
+    struct store_due dues[JANITOR_CALLS];
+    struct engine_call *calls[JANITOR_CALLS];
+    size_t count = 0;
+    *ret_left = false;
+    enum status status = store->ops->due(store, &held, dues, JANITOR_CALLS, &count, err);
+    if (status != OK || count == 0) {
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        calls[i] = own_call(janitor, i, REQUEST_HOLDER_GONE, &dues[i]);
+        calls[i]->request.holder = janitor->incarnation;
+    }
+    status = cycle_run(janitor->cycle, calls, count, err);
+    if (status == OK && store->ops->flush(store, err) != OK) {
+        return E_UNKNOWN; /* P11 */
+    }
+    *ret_left = status == OK;
+    for (size_t i = 0; i < count && status == OK; i++) {
+        *ret_left =
+            *ret_left && calls[i]->err.status == OK && calls[i]->decision.kind == DECISION_UNKNOWN;
+    }
+    return status;
+}
+
+/*
+ * The number is the next fence: every grant that names it takes that fence or a later one, so that
+ * whenever such a grant is durable the next process starts from a greater number (P4, S6). What a
+ * crash takes back was never granted.
+ */
+enum status janitor_start(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_batch stand = {.count = 0};
+    enum status status = store->ops->read(store, &stand, err);
     if (status != OK) {
-        return fatal_only(status, err);
+        return status;
     }
-    size_t over = 0; /* of leases; nobody waits for other dues yet */
-    for (size_t i = 0; i < found; i++) {
-        dues[over] = dues[i];
-        over += dues[i].reason == RECORD_DUE_LEASE_OVER;
+    janitor->incarnation = stand.fence_first;
+    ASSERT(janitor->incarnation > 0);
+    for (bool left = true; left && status == OK;) {
+        status = settle_held(janitor, &left, err);
     }
-    atomic_store_explicit(&janitor->in_flight, over, memory_order_relaxed);
-    for (size_t i = 0; i < over; i++) {
-        arena_clear(&janitor->arenas[i]);
-        janitor->calls[i] = (struct engine_call){
-            .request = {.kind = REQUEST_LEASE_OVER, .operation_id = dues[i].operation_id},
-            .arena = &janitor->arenas[i],
-            .context = janitor,
-            .done = lease_done,
-        };
-        calls[(*count)++] = &janitor->calls[i];
-    }
-    return OK;
+    /* Without space or memory for it, these become unknown when their leases are over. */
+    return fatal_only(status, err);
+}
+
+/* Duties ----------------------------------------------------------------------------------- */
+
+static enum status keep_house(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    const struct store_housekeeping *housekeeping = store->ops->housekeeping;
+    return housekeeping == NULL ? OK : fatal_only(housekeeping->maintain(store, err), err);
 }
 
 /* Sign how far the evidence has come, when it has come further since the last time. */
@@ -105,18 +208,8 @@ static enum status sign_checkpoint(struct janitor *janitor, struct err *err)
     return fatal_only(status, err);
 }
 
-static void note_unknown(struct janitor *janitor, int64_t updated_ms)
-{
-    int64_t *min_ms = &janitor->unknown_min_ms;
-    *min_ms = *min_ms == 0 || updated_ms < *min_ms ? updated_ms : *min_ms;
-    /* An older one holds at once; that the oldest is gone shows when the sweep is over. */
-    if (janitor->unknown_since_ms == 0 || *min_ms < janitor->unknown_since_ms) {
-        janitor->unknown_since_ms = *min_ms;
-    }
-}
-
-/* A piece of the sweep for the oldest unknown operation. */
-static enum status look_for_unknown(struct janitor *janitor, struct err *err)
+/* What the figures of an idle engine say: nothing else asks the store then. */
+static enum status read_counts(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
     struct store_batch stand = {.count = 0};
@@ -127,33 +220,7 @@ static enum status look_for_unknown(struct janitor *janitor, struct err *err)
     janitor->cycle->counts = stand.counts;
     janitor->cycle->now_ms = stand.now_ms;
     janitor->cycle->clock_held = stand.clock_held;
-    if (stand.counts.by_status[RECORD_UNKNOWN] == 0) {
-        janitor->unknown_after = (struct digest){{0}};
-        janitor->unknown_min_ms = 0;
-        janitor->unknown_since_ms = 0;
-        return OK;
-    }
-    const struct record *records[UNKNOWN_READS];
-    struct scan_pace pace = {.looks_max = UNKNOWN_LOOKS, .reads_max = UNKNOWN_READS};
-    struct scan scan = {.kinds = STORE_OPERATIONS,
-        .status = RECORD_UNKNOWN,
-        .after = janitor->unknown_after,
-        .limit = UNKNOWN_READS,
-        .pace = &pace};
-    size_t count = 0;
-    status = store->ops->scan(store, &scan, &janitor->unknown_arena, records, &count, err);
-    for (size_t i = 0; status == OK && i < count; i++) {
-        note_unknown(janitor, records[i]->updated_ms);
-    }
-    arena_clear(&janitor->unknown_arena);
-    if (status == OK) {
-        janitor->unknown_after = pace.done ? (struct digest){{0}} : pace.after;
-    }
-    if (status == OK && pace.done) {
-        janitor->unknown_since_ms = janitor->unknown_min_ms;
-        janitor->unknown_min_ms = 0;
-    }
-    return fatal_only(status, err);
+    return OK;
 }
 
 /* Runs behind the flush that made the entry durable. */
@@ -165,28 +232,19 @@ static void barrier_done(struct engine_call *call)
     }
 }
 
-/* Let the oldest evidence go when it is past its retention. A crash after the entry and before the
- * removal leaves both; then there are two entries about it, which is true. */
-static enum status archive(struct janitor *janitor, int64_t boot_ms, struct engine_call **calls,
-    size_t *count, struct err *err)
+/* When the oldest evidence is past its retention, say so in an entry. A crash after the entry and
+ * before the removal leaves both; then there are two entries about it, which is true. */
+static enum status archive(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
-    const struct store_housekeeping *duties = store->ops->housekeeping;
+    struct janitor_turn *turn = janitor->turn;
+    const struct store_housekeeping *housekeeping = store->ops->housekeeping;
     struct store_removable removable = {0};
-    if (janitor->archiving != 0) {
-        if (!atomic_load_explicit(&janitor->archive_durable, memory_order_acquire)) {
-            return OK;
-        }
-        uint64_t place = janitor->archiving;
-        janitor->archiving = 0;
-        return fatal_only(duties->remove(store, place, err), err);
-    }
-    if (duties == NULL || duties->removable == NULL || *count == LIMIT_BATCH_REQUESTS_MAX ||
-        boot_ms - janitor->archive_ms < ARCHIVE_EVERY_MS) {
+    if (housekeeping == NULL || housekeeping->removable == NULL || janitor->archiving != 0 ||
+        turn->count == LIMIT_BATCH_REQUESTS_MAX) {
         return OK;
     }
-    janitor->archive_ms = boot_ms;
-    enum status status = duties->removable(store, &removable, err);
+    enum status status = housekeeping->removable(store, &removable, err);
     if (status != OK || removable.place == 0) {
         return fatal_only(status, err);
     }
@@ -195,40 +253,57 @@ static enum status archive(struct janitor *janitor, int64_t boot_ms, struct engi
         return fatal_only(status, err);
     }
     janitor->archiving = removable.place;
-    janitor->archive_ms = 0; /* there may be more: look again as soon as this one is gone */
     atomic_store_explicit(&janitor->archive_durable, false, memory_order_relaxed);
     janitor->barrier = (struct query){.kind = QUERY_NOTHING,
         .call = {.query = &janitor->barrier,
             .arena = &janitor->barrier_arena,
             .context = janitor,
             .done = barrier_done}};
-    calls[(*count)++] = &janitor->barrier.call;
+    turn->calls[turn->count++] = &janitor->barrier.call;
     return OK;
 }
 
-enum status janitor_turn(struct janitor *janitor, int64_t boot_ms, struct engine_call **calls,
-    size_t *count, struct err *err)
+/* Let the evidence go once that entry is durable. */
+static enum status remove_archived(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
-    const struct store_housekeeping *duties = store->ops->housekeeping;
+    if (janitor->archiving == 0 ||
+        !atomic_load_explicit(&janitor->archive_durable, memory_order_acquire)) {
+        return OK;
+    }
+    uint64_t place = janitor->archiving;
+    janitor->archiving = 0;
+    janitor->done_ms[DUTY_ARCHIVE] = 0; /* there may be more: ask again at once */
+    return fatal_only(store->ops->housekeeping->remove(store, place, err), err);
+}
+
+static const struct duty {
+    const char *name;
+    int64_t every_ms;
+    enum status (*run)(struct janitor *janitor, struct err *err);
+} duties[JANITOR_DUTIES] = {
+    [DUTY_HOUSEKEEPING] = {"housekeeping", 5, keep_house},
+    [DUTY_DUES] = {"dues", 500, act_on_dues},
+    [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
+    [DUTY_COUNTS] = {"counts", 100, read_counts},
+    [DUTY_REMOVE] = {"remove", 0, remove_archived},
+    [DUTY_ARCHIVE] = {"archive", 60000, archive},
+};
+
+enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, struct err *err)
+{
     enum status status = OK;
-    if (duties != NULL && boot_ms - janitor->maintain_ms >= MAINTAIN_EVERY_MS) {
-        janitor->maintain_ms = boot_ms;
-        status = fatal_only(duties->maintain(store, err), err);
+    janitor->turn = turn;
+    for (size_t i = 0; i < JANITOR_DUTIES && status == OK; i++) {
+        bool own_pace = i == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0;
+        int64_t every_ms = own_pace ? janitor->checkpoint_every_ms : duties[i].every_ms;
+        if (turn->boot_ms - janitor->done_ms[i] >= every_ms) {
+            janitor->done_ms[i] = turn->boot_ms;
+            status = duties[i].run(janitor, err);
+        }
     }
-    if (status == OK && boot_ms - janitor->leases_ms >= LEASES_EVERY_MS) {
-        janitor->leases_ms = boot_ms;
-        status = settle_leases(janitor, calls, count, err);
-    }
-    if (status == OK && boot_ms - janitor->checkpoint_ms >= janitor->checkpoint_every_ms) {
-        janitor->checkpoint_ms = boot_ms;
-        status = sign_checkpoint(janitor, err);
-    }
-    if (status == OK && boot_ms - janitor->unknown_ms >= UNKNOWN_EVERY_MS) {
-        janitor->unknown_ms = boot_ms;
-        status = look_for_unknown(janitor, err);
-    }
-    return status == OK ? archive(janitor, boot_ms, calls, count, err) : status;
+    janitor->turn = NULL;
+    return status;
 }
 
 enum status janitor_close(struct janitor *janitor, struct err *err)

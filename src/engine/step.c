@@ -160,7 +160,9 @@ static void make_change(
     ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
     ret_change->version_expected = found == NULL ? 0 : found->version;
     if (put) {
-        bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id);
+        /* An enqueue always brings what is to be sent: the first may have been erased. */
+        bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id) ||
+                    call->decision.kind == DECISION_ENQUEUED;
         bool sealed = record_status_sealed(next->status) && call->outcome_body.len > 0;
         ret_change->request_body = body_bytes(&next->request, made, call->request_body,
             found == NULL ? NULL : &found->request, step->key->request_body);
@@ -184,11 +186,33 @@ static bool past_keys_max(const struct cycle *cycle, const struct step *step)
     return true;
 }
 
-/* The last sealed version of what it came from, for decide. */
-static enum status tell_source(struct step *step, struct err *err)
+/* The key of the source of a record. Prepare computed it, unless a begin of this batch gave
+ * the operation a different source; then that begin has it. */
+static enum status source_key_of(const struct step *step, const struct record *record,
+    struct record_key *ret_key, struct err *err)
 {
-    bool ordered = by_key(step->call) || step->call->request.kind == REQUEST_CLAIM;
-    if (!ordered || step->source == NULL) {
+    const struct store_want *want = step->want;
+    if (want->source && want->record != NULL && source_ordered(&want->record->source) &&
+        source_equal(&want->record->source, &record->source)) {
+        *ret_key = want->source_key;
+        return OK;
+    }
+    return source_key_seal(&record->key, &record->source, ret_key, err);
+}
+
+/* The last sealed version of what it came from, for decide. */
+static enum status tell_source(struct cycle *cycle, struct step *step, struct err *err)
+{
+    bool claims = step->call->note == NULL && step->call->request.kind == REQUEST_CLAIM;
+    if (claims && step->found != NULL && source_ordered(&step->found->source)) {
+        /* An enqueue of this batch may have given the record a different source. */
+        enum status status = source_key_of(step, step->found, &step->from, err);
+        if (status != OK) {
+            return status;
+        }
+        step->source = seen_of(cycle, &step->from.hash);
+    }
+    if (!(by_key(step->call) || claims) || step->source == NULL) {
         return OK;
     }
     ASSERT(step->source->loaded);
@@ -199,20 +223,6 @@ static enum status tell_source(struct step *step, struct err *err)
     return status;
 }
 
-/* The key of the source of what was sealed. Prepare computed it, unless a begin of this batch gave
- * the operation a different source; then that begin has it. */
-static enum status source_key_of(const struct step *step, const struct record *sealed,
-    struct record_key *ret_key, struct err *err)
-{
-    const struct store_want *want = step->want;
-    if (want->source && want->record != NULL && source_ordered(&want->record->source) &&
-        source_equal(&want->record->source, &sealed->source)) {
-        *ret_key = want->source_key;
-        return OK;
-    }
-    return source_key_seal(&sealed->key, &sealed->source, ret_key, err);
-}
-
 /*
  * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
  * is nothing new. The step's moment gets the version that is the last sealed one from now on: the
@@ -221,8 +231,10 @@ static enum status source_key_of(const struct step *step, const struct record *s
 static enum status remember_source(struct cycle *cycle, struct step *step,
     const struct record *sealed, struct change *ret_change, struct err *err)
 {
+    /* What was rejected before its first attempt had no effect, and outdates nothing. */
+    bool ran = sealed->fence > 0;
     if (step->call->decision.change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
-        !source_ordered(&sealed->source)) {
+        !ran || !source_ordered(&sealed->source)) {
         return OK;
     }
     struct record_key key;
@@ -290,7 +302,7 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
 {
     struct engine_call *call = step->call;
     enum status status = found_of(step, err);
-    status = status == OK ? tell_source(step, err) : status;
+    status = status == OK ? tell_source(cycle, step, err) : status;
     if (status != OK) {
         return status;
     }

@@ -550,7 +550,13 @@ static enum status source_differs(struct slice told, struct slice made, struct e
         SLICE_ARGS(made), SLICE_ARGS(told));
 }
 
-/* Whose last sealed version decide was given: a claim's is the record's. */
+/* Decide was given the last sealed version of a source. */
+static bool compares_version(const struct request *request)
+{
+    return request_by_key(request->kind) || request->kind == REQUEST_CLAIM;
+}
+
+/* Whose version that is: a claim's is the record's. */
 static const struct source *source_compared(const struct entry_view *view)
 {
     return view->request.kind == REQUEST_CLAIM ? &view->source : &view->request.source;
@@ -564,8 +570,7 @@ static enum status check_told_version(
     struct record known;
     bool there, sure;
     const struct source *source = source_compared(view);
-    bool compares = request_by_key(view->request.kind) || view->request.kind == REQUEST_CLAIM;
-    if (!compares || !view->keyed || !source_ordered(source)) {
+    if (!compares_version(&view->request) || !view->keyed || !source_ordered(source)) {
         return OK;
     }
     enum status status =
@@ -630,7 +635,7 @@ static enum status source_unsure(struct redecide *redecide, const struct entry_v
 {
     struct record_key key;
     struct err ignored;
-    if (!request_settles(&view->request) || view->moment.version_sealed.len == 0 || !view->keyed ||
+    if (compares_version(&view->request) || view->moment.version_sealed.len == 0 || !view->keyed ||
         !source_ordered(&view->source) ||
         source_key_seal(&view->request.key, &view->source, &key, &ignored) != OK) {
         return OK;

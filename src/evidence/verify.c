@@ -380,35 +380,52 @@ static void check_settled(
     }
 }
 
+/* The entry has the record's fence: of a grant, or as its holder showed it. The janitor and an
+ * operator show none, nor does what gives up work that nobody holds. */
+static bool shows_fence(const struct entry_view *view)
+{
+    enum request_kind kind = view->request.kind;
+    return view->fence != 0 || request_takes_fence(&view->request) || kind == REQUEST_SEAL ||
+           kind == REQUEST_RELEASE || kind == REQUEST_UNKNOWN || kind == REQUEST_RENEW ||
+           kind == REQUEST_RETRY || kind == REQUEST_WAIT;
+}
+
+/* The request brought the bytes of its body. */
+static bool brings_request(const struct entry_view *view, const struct record *record)
+{
+    bool begun = view->request.kind == REQUEST_BEGIN && record->attempt == 1 &&
+                 record->status == RECORD_IN_PROGRESS;
+    return (begun || slice_is(view->decision, "enqueued")) && record->request.retained &&
+           record->request.bytes > 0;
+}
+
 /* The record stored with an entry, against the entry. */
 static void check_put(struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
     const struct record *record = &verify->pending.record;
-    bool begin = view->request.kind == REQUEST_BEGIN;
+    bool by_key = request_by_key(view->request.kind);
     if (!view->decides || !view->keyed ||
         !digest_equal(&view->request.key.hash, &record->key.hash) ||
         !op_id_equal(&view->operation_id, &record->operation_id)) {
         damage(verify, spot, "the record stored with the entry is of another operation");
         return;
     }
-    /* The janitor and an operator show no fence; a holder shows the record's. */
-    bool fenced = view->request.kind != REQUEST_RESOLVE && view->request.kind != REQUEST_LEASE_OVER;
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
-        (fenced && view->fence != record->fence) || view->attempt != record->attempt ||
+        (shows_fence(view) && view->fence != record->fence) || view->attempt != record->attempt ||
         view->moment.now_ms != record->updated_ms ||
         (view->versioned && view->version + 1 != record->version) ||
         !slice_equal(view->effect_id, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry is not the one it tells of");
     }
-    if (begin && (view->request.fingerprint_version != record->fingerprint_version ||
-                     !digest_equal(&view->request.fingerprint, &record->fingerprint))) {
+    if (by_key && (view->request.fingerprint_version != record->fingerprint_version ||
+                      !digest_equal(&view->request.fingerprint, &record->fingerprint))) {
         damage(verify, spot, "the record does not have the fingerprint that the entry says");
     }
-    if (begin && record->attempt == 1 && record->request.retained && record->request.bytes > 0 &&
-        record->status == RECORD_IN_PROGRESS && !verify->pending.request.there) {
+    if (brings_request(view, record) && !verify->pending.request.there) {
         damage(verify, spot, "the request's bytes are missing");
     }
-    if (view->request.kind == REQUEST_SEAL || view->request.kind == REQUEST_RESOLVE) {
+    /* N8: it was settled before, and keeps that outcome. */
+    if (request_settles(&view->request) && !slice_is(view->rule, "N8")) {
         check_settled(verify, spot, view);
     }
 }

@@ -101,6 +101,9 @@ static enum status put_begin(struct fenced *fenced)
     struct engine_call *engine = &fenced->call.engine;
     struct request *begin = &engine->request;
     begin->kind = REQUEST_BEGIN;
+    begin->door = RECORD_DOOR_GATEWAY;
+    /* The call to the upstream dies with this process, and so does the grant. */
+    begin->holder = engine_incarnation(door_engine(fenced->request.gateway->door));
     begin->policy = policy_default;
     begin->policy.window_ms = route->window_ms;
     begin->policy.lease_ms = lease_of(route);

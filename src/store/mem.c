@@ -72,6 +72,20 @@ static size_t items_count(const struct mem_store *self)
     return self->items.len / sizeof(struct item *);
 }
 
+static struct store_counts counts_of(const struct mem_store *self, unsigned kinds)
+{
+    struct store_counts counts = store_tally_of(&self->tally, kinds);
+    for (size_t i = 0; i < items_count(self) && counts.by_status[RECORD_UNKNOWN] > 0; i++) {
+        const struct record *record = &items_of(self)[i]->record;
+        if (store_kind_in(kinds, record->kind) && record->status == RECORD_UNKNOWN) {
+            int64_t *since_ms = &counts.unknown_since_ms;
+            bool older = *since_ms == 0 || record->updated_ms < *since_ms;
+            *since_ms = older ? record->updated_ms : *since_ms;
+        }
+    }
+    return counts;
+}
+
 /* The index of the first item not less than the hash. */
 static size_t items_search(const struct mem_store *self, const struct digest *hash)
 {
@@ -244,7 +258,7 @@ static enum status mem_read(struct store *store, struct store_batch *batch, stru
     self->now = store_clock_now(&self->clock);
     batch->now_ms = self->now.time_ms;
     batch->clock_held = self->clock.held;
-    batch->counts = store_tally_of(&self->tally, STORE_KINDS_ASKED);
+    batch->counts = counts_of(self, STORE_KINDS_ASKED);
     batch->fence_first = self->fence + 1;
     enum status status = OK;
     for (size_t i = 0; i < batch->count && status == OK; i++) {
@@ -544,8 +558,19 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     return OK;
 }
 
-static enum status mem_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
-    size_t limit, size_t *ret_count, struct err *err)
+static bool due_wanted(
+    const struct store_due_filter *filter, const struct record *record, int64_t now_ms)
+{
+    if (!store_kind_in(filter->kinds, record->kind)) {
+        return false;
+    }
+    return filter->held ? record->holder != 0
+                        : (filter->reasons & STORE_DUES_ALL & STORE_DUE(record_due(record))) != 0 &&
+                              record_due_ms(record) <= now_ms;
+}
+
+static enum status mem_due(struct store *store, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
 {
     (void)err;
     struct mem_store *self = mem_of(store);
@@ -553,10 +578,10 @@ static enum status mem_due(struct store *store, unsigned kinds, struct store_due
     size_t count = 0;
     for (size_t i = 0; i < items_count(self) && count < limit; i++) {
         const struct record *record = &items_of(self)[i]->record;
-        if (store_kind_in(kinds, record->kind) && record_due(record) != RECORD_DUE_WINDOW_OVER &&
-            record_due_ms(record) <= now_ms) {
+        if (due_wanted(filter, record, now_ms)) {
             ret_dues[count++] = (struct store_due){.kind = record->kind,
                 .reason = record_due(record),
+                .door = record->door,
                 .operation_id = record->operation_id,
                 .due_ms = record_due_ms(record)};
         }
@@ -569,7 +594,7 @@ static enum status mem_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
 {
     (void)err;
-    *ret_counts = store_tally_of(&mem_of(store)->tally, kinds);
+    *ret_counts = counts_of(mem_of(store), kinds);
     return OK;
 }
 

@@ -104,6 +104,8 @@ enum { STORE_KINDS = 8, STORE_STATUSES = 16 }; /* what is counted: more than the
 struct store_counts {
     uint64_t records;
     uint64_t by_status[STORE_STATUSES]; /* of these, by enum record_status */
+    int64_t unknown_since_ms; /* last change of the unknown one that is longest so; 0: there is
+                                 none, or the store was just opened and does not know it yet */
 };
 
 /* Which bodies of a record are wanted besides it. */
@@ -181,10 +183,24 @@ struct store_identity {
     unsigned char signing_seed[32]; /* Ed25519 private key of the checkpoints */
 };
 
+/* Reasons for a due as a set: STORE_DUE(RECORD_DUE_LEASE_OVER) | STORE_DUE(…). The end of a window
+ * is the store's own affair and is none of them. */
+#define STORE_DUE(reason) (1u << (unsigned)(reason))
+#define STORE_DUES_ALL    (~STORE_DUE(RECORD_DUE_WINDOW_OVER))
+
+/* Which records are asked for. */
+struct store_due_filter {
+    unsigned kinds;   /* STORE_KIND(…), or-ed */
+    unsigned reasons; /* STORE_DUE(…), or-ed */
+    bool held;        /* those in progress that a process incarnation of ours holds (record.holder),
+                         whether their lease is over or not; reasons are not looked at */
+};
+
 /* A record that needs somebody to act. */
 struct store_due {
     enum record_kind kind;
     enum record_due reason;
+    enum record_door door; /* that made it */
     struct op_id operation_id;
     int64_t due_ms; /* since when, at the latest */
 };
@@ -274,11 +290,12 @@ struct store_ops {
     /* Ordered by key hash; fewer than limit means that was all, unless a pace says otherwise. */
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
-    /* Records of these kinds that need somebody to act by the store's time, in no order; not those
-     * whose window is over, which the store forgets by itself. May miss some that fell due in the
-     * last seconds; never returns one whose time has not come. */
-    enum status (*due)(struct store *store, unsigned kinds, struct store_due *ret_dues,
-        size_t limit, size_t *ret_count, struct err *err);
+    /* Records that are due by the store's time, in no order. May miss some that fell due in the
+     * last second; never returns one early. Costs what it returns, not what is live. What is
+     * returned is returned again until its record changes, and may keep others back that do not fit
+     * into the limit: the caller acts on all it gets. */
+    enum status (*due)(struct store *store, const struct store_due_filter *filter,
+        struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,
         void *context, struct err *err);
     /* May be a little old. */

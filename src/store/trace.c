@@ -49,12 +49,13 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
         found, bodies, batch->fences);
 }
 
-#define TELL_PREPARE   tell_batch(text, sizeof text, batch)
-#define TELL_READ      tell_batch(text, sizeof text, batch)
-#define TELL_COMMIT    (void)snprintf(text, sizeof text, " %zu changes", commit->count)
-#define TELL_FLUSH     text[0] = '\0'
-#define TELL_SCAN      (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)
-#define TELL_DUE       (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", kinds, limit)
+#define TELL_PREPARE tell_batch(text, sizeof text, batch)
+#define TELL_READ    tell_batch(text, sizeof text, batch)
+#define TELL_COMMIT  (void)snprintf(text, sizeof text, " %zu changes", commit->count)
+#define TELL_FLUSH   text[0] = '\0'
+#define TELL_SCAN    (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)
+#define TELL_DUE                                                                                   \
+    (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", filter->kinds, limit)
 #define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after_seq)
 #define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
 #define TELL_MAINTAIN  text[0] = '\0'

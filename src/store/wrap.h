@@ -22,9 +22,9 @@
             const struct record **ret_records, size_t *ret_count, struct err *err),                \
         (wrapped, scan, arena, ret_records, ret_count, err))                                       \
     X(DUE, due,                                                                                    \
-        (struct store * store, unsigned kinds, struct store_due *ret_dues, size_t limit,           \
-            size_t *ret_count, struct err *err),                                                   \
-        (wrapped, kinds, ret_dues, limit, ret_count, err))                                         \
+        (struct store * store, const struct store_due_filter *filter, struct store_due *ret_dues,  \
+            size_t limit, size_t *ret_count, struct err *err),                                     \
+        (wrapped, filter, ret_dues, limit, ret_count, err))                                        \
     X(ENTRIES, entries,                                                                            \
         (struct store * store, const struct entry_range *range, entry_visit visit, void *context,  \
             struct err *err),                                                                      \

@@ -4,12 +4,13 @@ The upstream's own count of effects is the judge: whatever it answers, or does n
 second effect unless it said that there had been none.
 """
 import json
+import socket
 import threading
 import time
 
 import pytest
 from once_gateway import DUPLICATES_FREE
-from once_server import Broken
+from once_server import Broken, request_bytes
 from stepping_clock import SteppingClock
 
 ASK = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "1s",
@@ -153,15 +154,36 @@ def test_after_a_restart_each_is_asked_about_at_once(origin, reconciling):
     assert [len(questions(origin, f"k{number}")) for number in range(40)] == [2] * 40
 
 
-def test_a_lease_that_ran_out_is_asked_about(origin, make_gateway):
-    gateway = make_gateway(routes=[route(lease="1s")], limits=DUPLICATES_FREE)
+def by_socket(gateway, path, body):
+    """(status, JSON) of a request over the socket of the store's directory."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(str(gateway.data_dir / "once.sock"))
+        one.sendall(request_bytes("POST", path, body, {"Connection": "close"}))
+        answer = b"".join(iter(lambda: one.recv(1 << 16), b""))
+    head, _, content = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(content)
+
+
+def test_what_a_killed_gateway_held_is_asked_about_when_the_next_one_starts(origin, make_gateway):
+    """Its calls died with it, so nobody waits for their leases; others keep theirs."""
+    gateway = make_gateway(routes=[route(lease="10m")], limits=DUPLICATES_FREE)
+    status, fence = by_socket(gateway, "/v1/fences",
+        {"scope": "elsewhere", "key": "f", "payload": {}, "lease": "10m"})
+    assert status == 201, fence
     thread = cut_off(gateway, "a", do="after_ms=100000")
     origin.wait_for("a")
     gateway.kill9()
     thread.join()
     gateway.start()
-    gateway.wait_status("a", "executed")  # total and five seconds after it began
+    gateway.wait_status("a", "executed")  # minutes before its lease ends
     assert origin.effects["a"] == 1
+    assert gateway.status_of("f") == "in_progress"
+    status, sealed = by_socket(gateway, f"/v1/fences/{fence['operation_id']}/seal",
+        {"fence": fence["fence"], "status": "executed"})
+    assert status == 200, sealed
+    gateway.stop()
+    verified = gateway.cli("verify", "--redecide", "--store", gateway.store)
+    assert verified.returncode == 0, verified
 
 
 def test_a_reload_brings_something_to_ask(origin, make_gateway):

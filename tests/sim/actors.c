@@ -386,6 +386,8 @@ void actors_answered(struct sim *sim, struct sim_call *call)
         if (call->call.query != NULL) {
             operator_settle(sim, call);
         }
+    } else if (call->from == FROM_WORKER) {
+        work_answered(sim, call);
     } else if (call->from >= 0) {
         client_answered(sim, &sim->clients[call->from], call);
     }
@@ -396,6 +398,8 @@ void actors_lost(struct sim *sim, struct sim_call *call)
 {
     if (call->from == FROM_OPERATOR) {
         sim->operator_call = NULL;
+    } else if (call->from == FROM_WORKER) {
+        work_lost(sim, call);
     } else if (call->from >= 0) {
         struct sim_client *client = &sim->clients[call->from];
         client->waiting = NULL;
@@ -415,7 +419,7 @@ bool actors_idle(const struct sim *sim)
             return false;
         }
     }
-    return sim->operator_call == NULL;
+    return sim->operator_call == NULL && work_idle(sim);
 }
 
 void actors_turn(struct sim *sim)
@@ -423,6 +427,7 @@ void actors_turn(struct sim *sim)
     for (int i = 0; i < SIM_CLIENTS; i++) {
         client_turn(sim, i);
     }
+    work_turn(sim);
     operator_turn(sim);
     rogue_turn(sim);
 }
@@ -431,6 +436,7 @@ void actors_init(struct sim *sim)
 {
     static const char *const tenants[SIM_TENANTS] = {"acme", "zeta"};
     sim->sourced = prng_once_in(&sim->prng, 3);
+    work_init(sim);
     for (int i = 0; i < SIM_KEYS; i++) {
         struct sim_key *key = &sim->keys[i];
         (void)snprintf(sim->key_names[i], sizeof sim->key_names[i], "k%d", i % (SIM_KEYS / 2));

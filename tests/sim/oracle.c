@@ -129,6 +129,10 @@ static void check_stale_version(struct sim *sim, const struct sim_call *call)
 void oracle_committed(struct sim *sim, const struct sim_call *call)
 {
     const struct decision *said = &call->call.decision;
+    if (call->from == FROM_WORKER) {
+        work_committed(sim, call);
+        return;
+    }
     if (call->call.query != NULL || call->from == FROM_ROGUE || said->next.fence == 0 ||
         said->repeated) {
         return;
@@ -465,6 +469,9 @@ void oracle_answered(struct sim *sim, const struct sim_call *call)
     sim_say(sim, "call %" PRIu32 " from %d, %s of key %d: %s %s, fence %" PRIu64, call->id,
         call->from, request_kind_name(call->call.request.kind), call->key, said->rule,
         decision_name(said->kind), said->next.fence);
+    if (call->from == FROM_WORKER) {
+        return; /* work.c checks it */
+    }
     if (call->from == FROM_ROGUE) {
         check_rogue(sim, call);
     } else if (call->call.request.kind == REQUEST_BEGIN) {

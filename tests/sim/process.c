@@ -42,6 +42,8 @@ static bool process_start(struct sim *sim)
     ASSERT(cycle_init(&sim->cycle, sim->store, &mem_libc, &err) == OK);
     memset(&sim->janitor, 0, sizeof sim->janitor);
     ASSERT(janitor_init(&sim->janitor, &sim->cycle, &sim->identity, &options, &err) == OK);
+    /* The clients outlive the process: nothing that they hold may become unknown by this. */
+    ASSERT(janitor_start(&sim->janitor, &err) == OK);
     sim->up = true;
     return true;
 }

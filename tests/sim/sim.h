@@ -12,6 +12,7 @@
  *   world.c    time, batches and flushes
  *   process.c  the process, its store and its crashes
  *   actors.c   clients with their provider, an operator, a rogue
+ *   work.c     workers that perform commands and effects, in dependent groups
  *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
  *              what was answered is remembered and held against every later answer
  *   rot.c      bits that flip on disk
@@ -29,7 +30,9 @@
 #include "store/mem.h"
 
 enum {
-    SIM_KEYS = 6,          /* two tenants with the same three keys */
+    SIM_KEYS = 6, /* two tenants with the same three keys */
+    SIM_ORDERS = 3,
+    SIM_WORKERS = 4,       /* more than orders, so that they meet */
     SIM_CLIENTS = 6,       /* enough to meet on every key */
     SIM_BATCHES_MAX = 3,   /* committed and not flushed, as the engine has it */
     SIM_BATCH_CALLS = 160, /* ours and the janitor's */
@@ -86,6 +89,11 @@ enum {
     X(CLOCK_FROZEN, "clock freezes")                                                               \
     X(VERSIONS_SEALED, "newer versions of a source sealed")                                        \
     X(VERSIONS_STALE, "older versions of a source refused")                                        \
+    X(CLAIMS, "work claimed")                                                                      \
+    X(WORK_EFFECTS, "effects of work")                                                             \
+    X(DEAD, "work given up")                                                                       \
+    X(GROUPS, "dependent groups")                                                                  \
+    X(GROUPS_REFUSED, "dependent groups refused")                                                  \
     X(EFFECTS, "effects")
 
 enum sometimes {
@@ -98,7 +106,10 @@ enum sometimes {
 extern const char *const sometimes_texts[SOMETIMES_COUNT];
 
 /* Who sent a call. Clients are 0 and up. */
-enum { FROM_OPERATOR = -1, FROM_ROGUE = -2, FROM_NOBODY = -3 };
+enum { FROM_OPERATOR = -1, FROM_ROGUE = -2, FROM_NOBODY = -3, FROM_WORKER = -4 };
+
+/* An order is a command and the effect that it waits for (work.c). */
+enum sim_part { PART_COMMAND, PART_EFFECT, PART_COUNT };
 
 enum call_fate { FATE_OPEN = 0, FATE_ANSWERED, FATE_REFUSED, FATE_LOST };
 
@@ -110,13 +121,16 @@ struct sim_call {
     };
     struct arena arena;
     struct sim_call *next;
-    uint32_t id;       /* in its trace, so that evidence can be counted */
-    int from;          /* a client, or FROM_… */
-    int key;           /* index into sim.keys */
-    int payload;       /* which of the key's payloads a begin has */
-    uint32_t outcome;  /* number of the outcome that a seal or resolve gives */
-    bool wrong_tenant; /* the rogue's: from another tenant */
-    int64_t commit_ms; /* engine time when it was decided */
+    uint32_t id;        /* in its trace, so that evidence can be counted */
+    int from;           /* a client, or FROM_… */
+    int key;            /* index into sim.keys */
+    int payload;        /* which of the key's payloads a begin has */
+    uint32_t outcome;   /* number of the outcome that a seal or resolve gives */
+    bool wrong_tenant;  /* the rogue's: from another tenant */
+    int64_t commit_ms;  /* engine time when it was decided */
+    int worker;         /* a worker's: which … */
+    int order;          /* … of which order … */
+    enum sim_part part; /* … and what of it */
     char trace[32];
     char payload_text[48];
     char outcome_text[160];
@@ -155,6 +169,8 @@ struct sim_operation {
     enum record_status status;
     uint32_t sent[SIM_OUTCOMES_MAX]; /* outcomes sent for it */
     size_t sent_count;
+    bool dead;             /* work: somebody was told that it was given up */
+    bool taken_up;         /* work: it was taken up again, told or not */
     int effects;           /* times the provider did it */
     uint64_t effect_fence; /* with which grant, the last time */
 };
@@ -201,6 +217,22 @@ struct sim_client {
     int64_t lease_ms;         /* engine time of its end, as it was told */
     int64_t wake_ms;          /* true time of its next move */
     struct sim_call *waiting; /* for this call's answer */
+};
+
+struct sim_order {
+    struct record_key keys[PART_COUNT];
+    struct op_id ids[PART_COUNT]; /* as told last; zero: not told of */
+};
+
+/* Does one thing at a time: asks something, or holds a claim. */
+struct sim_worker {
+    int order;
+    enum sim_part part;
+    struct op_id id; /* of what it holds … */
+    uint64_t fence;  /* … with this grant; 0: nothing */
+    bool acted;      /* the effect happened */
+    bool settling;   /* it has said how it ended */
+    int waiting;     /* calls on their way */
 };
 
 struct sim_batch {
@@ -254,6 +286,8 @@ struct sim {
     char key_names[SIM_KEYS][16];
     bool sourced; /* jobs come from sources that have versions */
     struct sim_client clients[SIM_CLIENTS];
+    struct sim_order orders[SIM_ORDERS];
+    struct sim_worker workers[SIM_WORKERS];
     struct sim_call *operator_call; /* at most one of its calls is on its way */
 
     /* The oracle. */
@@ -309,6 +343,14 @@ void actors_lost(struct sim *sim, struct sim_call *call);
 bool actors_idle(const struct sim *sim);
 /* The text of outcome `number`; the length is 0 for some. */
 size_t actor_outcome_text(uint32_t number, char *ret_text, size_t size);
+
+/* ---- work.c ---- */
+void work_init(struct sim *sim);
+void work_turn(struct sim *sim);
+void work_committed(struct sim *sim, const struct sim_call *call);
+void work_answered(struct sim *sim, const struct sim_call *call);
+void work_lost(struct sim *sim, const struct sim_call *call);
+bool work_idle(const struct sim *sim);
 
 /* ---- oracle.c ---- */
 struct sim_operation *oracle_operation(struct sim *sim, const struct op_id *id, int key);

@@ -199,7 +199,7 @@ static size_t collect(struct sim *sim, struct engine_call **calls)
         call->call.wait_ms = prng_once_in(&sim->prng, 2) ? 0 : call->call.wait_ms;
         sim_submit(sim, call);
     }
-    while (sim->queue != NULL && count < wanted) {
+    while (sim->queue != NULL && (count < wanted || sim->queue->call.needs_previous)) {
         calls[count++] = &sim_pop(&sim->queue)->call;
     }
     return count;
@@ -236,6 +236,14 @@ static void keep_batch(struct sim *sim, struct engine_call **calls, size_t count
             continue;
         }
         ours->commit_ms = now_ms;
+        if (calls[i]->needs_previous &&
+            (calls[i]->err.status == OK) != (calls[i - 1]->err.status == OK)) {
+            sim_violate(sim, "half of a dependent group was committed");
+        }
+        if (ours->from == FROM_WORKER && calls[i]->err.status == E_UNAVAILABLE) {
+            sim_note(sim, SOMETIMES_GROUPS_REFUSED);
+            continue;
+        }
         if (calls[i]->err.status != OK && !sim->shaky.dead) {
             sim_violate(sim, "a call alone failed: %s", calls[i]->err.text);
         }
@@ -318,7 +326,9 @@ static void run_batch(struct sim *sim)
     size_t count = collect(sim, calls);
     int64_t now_ms = engine_now(sim);
     int64_t boot_ms = clock_read(&sim->clock).boot_ms;
-    enum status status = janitor_turn(&sim->janitor, boot_ms, calls, &count, &err);
+    struct janitor_turn turn = {.boot_ms = boot_ms, .calls = calls, .count = count};
+    enum status status = janitor_run(&sim->janitor, &turn, &err);
+    count = turn.count;
     if (status == OK && count > 0) {
         status = run_calls(sim, calls, count, &err);
     }
@@ -347,6 +357,10 @@ static void answer(struct sim *sim, struct engine_call *call)
         return;
     }
     struct sim_call *ours = call->context;
+    if (ours->from == FROM_WORKER && call->err.status == E_UNAVAILABLE) {
+        refuse_call(sim, ours); /* nothing of its group happened */
+        return;
+    }
     if (call->err.status != OK) { /* a look at a disk that is dead: nothing was decided */
         sim_lose(sim, ours);
         return;

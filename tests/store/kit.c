@@ -234,6 +234,14 @@ struct store_counts kit_counts(struct store *store, unsigned kinds)
     return counts;
 }
 
+enum status kit_due(struct store *store, unsigned kinds, unsigned reasons,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count)
+{
+    struct store_due_filter filter = {.kinds = kinds, .reasons = reasons};
+    struct err err = {0};
+    return store->ops->due(store, &filter, ret_dues, limit, ret_count, &err);
+}
+
 enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected)
 {
     struct change change = {.kind = CHANGE_PUT,

@@ -56,6 +56,9 @@ uint64_t kit_fences(struct store *store, uint64_t count);
 /* The highest fence ever given out. */
 uint64_t kit_fence(struct store *store);
 struct store_counts kit_counts(struct store *store, unsigned kinds);
+/* What is due of these kinds for these reasons. */
+enum status kit_due(struct store *store, unsigned kinds, unsigned reasons,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count);
 
 /* One put with its entry, committed. */
 enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/source.h"
+#include "prng.h"
 #include "store/fault.h"
 #include "store/kit.h"
 #include "store/trace.h"
@@ -582,11 +583,9 @@ static void kinds_are_told_apart(void **state)
     struct store_due dues[4];
     kit_set_time(KIT_NOW + 31000);
     assert_int_equal(
-        fixture->store->ops->due(fixture->store, STORE_KIND(RECORD_SOURCE), dues, 4, &count, &err),
-        OK);
+        kit_due(fixture->store, STORE_KIND(RECORD_SOURCE), STORE_DUES_ALL, dues, 4, &count), OK);
     assert_int_equal(count, 0);
-    assert_int_equal(
-        fixture->store->ops->due(fixture->store, STORE_KINDS_ALL, dues, 4, &count, &err), OK);
+    assert_int_equal(kit_due(fixture->store, STORE_KINDS_ALL, STORE_DUES_ALL, dues, 4, &count), OK);
     assert_int_equal(count, 1);
     assert_int_equal(dues[0].kind, RECORD_OPERATION);
     assert_int_equal(dues[0].due_ms, KIT_NOW + 30000);
@@ -647,7 +646,6 @@ static void a_scan_is_in_order_and_filters(void **state)
 static void leases_that_are_over_are_due(void **state)
 {
     struct fixture *fixture = *state;
-    struct err err;
     struct record early = kit_record(1, 1);
     struct record late = kit_record(2, 2);
     late.lease_expires_ms = KIT_NOW + 90000;
@@ -667,8 +665,8 @@ static void leases_that_are_over_are_due(void **state)
         struct store_due dues[8];
         size_t count = 9;
         kit_set_time(KIT_NOW + times[i].after_ms);
-        assert_int_equal(fixture->store->ops->due(
-                             fixture->store, STORE_OPERATIONS, dues, times[i].limit, &count, &err),
+        assert_int_equal(
+            kit_due(fixture->store, STORE_OPERATIONS, STORE_DUES_ALL, dues, times[i].limit, &count),
             OK);
         assert_int_equal(count, times[i].count); /* never one whose lease is alive */
         assert_true(i != 1 || op_id_equal(&dues[0].operation_id, &early.operation_id));
@@ -697,16 +695,14 @@ static void pending_work_is_due_and_stays(void **state)
     struct store_due dues[4];
     size_t count = 9;
     kit_set_time(KIT_NOW + 4000);
-    assert_int_equal(
-        fixture->store->ops->due(fixture->store, STORE_KINDS_ALL, dues, 4, &count, &err), OK);
+    assert_int_equal(kit_due(fixture->store, STORE_KINDS_ALL, STORE_DUES_ALL, dues, 4, &count), OK);
     assert_int_equal(count, 0);
     struct commit time_passes = {.count = 0};
     assert_int_equal(kit_commit(fixture->store, &time_passes, KIT_NOW + 9000, &err), OK);
     assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
     assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 9000, &err), OK);
     assert_int_equal(
-        fixture->store->ops->due(fixture->store, STORE_KIND(RECORD_EFFECT), dues, 4, &count, &err),
-        OK);
+        kit_due(fixture->store, STORE_KIND(RECORD_EFFECT), STORE_DUES_ALL, dues, 4, &count), OK);
     assert_int_equal(count, 1);
     assert_int_equal(dues[0].reason, RECORD_DUE_NEXT_ATTEMPT);
     assert_int_equal(dues[0].due_ms, KIT_NOW + 5000);
@@ -717,6 +713,124 @@ static void pending_work_is_due_and_stays(void **state)
         OK);
     assert_non_null(found);
     assert_int_equal(kit_counts(fixture->store, STORE_KIND(RECORD_EFFECT)).records, 1);
+}
+
+/* What processes of ours hold is found before its lease is over, and so is the oldest unknown one:
+ * a store that was just opened may know that only after some housekeeping. */
+static void agree_on_holders(struct fixture *fixture, const struct record *records, unsigned count)
+{
+    struct store_due_filter filter = {.kinds = STORE_KINDS_ALL, .held = true};
+    struct store_due dues[128];
+    size_t found = 0;
+    struct err err = {0};
+    assert_int_equal(
+        fixture->store->ops->due(fixture->store, &filter, dues, 128, &found, &err), OK);
+    size_t held = 0;
+    int64_t unknown_since_ms = 0;
+    for (unsigned i = 1; i <= count; i++) {
+        const struct record *record = &records[i];
+        held += record->holder != 0;
+        if (record->status == RECORD_UNKNOWN &&
+            (unknown_since_ms == 0 || record->updated_ms < unknown_since_ms)) {
+            unknown_since_ms = record->updated_ms;
+        }
+    }
+    assert_int_equal(found, held);
+    if (fixture->store->ops->housekeeping != NULL) {
+        assert_int_equal(fixture->store->ops->housekeeping->maintain(fixture->store, &err), OK);
+    }
+    struct store_counts counts = kit_counts(fixture->store, STORE_KINDS_ASKED);
+    assert_int_equal(counts.unknown_since_ms, unknown_since_ms);
+}
+
+/* What is due, by looking at every record. A store may be a second late, never early. */
+static void agree_on_dues(
+    struct fixture *fixture, const struct record *records, unsigned count, int64_t now_ms)
+{
+    static const unsigned reasons[] = {STORE_DUE(RECORD_DUE_LEASE_OVER),
+        STORE_DUE(RECORD_DUE_NEXT_ATTEMPT), STORE_DUE(RECORD_DUE_RECONCILE_AGAIN), STORE_DUES_ALL};
+    struct store_due dues[128];
+    size_t found = 0;
+    assert_int_equal(
+        kit_due(fixture->store, STORE_OPERATIONS, STORE_DUES_ALL, dues, 128, &found), OK);
+    assert_int_equal(found, 0); /* all of it is effects */
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(
+            kit_due(fixture->store, STORE_KIND(RECORD_EFFECT), reasons[i], dues, 128, &found), OK);
+        size_t surely = 0;
+        size_t perhaps = 0;
+        for (unsigned j = 1; j <= count; j++) {
+            const struct record *record = &records[j];
+            bool asked = record->version > 0 && record_due(record) != RECORD_DUE_WINDOW_OVER &&
+                         (reasons[i] & STORE_DUE(record_due(record))) != 0;
+            surely += asked && record_due_ms(record) <= now_ms - 1000;
+            perhaps += asked && record_due_ms(record) <= now_ms;
+        }
+        assert_true(found >= surely && found <= perhaps);
+        for (size_t j = 0; j < found; j++) {
+            assert_true(dues[j].due_ms <= now_ms); /* never early */
+            assert_int_equal(dues[j].kind, RECORD_EFFECT);
+            assert_true((reasons[i] & STORE_DUE(dues[j].reason)) != 0);
+            for (size_t k = 0; k < j; k++) {
+                assert_false(op_id_equal(&dues[j].operation_id, &dues[k].operation_id));
+            }
+        }
+    }
+    agree_on_holders(fixture, records, count);
+}
+
+/* A record of an effect in some status, with a due of that status at that time. */
+static struct record work(unsigned number, enum record_status status, int64_t due_ms)
+{
+    struct record record = kit_record(number, number);
+    struct err err;
+    record.kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&record.key, RECORD_EFFECT, &err), OK);
+    record.operation_id = op_id_make(KIT_NOW, &record.key.hash, number);
+    record.status = status;
+    record.lease_expires_ms = status == RECORD_IN_PROGRESS ? due_ms : 0;
+    record.due_ms = status == RECORD_IN_PROGRESS ? 0 : due_ms;
+    if (status == RECORD_EXECUTED) {
+        record.due_ms = 0;
+        record.sealed_ms = KIT_NOW;
+        record.window_expires_ms = due_ms + 86400000;
+    }
+    return record;
+}
+
+/* Random lives of work, against what a look at every record says: a store never finds a due early,
+ * finds each in the end, and knows kinds and reasons apart. */
+static void what_is_due_is_found_and_nothing_else(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { COUNT = 60, STEPS = 400 };
+    static const enum record_status statuses[] = {
+        RECORD_IN_PROGRESS, RECORD_PENDING, RECORD_UNKNOWN, RECORD_UNKNOWN, RECORD_EXECUTED};
+    struct record records[COUNT + 1] = {{.version = 0}};
+    struct prng prng = {.state = 9};
+    int64_t now_ms = KIT_NOW;
+    for (unsigned step = 0; step < STEPS; step++) {
+        unsigned number = 1 + (unsigned)prng_below(&prng, COUNT);
+        enum record_status status = statuses[prng_below(&prng, 5)];
+        int64_t due_ms = KIT_NOW + 1 + (int64_t)prng_below(&prng, 200000);
+        bool never = status == RECORD_UNKNOWN && prng_below(&prng, 2) == 0;
+        struct record next = work(number, status, never ? 0 : due_ms);
+        next.version = records[number].version + 1;
+        next.updated_ms = KIT_NOW + step;
+        next.holder = status == RECORD_IN_PROGRESS ? prng_below(&prng, 2) : 0;
+        assert_int_equal(kit_put(fixture->store, &next, next.version - 1), OK);
+        records[number] = next;
+        now_ms += (int64_t)prng_below(&prng, 800);
+        kit_set_time(now_ms);
+        if (step % 100 == 99) {
+            reopen(fixture);
+            kit_set_time(now_ms);
+        }
+        if (step % 10 == 0) {
+            agree_on_dues(fixture, records, COUNT, now_ms);
+        }
+    }
+    agree_on_dues(fixture, records, COUNT, now_ms);
 }
 
 static void only_what_expired_is_forgotten(void **state)
@@ -1204,6 +1318,7 @@ int main(void)
             ON(a_paced_scan_goes_on_while_keys_change),
             ON(leases_that_are_over_are_due),
             ON(pending_work_is_due_and_stays),
+            ON(what_is_due_is_found_and_nothing_else),
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),
             ON(paced_entries_go_on_where_they_stopped),

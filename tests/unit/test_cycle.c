@@ -539,6 +539,84 @@ static void enqueued_work_is_claimed_with_its_body(void **state)
     assert_int_equal(other.decision.next.fence, claim.decision.next.fence + 1);
 }
 
+static struct engine_call enqueue_effect(const char *key, const char *payload)
+{
+    struct engine_call call = begin_key(key, payload);
+    call.request.kind = REQUEST_ENQUEUE;
+    call.request.record_kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&call.request.key, RECORD_EFFECT, NULL), OK);
+    return call;
+}
+
+static struct engine_call by_id(enum request_kind kind, const struct engine_call *enqueued)
+{
+    struct engine_call call = {.arena = &arena};
+    call.request.kind = kind;
+    call.request.operation_id = enqueued->decision.next.operation_id;
+    call.request.policy.lease_ms = policy_default.lease_ms;
+    return call;
+}
+
+/* What failed may be enqueued again, and what is to be sent comes with it: the first body may have
+ * been erased. */
+static void work_that_is_enqueued_again_brings_its_body(void **state)
+{
+    (void)state;
+    struct engine_call first = enqueue_effect("charge", "send this");
+    run(&first, NULL);
+    struct engine_call claim = by_id(REQUEST_CLAIM, &first);
+    run(&claim, NULL);
+    struct engine_call seal = seal_call(&claim, "no");
+    seal.request.status = RECORD_FAILED;
+    run(&seal, NULL);
+    struct engine_call again = enqueue_effect("charge", "send this");
+    again.request.policy.retry_failed = true;
+    again.request.request = body_of("send that");
+    again.request_body = SLICE_LIT("send that");
+    run(&again, NULL);
+    assert_int_equal(again.decision.kind, DECISION_ENQUEUED);
+    claim = by_id(REQUEST_CLAIM, &first);
+    run(&claim, NULL);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+    assert_true(slice_is(claim.first_body, "send that"));
+}
+
+/* Nothing of it took effect, so nothing older than it is outdated. */
+static void what_was_cancelled_before_its_first_attempt_is_no_version(void **state)
+{
+    (void)state;
+    struct engine_call newer = enqueue_effect("newer", "send this");
+    struct engine_call older = enqueue_effect("older", "send this");
+    newer.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("9")};
+    older.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("8")};
+    run(&newer, &older);
+    struct engine_call cancel = by_id(REQUEST_CANCEL, &newer);
+    run(&cancel, NULL);
+    assert_int_equal(cancel.decision.next.status, RECORD_REJECTED);
+    struct engine_call claim = by_id(REQUEST_CLAIM, &older);
+    run(&claim, NULL);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+}
+
+/* C4: by then something newer of its source has been sealed. */
+static void a_claim_of_an_older_version_is_stale(void **state)
+{
+    (void)state;
+    struct engine_call newer = enqueue_effect("newer", "send this");
+    struct engine_call older = enqueue_effect("older", "send this");
+    newer.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("9")};
+    older.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("8")};
+    run(&newer, &older);
+    struct engine_call claim = by_id(REQUEST_CLAIM, &newer);
+    run(&claim, NULL);
+    struct engine_call seal = seal_call(&claim, "done");
+    struct engine_call late = by_id(REQUEST_CLAIM, &older);
+    run(&seal, &late);
+    assert_int_equal(seal.decision.kind, DECISION_SEALED);
+    assert_int_equal(late.decision.kind, DECISION_STALE_VERSION);
+    assert_string_equal(late.decision.rule, "C4");
+}
+
 static void a_lost_race_decides_a_whole_group_again(void **state)
 {
     (void)state;
@@ -577,6 +655,9 @@ int main(void)
         IN_CYCLE(a_duplicate_refuses_its_group),
         IN_CYCLE(a_lost_race_decides_a_whole_group_again),
         IN_CYCLE(enqueued_work_is_claimed_with_its_body),
+        IN_CYCLE(work_that_is_enqueued_again_brings_its_body),
+        IN_CYCLE(what_was_cancelled_before_its_first_attempt_is_no_version),
+        IN_CYCLE(a_claim_of_an_older_version_is_stale),
     };
     return cmocka_run_group_tests_name("cycle", tests, NULL, NULL);
 }

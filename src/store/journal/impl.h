@@ -38,6 +38,7 @@
 
 #include "base/buf.h"
 #include "store/clock.h"
+#include "store/journal/due.h"
 #include "store/journal/format.h"
 #include "store/journal/index.h"
 #include "store/journal/journal.h"
@@ -113,6 +114,7 @@ struct journal {
     struct store_clock clock; /* the time that batches are decided by */
 
     struct index index;
+    struct dues dues;         /* D1: as the index says */
     struct store_head head;   /* with everything committed */
     struct store_tally tally; /* of what is in the index */
     uint64_t fence;           /* the highest given out */
@@ -124,7 +126,6 @@ struct journal {
     unsigned files_open;                    /* of segments[].fd */
     struct buf undo;                        /* struct undo of the commit being made */
     unsigned sweep_part;                    /* where the next look for expired ones begins */
-    unsigned due_part;                      /* where the next look for leases begins */
     struct entry_pace hints[JOURNAL_HINTS]; /* where readings of evidence ended; place 0: none */
     unsigned hint_next;                     /* the one to be replaced, modulo their count */
 
@@ -264,11 +265,15 @@ enum status flush_locked(struct journal *journal, struct err *err) MUST_CHECK;
 enum status journal_fail(struct journal *journal, const struct err *cause, struct err *err);
 enum status journal_failed(struct journal *journal, struct err *err);
 void buffer_release(struct buffer *buffer, const struct mem *mem);
-/* Change the index and the counts that go with it. found is where index_find finds the key, NULL
- * for nowhere. E_NOMEM: nothing changed. */
-enum status slot_set(
-    struct journal *journal, struct slot *found, const struct slot *slot) MUST_CHECK;
+/* Change the index, and the counts and dues that go with it. found is where index_find finds the
+ * key, NULL for nowhere; changed_ms the record's last change. E_NOMEM: nothing changed. */
+enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot,
+    int64_t changed_ms) MUST_CHECK;
 void slot_drop(struct journal *journal, struct slot *slot);
+
+/* journal.c */
+/* How many records of these kinds there are, and since when the oldest unknown one is so. */
+struct store_counts counts_of(const struct journal *journal, unsigned kinds);
 
 /* prepare.c */
 enum status journal_prepare(struct store *store, struct store_batch *batch, struct err *err);
@@ -286,8 +291,8 @@ enum status body_read_closed(struct journal *journal, const struct body_ref *bod
     struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
 enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err);
-enum status journal_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
-    size_t limit, size_t *ret_count, struct err *err);
+enum status journal_due(struct store *store, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
 enum status journal_entries(struct store *store, const struct entry_range *range, entry_visit visit,
     void *context, struct err *err);
 /* The record of a slot, duplicates added, in the arena. */

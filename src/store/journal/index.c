@@ -14,7 +14,6 @@ void index_init(struct index *index, const struct mem *mem)
     memset(index, 0, sizeof *index);
     index->mem = mem;
     for (unsigned i = 0; i < INDEX_PARTS; i++) {
-        index->parts[i].act_min = UINT32_MAX;
         index->parts[i].window_min = UINT32_MAX;
     }
 }
@@ -55,6 +54,7 @@ struct slot slot_of(const struct record *record, uint64_t place)
         .version = (uint32_t)record->version,
         .status = (uint8_t)record->status,
         .kind = (uint8_t)record->kind,
+        .held = record->holder != 0,
     };
 }
 
@@ -156,11 +156,10 @@ static enum status part_make_room(struct index *index, struct part *part)
                : OK;
 }
 
-static void part_note_due(struct part *part, const struct slot *slot)
+static void part_note_window(struct part *part, const struct slot *slot)
 {
-    uint32_t *min = slot_expires(slot) ? &part->window_min : &part->act_min;
-    if (slot->due_s < *min) {
-        *min = slot->due_s;
+    if (slot_expires(slot) && slot->due_s < part->window_min) {
+        part->window_min = slot->due_s;
     }
 }
 
@@ -188,7 +187,7 @@ enum status index_put(struct index *index, const struct slot *slot)
         index->count++;
     }
     *found = *slot;
-    part_note_due(part, slot);
+    part_note_window(part, slot);
     return OK;
 }
 
@@ -197,7 +196,7 @@ void index_replace(struct index *index, struct slot *found, const struct slot *s
     ASSERT(found->place != 0 && slot->place != 0);
     ASSERT(found->key_high == slot->key_high && found->key_low == slot->key_low);
     *found = *slot;
-    part_note_due(&index->parts[slot_part(slot)], slot);
+    part_note_window(&index->parts[slot_part(slot)], slot);
 }
 
 void index_remove(struct index *index, struct slot *slot)
@@ -233,11 +232,7 @@ enum status index_part_reserve(struct index *index, unsigned number, uint32_t co
         return E_NOMEM;
     }
     mem_free(index->mem, part->slots);
-    *part = (struct part){.slots = slots,
-        .homes = homes,
-        .room = room,
-        .act_min = UINT32_MAX,
-        .window_min = UINT32_MAX};
+    *part = (struct part){.slots = slots, .homes = homes, .room = room, .window_min = UINT32_MAX};
     return OK;
 }
 
@@ -260,7 +255,7 @@ bool index_part_append(struct index *index, unsigned number, const struct slot *
     part->end = at + 1;
     part->count++;
     index->count++;
-    part_note_due(part, slot);
+    part_note_window(part, slot);
     return true;
 }
 
@@ -312,10 +307,10 @@ static void part_check(const struct part *part, unsigned number)
         }
         uint32_t home = home_of(slot->key_high, part->homes);
         ASSERT(slot_part(slot) == number);
-        ASSERT(home <= i);                                                              /* X1 */
-        ASSERT(home >= gap);                                                            /* X1 */
-        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low));      /* X2 */
-        ASSERT(slot->due_s >= (slot_expires(slot) ? part->window_min : part->act_min)); /* X3 */
+        ASSERT(home <= i);                                                         /* X1 */
+        ASSERT(home >= gap);                                                       /* X1 */
+        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low)); /* X2 */
+        ASSERT(!slot_expires(slot) || slot->due_s >= part->window_min);            /* X3 */
         before = slot;
         count++;
     }

@@ -10,8 +10,8 @@
  *   X2  the slots of a partition are in the order of their hashes. So a search ends at the first
  *       greater one, `find` by the first 48 bits of a hash is a search too, and a scan in the order
  *       of hashes needs no sorting.
- *   X3  act_min and window_min are no later than any due of their kind in the partition, so a
- *       partition with nothing due is passed over without looking at its slots.
+ *   X3  window_min is no later than the end of any window in the partition, so a partition where
+ *       nothing has expired is passed over without reading its slots.
  *
  * 40 bytes a slot, at most 3/4 full, grown by a quarter: 53 to 67 bytes a key. Fuller ones save
  * memory and cost time: at 7/8 a search passes some 30 slots, at 3/4 some 8, and with many keys
@@ -41,7 +41,8 @@ struct slot {
     uint32_t version;    /* the lower half of the record's */
     uint8_t status;      /* enum record_status */
     uint8_t kind;        /* enum record_kind */
-    uint8_t unused[2];   /* zero */
+    uint8_t held;        /* 1: in progress, and an incarnation of our processes holds it */
+    uint8_t unused;      /* zero */
 };
 
 struct part {
@@ -50,8 +51,7 @@ struct part {
     uint32_t room;       /* slots there are: the homes and some behind them */
     uint32_t count;      /* slots in use */
     uint32_t end;        /* no slot from here on is in use */
-    uint32_t act_min;    /* X3, of those that need somebody to act */
-    uint32_t window_min; /* X3, of those that expire */
+    uint32_t window_min; /* X3 */
 };
 
 struct index {
@@ -65,13 +65,13 @@ void index_release(struct index *index);
 
 /* The slot's key and due second from a record. */
 struct slot slot_of(const struct record *record, uint64_t place);
+bool slot_is(const struct slot *slot, const struct digest *hash);
+unsigned slot_part(const struct slot *slot);
 /* Its due is the end of its window: then the store forgets it. Every other due is somebody's. */
 static inline bool slot_expires(const struct slot *slot)
 {
     return record_status_expires((enum record_status)slot->status); /* P8 */
 }
-bool slot_is(const struct slot *slot, const struct digest *hash);
-unsigned slot_part(const struct slot *slot);
 
 /* NULL when there is none. Valid until the next put or remove. */
 struct slot *index_find(struct index *index, const struct digest *hash);

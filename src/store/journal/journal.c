@@ -320,6 +320,7 @@ static void journal_check(struct journal *journal)
 {
     uint64_t live = 0;
     index_check(&journal->index);
+    dues_check(&journal->dues, &journal->index);
     for (size_t i = 0; i < journal->segments_count; i++) {
         ASSERT(journal->segments[i].number == journal->segments[0].number + i);
         ASSERT(!journal->segments[i].squeezed || journal->segments[i].live == 0);
@@ -347,11 +348,26 @@ static void journal_head(struct store *store, struct store_head *ret_head)
     *ret_head = journal_of(store)->head;
 }
 
+struct store_counts counts_of(const struct journal *journal, unsigned kinds)
+{
+    struct store_counts counts = store_tally_of(&journal->tally, kinds);
+    bool first = true;
+    for (unsigned kind = 0; kind < DUE_KINDS && counts.by_status[RECORD_UNKNOWN] > 0; kind++) {
+        const struct due_entry *oldest = due_heap_first(&journal->dues.unknown[kind]);
+        if (oldest != NULL && store_kind_in(kinds, (enum record_kind)kind) &&
+            (first || (int64_t)oldest->order < counts.unknown_since_ms)) {
+            counts.unknown_since_ms = (int64_t)oldest->order;
+            first = false;
+        }
+    }
+    return counts;
+}
+
 static enum status journal_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
 {
     (void)err;
-    *ret_counts = store_tally_of(&journal_of(store)->tally, kinds);
+    *ret_counts = counts_of(journal_of(store), kinds);
     return OK;
 }
 
@@ -378,6 +394,7 @@ static void journal_free(struct journal *journal)
     mem_free(journal->mem, journal->segments);
     tail_close(journal);
     index_release(&journal->index);
+    dues_release(&journal->dues);
     buf_release(&journal->undo);
     for (size_t i = 0; i < JOURNAL_BUFFERS; i++) {
         buffer_release(&journal->buffers[i], journal->mem);
@@ -470,6 +487,7 @@ static struct journal *journal_new(
     journal->zero_step = JOURNAL_ZERO_FIRST;
     journal->active = &journal->buffers[0];
     index_init(&journal->index, mem);
+    dues_init(&journal->dues, mem);
     buf_init(&journal->undo, mem, SIZE_MAX / 2);
     (void)pthread_mutex_init(&journal->mutex, NULL);
     (void)pthread_cond_init(&journal->changed, NULL);

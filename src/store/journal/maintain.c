@@ -15,9 +15,11 @@
 #include "store/journal/impl.h"
 
 enum {
-    SWEEP_SLOTS_MAX = 40000, /* looked at in one call: well under a millisecond */
-    WITNESS_BYTES = 128,     /* the whole file */
-    WITNESS_EVERY_MS = 1000, /* at most this often */
+    SWEEP_SLOTS_MAX = 40000,        /* looked at in one call: well under a millisecond */
+    UNKNOWN_READS_MAX = 64,         /* unknown records read in one call: likewise */
+    UNKNOWN_ARENA_BYTES = 64 << 10, /* one record at its limits */
+    WITNESS_BYTES = 128,            /* the whole file */
+    WITNESS_EVERY_MS = 1000,        /* at most this often */
 };
 
 static const char witness_magic[8] = {'O', 'N', 'C', 'E', 'w', 'i', 't', '1'};
@@ -59,6 +61,35 @@ static void sweep(struct journal *journal)
         }
         journal->sweep_part = (number + 1) % INDEX_PARTS;
     }
+}
+
+/* The saved index does not say since when records are unknown: read those of which that is not
+ * known, some at a time. */
+static enum status unknown_read(struct journal *journal, struct err *err)
+{
+    struct arena arena;
+    arena_init(&arena, journal->mem, UNKNOWN_ARENA_BYTES);
+    enum status status = OK;
+    unsigned reads = 0;
+    for (unsigned kind = 0; kind < DUE_KINDS; kind++) {
+        struct due_heap *heap = &journal->dues.unknown[kind];
+        const struct due_entry *first = due_heap_first(heap);
+        for (; status == OK && first != NULL && first->order == DUE_CHANGED_NOT_SAID &&
+               reads < UNKNOWN_READS_MAX;
+             first = due_heap_first(heap), reads++) {
+            const struct record *record;
+            const struct slot *slot = index_seek(&journal->index, first->key_high, first->key_low);
+            ASSERT(slot != NULL && slot->key_low == first->key_low); /* D1 */
+            arena_clear(&arena);
+            status = record_read(journal, slot, &arena, &record, err);
+            if (status == OK) {
+                ASSERT(record->updated_ms > 0);
+                due_heap_correct_first(heap, (uint64_t)record->updated_ms);
+            }
+        }
+    }
+    arena_release(&arena);
+    return status;
 }
 
 /* Write ahead when less than half a step is left, and make the spare. true: did something. */
@@ -249,7 +280,10 @@ enum status journal_maintain(struct store *store, struct err *err)
         return status;
     }
     sweep(journal);
-    status = snapshot_step(journal, err);
+    status = unknown_read(journal, err);
+    if (status == OK) {
+        status = snapshot_step(journal, err);
+    }
     if (status == OK) {
         status = squeeze_step(journal, err);
     }

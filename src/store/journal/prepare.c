@@ -106,7 +106,7 @@ enum status journal_read(struct store *store, struct store_batch *batch, struct 
     batch->now_ms = journal->now.time_ms;
     batch->clock_held = journal->clock.held;
     batch->fence_first = journal->fence + 1;
-    batch->counts = store_tally_of(&journal->tally, STORE_KINDS_ASKED);
+    batch->counts = counts_of(journal, STORE_KINDS_ASKED);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->wants[i].key != NULL) {
             index_prefetch(&journal->index, batch->wants[i].key);

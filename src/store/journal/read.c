@@ -11,7 +11,6 @@
 
 enum {
     READ_GUESS_BYTES = 768,            /* most records are shorter, and then one read is enough */
-    DUE_SLOTS_MAX = 200000,            /* looked at in one call of due: about a millisecond */
     SCAN_ARENA_BYTES = 1 << 20,        /* one record at a time; the largest is about 20 KiB */
     ENTRY_SCRATCH_BYTES_MAX = 4 << 20, /* one entry as a tree; the largest is 64 KiB of text */
 };
@@ -341,78 +340,74 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
 struct due_search {
     struct journal *journal;
     struct arena *scratch;
-    unsigned kinds;
-    uint32_t now_s;
     struct store_due *dues;
     size_t limit;
     size_t count;
+    enum status status;
+    struct err *err;
 };
 
-/* Look at one partition, and find its earliest due again (X3). */
-static enum status due_part(struct due_search *search, unsigned number, struct err *err)
+/* Read the record of an entry for the caller. */
+static bool due_read(void *context, const struct due_entry *entry)
 {
-    struct index *index = &search->journal->index;
-    struct part *part = &index->parts[number];
-    uint32_t act_min = UINT32_MAX;
-    enum status status = OK;
-    struct slot *slot = index_next(index, number, NULL);
-    for (; slot != NULL && status == OK; slot = index_next(index, number, slot)) {
-        if (slot_expires(slot)) {
-            continue;
-        }
-        act_min = slot->due_s < act_min ? slot->due_s : act_min;
-        if (slot->due_s <= search->now_s && search->count < search->limit &&
-            store_kind_in(search->kinds, (enum record_kind)slot->kind)) {
-            const struct record *record;
-            arena_clear(search->scratch);
-            status = record_read(search->journal, slot, search->scratch, &record, err);
-            if (status == OK) {
-                search->dues[search->count++] = (struct store_due){.kind = record->kind,
-                    .reason = record_due(record),
-                    .operation_id = record->operation_id,
-                    .due_ms = record_due_ms(record)};
-            }
-        }
+    struct due_search *search = context;
+    struct journal *journal = search->journal;
+    if (search->count == search->limit) {
+        return false;
     }
-    if (status == OK) {
-        part->act_min = act_min;
+    const struct slot *slot = index_seek(&journal->index, entry->key_high, entry->key_low);
+    ASSERT(slot != NULL); /* D1 */
+    ASSERT(slot->key_high == entry->key_high && slot->key_low == entry->key_low);
+    const struct record *record;
+    arena_clear(search->scratch);
+    search->status = record_read(journal, slot, search->scratch, &record, search->err);
+    if (search->status != OK) {
+        return false;
     }
-    return status;
+    search->dues[search->count++] = (struct store_due){.kind = record->kind,
+        .reason = record_due(record),
+        .door = record->door,
+        .operation_id = record->operation_id,
+        .due_ms = record_due_ms(record)};
+    return true;
 }
 
-enum status journal_due(struct store *store, unsigned kinds, struct store_due *ret_dues,
-    size_t limit, size_t *ret_count, struct err *err)
+static const enum record_due group_reason[DUE_GROUPS] = {
+    [DUE_LEASE] = RECORD_DUE_LEASE_OVER,
+    [DUE_LEASE_HELD] = RECORD_DUE_LEASE_OVER,
+    [DUE_NEXT_ATTEMPT] = RECORD_DUE_NEXT_ATTEMPT,
+    [DUE_CONFIRMATION] = RECORD_DUE_CONFIRMATION_OVER,
+    [DUE_RECONCILE] = RECORD_DUE_RECONCILE_AGAIN,
+};
+
+enum status journal_due(struct store *store, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
 {
     struct journal *journal = journal_of(store);
     int64_t now_ms = store_clock_now(&journal->clock).time_ms;
-    enum status status = journal_failed(journal, err);
+    uint64_t until = filter->held ? UINT64_MAX : now_ms <= 0 ? 0 : (uint64_t)now_ms / 1000;
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
     struct due_search search = {.journal = journal,
         .scratch = &scratch,
-        .kinds = kinds,
-        .now_s = now_ms <= 0 ? 0 : (uint32_t)(now_ms / 1000),
         .dues = ret_dues,
-        .limit = limit};
-    size_t looked = 0;
-    for (unsigned i = 0; i < INDEX_PARTS && status == OK && search.count < limit; i++) {
-        unsigned number = (journal->due_part + i) % INDEX_PARTS;
-        const struct part *part = &journal->index.parts[number];
-        if (part->count == 0 || part->act_min > search.now_s) {
-            continue;
-        }
-        looked += part->end;
-        status = due_part(&search, number, err);
-        if (looked > DUE_SLOTS_MAX) {
-            journal->due_part = (number + 1) % INDEX_PARTS;
-            break;
+        .limit = limit,
+        .status = journal_failed(journal, err),
+        .err = err};
+    for (unsigned kind = 0; kind < DUE_KINDS; kind++) {
+        for (unsigned group = 0; group < DUE_GROUPS && search.status == OK; group++) {
+            bool wanted = filter->held ? group == DUE_LEASE_HELD
+                                       : (filter->reasons & STORE_DUE(group_reason[group])) != 0;
+            if (wanted && store_kind_in(filter->kinds, (enum record_kind)kind)) {
+                due_heap_visit(&journal->dues.groups[kind][group], until, due_read, &search);
+            }
         }
     }
     arena_release(&scratch);
-    if (status == OK) {
+    if (search.status == OK) {
         *ret_count = search.count;
     }
-    return status;
+    return search.status;
 }
 
 /* Entries ---------------------------------------------------------------------------------- */

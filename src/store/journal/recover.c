@@ -403,8 +403,11 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
     return OK;
 }
 
-static void counts_rebuild(struct journal *journal)
+/* The dues and the counts, from the index. */
+static enum status index_fold(struct journal *journal)
 {
+    dues_release(&journal->dues);
+    dues_init(&journal->dues, journal->mem);
     journal->tally = (struct store_tally){.counts = {{0}}};
     for (size_t i = 0; i < journal->segments_count; i++) {
         journal->segments[i].live = 0;
@@ -418,8 +421,14 @@ static void counts_rebuild(struct journal *journal)
             }
             store_tally_add(&journal->tally, (enum record_kind)slot->kind,
                 (enum record_status)slot->status, true);
+            enum status status = dues_reserve(&journal->dues, slot);
+            if (status != OK) {
+                return status;
+            }
+            dues_change(&journal->dues, NULL, slot, DUE_CHANGED_NOT_SAID);
         }
     }
+    return OK;
 }
 
 static enum status recovery_cut(struct recovery *recovery, struct err *err)
@@ -443,7 +452,7 @@ static enum status recovery_cut(struct recovery *recovery, struct err *err)
                              "cannot prepare the end of segment %" PRIu64, journal->tail.number);
 }
 
-static void recovery_finish(struct recovery *recovery)
+static enum status recovery_finish(struct recovery *recovery, struct err *err)
 {
     struct journal *journal = recovery->journal;
     journal->next = recovery->at;
@@ -454,8 +463,9 @@ static void recovery_finish(struct recovery *recovery)
     journal->head.hash = recovery->at.hash;
     journal->fence = recovery->at.fence;
     journal->head.moment = recovery->at.moment;
-    counts_rebuild(journal);
     store_clock_init(&journal->clock, journal->clock.clock, &recovery->at.moment);
+    enum status status = index_fold(journal);
+    return status == OK ? OK : err_set(err, status, "out of memory for the dues");
 }
 
 enum status journal_recover(struct journal *journal, struct err *err)
@@ -478,8 +488,10 @@ enum status journal_recover(struct journal *journal, struct err *err)
             place_offset(recovery->at.place), "the journal ends before its saved index does", err);
     }
     if (status == OK) {
-        recovery_finish(recovery);
-        status = journal->read_only ? OK : recovery_cut(recovery, err);
+        status = recovery_finish(recovery, err);
+    }
+    if (status == OK && !journal->read_only) {
+        status = recovery_cut(recovery, err);
     }
     mem_free(journal->mem, recovery);
     return status;

@@ -22,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "core/kind.h"
 #include "store/journal/impl.h"
 
 enum {
@@ -72,7 +73,7 @@ static void slot_encode(const struct slot *slot, unsigned char *bytes)
     le32_put(bytes + 32, slot->version);
     /* An operation's kind is written as 0, as it was before there were others. */
     uint32_t kind = slot->kind == RECORD_OPERATION ? 0 : slot->kind;
-    le32_put(bytes + 36, slot->status | kind << 8);
+    le32_put(bytes + 36, slot->status | kind << 8 | (uint32_t)slot->held << 16);
 }
 
 static void header_copy(const struct journal *journal, struct snapshot *snapshot)
@@ -344,11 +345,12 @@ bool snapshot_work(struct journal *journal)
 
 static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
 {
-    uint32_t kind = le32_get(bytes + 36) >> 8;
-    uint32_t status = le32_get(bytes + 36) & 0xff;
-    kind = kind == 0 ? RECORD_OPERATION : kind;
-    if (!kind_known((enum record_kind)kind) ||
-        !kind_has_status((enum record_kind)kind, (enum record_status)status)) {
+    enum record_kind kind =
+        bytes[37] == 0 ? RECORD_OPERATION : (enum record_kind)bytes[37]; /* as slot_encode */
+    enum record_status status = (enum record_status)bytes[36];
+    bool held = bytes[38] == 1;
+    if (!kind_known(kind) || !kind_has_status(kind, status) || bytes[38] > 1 || bytes[39] != 0 ||
+        (held && status != RECORD_IN_PROGRESS)) {
         return false;
     }
     *ret_slot = (struct slot){.key_high = le64_get(bytes),
@@ -358,7 +360,8 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
         .duplicates = le32_get(bytes + 28),
         .version = le32_get(bytes + 32),
         .status = (uint8_t)status,
-        .kind = (uint8_t)kind};
+        .kind = (uint8_t)kind,
+        .held = held};
     return true;
 }
 

@@ -358,14 +358,19 @@ static void live_add(struct journal *journal, const struct slot *slot, int one)
         &journal->tally, (enum record_kind)slot->kind, (enum record_status)slot->status, one > 0);
 }
 
-enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot)
+enum status slot_set(
+    struct journal *journal, struct slot *found, const struct slot *slot, int64_t changed_ms)
 {
-    if (found == NULL) {
-        enum status status = index_put(&journal->index, slot);
-        if (status != OK) {
-            return status;
-        }
-    } else {
+    /* Both before anything changes: a record whose due cannot be noted is not written. */
+    enum status status = dues_reserve(&journal->dues, slot);
+    if (status == OK && found == NULL) {
+        status = index_put(&journal->index, slot);
+    }
+    if (status != OK) {
+        return status;
+    }
+    dues_change(&journal->dues, found, slot, changed_ms);
+    if (found != NULL) {
         live_add(journal, found, -1);
         index_replace(&journal->index, found, slot);
     }
@@ -376,6 +381,7 @@ enum status slot_set(struct journal *journal, struct slot *found, const struct s
 void slot_drop(struct journal *journal, struct slot *slot)
 {
     live_add(journal, slot, -1);
+    dues_change(&journal->dues, slot, NULL, DUE_CHANGED_NOT_SAID);
     index_remove(&journal->index, slot);
 }
 
@@ -390,6 +396,7 @@ static void undo_all(struct journal *journal)
             slot_drop(journal, slot);
         } else {
             live_add(journal, slot, -1);
+            dues_change(&journal->dues, slot, &undo->old, DUE_CHANGED_NOT_SAID);
             *slot = undo->old;
             live_add(journal, slot, 1);
         }
@@ -483,7 +490,7 @@ static enum status change_record(
             journal, FRAME_TOUCH, slice_of(hash->bytes, sizeof hash->bytes), SLICE_EMPTY);
     }
     if (status == OK) {
-        status = slot_set(journal, slot, &next);
+        status = slot_set(journal, slot, &next, change->record->updated_ms);
         if (status != OK) {
             (void)err_set(err, status, "out of memory for the index");
         }
@@ -636,7 +643,8 @@ static enum status move_locked(
     batch_open(journal);
     status = record_put(journal, &change, FRAME_MOVED, &next, err);
     if (status == OK) {
-        status = slot_set(journal, index_find(&journal->index, &record->key.hash), &next);
+        status = slot_set(
+            journal, index_find(&journal->index, &record->key.hash), &next, record->updated_ms);
     }
     if (status != OK) {
         *journal->active = before;

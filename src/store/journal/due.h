@@ -1,0 +1,93 @@
+/*
+ * due: the records that need somebody to act, in the order of their dues.
+ *
+ * A record is in one group by its kind and by what is to happen (slot_group); what is sealed is in
+ * none, as its window is housekeeping (maintain.c). Each group is a binary heap by the due second,
+ * with a table of cells that finds a key's entry, so that an entry moves and goes together with its
+ * record: finding what is due costs what is due. A second set of groups has the unknown records of
+ * each kind by the time of their last change.
+ *
+ * Invariants (dues_check asserts them):
+ *   D1  a slot has an entry in the group that slot_group names, with the slot's due second, and in
+ *       no other group; an unknown one has an entry among the unknown ones of its kind.
+ *   D2  no entry is earlier than its parent in the heap.
+ *   D3  each entry's cell holds its position, and lies at the key's home or behind it, with no
+ *       empty cell between.
+ * So there are exactly as many entries as records that wait: renewals and short operations leave
+ * nothing behind. An entry takes 32 bytes and two to four cells of 4 bytes. A group doubles when it
+ * is full: a million entries are copied in about 10 ms. It never shrinks.
+ *
+ * Threads:   one.
+ */
+#ifndef ONCE_STORE_JOURNAL_DUE_H
+#define ONCE_STORE_JOURNAL_DUE_H
+
+#include "store/journal/index.h"
+
+enum due_group {
+    DUE_LEASE,        /* in_progress, held by somebody outside */
+    DUE_LEASE_HELD,   /* in_progress, held by a process incarnation of ours */
+    DUE_NEXT_ATTEMPT, /* pending */
+    DUE_CONFIRMATION, /* waiting, with a due */
+    DUE_RECONCILE,    /* unknown, with a due */
+    DUE_GROUPS,
+    DUE_NOT = DUE_GROUPS, /* of a slot: it is in no group */
+};
+
+enum {
+    DUE_KINDS = 8,            /* more than there are */
+    DUE_CHANGED_NOT_SAID = 0, /* of an unknown record: it has to be read to know */
+};
+
+struct due_entry {
+    uint64_t key_high; /* as in the slot */
+    uint64_t key_low;
+    uint64_t order; /* the due second; of unknown ones: milliseconds of their last change */
+    uint32_t cell;  /* D3 */
+    uint32_t unused;
+};
+
+struct due_heap {
+    struct due_entry *entries; /* a binary heap from 0 on */
+    uint32_t *cells;           /* position + 1 of the entry; 0: empty */
+    uint32_t count;            /* entries */
+    uint32_t room;             /* entries that fit */
+    uint32_t cells_count;      /* a power of two, at least twice room; 0: nothing allocated */
+};
+
+struct dues {
+    const struct mem *mem;
+    struct due_heap groups[DUE_KINDS][DUE_GROUPS];
+    struct due_heap unknown[DUE_KINDS]; /* by the time of their last change */
+};
+
+void dues_init(struct dues *dues, const struct mem *mem);
+void dues_release(struct dues *dues);
+
+/* What the slot waits for; DUE_NOT: nothing. */
+enum due_group slot_group(const struct slot *slot);
+
+/* Make sure that dues_change to this slot cannot fail. E_NOMEM: nothing changed. */
+enum status dues_reserve(struct dues *dues, const struct slot *slot) MUST_CHECK;
+/*
+ * A slot becomes a different one of the same key; NULL: there was none, or there is none any more.
+ * changed_ms is the time of the record's last change, which is noted of an unknown one.
+ * Taking back what was changed since a reservation needs no new one: groups do not shrink.
+ */
+void dues_change(
+    struct dues *dues, const struct slot *from, const struct slot *to, int64_t changed_ms);
+
+/* Called for each entry. Return false to stop. It must not change the heap. */
+typedef bool (*due_visit)(void *context, const struct due_entry *entry);
+/* Visit every entry of an order up to this, in no order; of the later ones, it passes at most one
+ * more than it visits. */
+void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context);
+/* The earliest; NULL: it is empty. */
+const struct due_entry *due_heap_first(const struct due_heap *heap);
+/* Move the earliest entry to where it belongs. */
+void due_heap_correct_first(struct due_heap *heap, uint64_t order);
+
+/* Against the index, whole. */
+void dues_check(const struct dues *dues, struct index *index);
+
+#endif

@@ -1,0 +1,152 @@
+/* What a clock drives: dues to those who subscribed, and what earlier processes held. */
+#include <time.h>
+
+#include "engine_kit.h"
+
+enum { ROUND_MS = 1000, TRIES = 400 }; /* a round is half a second of the engine's boot clock */
+
+static struct engine_call held_begin(const char *key, uint64_t holder)
+{
+    struct engine_call call = kit_begin("acme", "pay", key);
+    call.request.door = RECORD_DOOR_GATEWAY;
+    call.request.holder = holder;
+    call.request.policy.on_unknown = ON_UNKNOWN_RECONCILE;
+    return call;
+}
+
+static enum decision_kind ask_again(const char *key)
+{
+    struct engine_call again = kit_begin("acme", "pay", key);
+    again.request.policy.on_unknown = ON_UNKNOWN_HOLD;
+    return kit_do(&again);
+}
+
+static void what_an_earlier_process_held_is_unknown_when_the_next_one_starts(void **state)
+{
+    (void)state;
+    enum { MANY = 200 }; /* more than the janitor settles at once */
+    uint64_t first = engine_incarnation(kit.engine);
+    char key[24];
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(key, sizeof key, "held-%d", i);
+        struct engine_call held = held_begin(key, first);
+        assert_int_equal(kit_do(&held), DECISION_FIRST_SEEN);
+    }
+    assert_int_equal(ask_again("held-0"), DECISION_IN_PROGRESS); /* the living keep theirs */
+    struct engine_call elsewhere = kit_begin("acme", "pay", "elsewhere");
+    assert_int_equal(kit_do(&elsewhere), DECISION_FIRST_SEEN);
+    kit_close();
+    kit_open();
+    assert_true(engine_incarnation(kit.engine) > first);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(key, sizeof key, "held-%d", i);
+        assert_int_equal(ask_again(key), DECISION_HELD_UNKNOWN);
+    }
+    /* Who holds it lives elsewhere, and outlives this process. */
+    assert_int_equal(ask_again("elsewhere"), DECISION_IN_PROGRESS);
+    struct engine_call seal = kit_seal(&elsewhere, SLICE_LIT("done"));
+    assert_int_equal(kit_do(&seal), DECISION_SEALED);
+    struct verify_result result;
+    kit_verify(&result);
+}
+
+static void a_process_that_granted_nothing_leaves_its_number_to_the_next(void **state)
+{
+    (void)state;
+    uint64_t first = engine_incarnation(kit.engine);
+    assert_true(first > 0);
+    struct engine_call held = held_begin("a", first);
+    assert_int_equal(kit_do(&held), DECISION_FIRST_SEEN);
+    assert_true(held.decision.next.fence >= first);
+    kit_close();
+    kit_open();
+    uint64_t second = engine_incarnation(kit.engine);
+    assert_true(second > first);
+    kit_close();
+    kit_open();
+    assert_true(engine_incarnation(kit.engine) >= second);
+}
+
+/* Subscriptions. */
+
+struct heard {
+    _Atomic size_t times;
+    _Atomic size_t dues;
+    struct store_due last;
+};
+
+static void hear(void *context, const struct store_due *dues, size_t count)
+{
+    struct heard *heard = context;
+    heard->last = dues[0];
+    atomic_fetch_add(&heard->dues, count);
+    atomic_fetch_add(&heard->times, 1);
+}
+
+/* Let rounds pass until it was heard so often; how often it was. */
+static size_t rounds_until(struct heard *heard, size_t times)
+{
+    for (int i = 0; i < TRIES && atomic_load(&heard->times) < times; i++) {
+        struct timespec pause = {.tv_nsec = 10 * 1000000};
+        kit.now_ms += ROUND_MS;
+        struct engine_call nudge = kit_begin("acme", "pay", "nudge"); /* it need not stay idle */
+        (void)kit_do(&nudge);
+        (void)nanosleep(&pause, NULL);
+    }
+    return atomic_load(&heard->times);
+}
+
+static void a_subscriber_gets_what_is_due_for_it_until_the_record_changes(void **state)
+{
+    (void)state;
+    struct heard asked = {0};
+    struct heard other = {0};
+    struct due_subscription subscription = {
+        .filter = {.kinds = STORE_OPERATIONS, .reasons = STORE_DUE(RECORD_DUE_RECONCILE_AGAIN)},
+        .found = hear,
+        .context = &asked};
+    struct due_subscription attempts = {
+        .filter = {.kinds = STORE_KINDS_ALL, .reasons = STORE_DUE(RECORD_DUE_NEXT_ATTEMPT)},
+        .found = hear,
+        .context = &other};
+    engine_on_due(kit.engine, &subscription);
+    engine_on_due(kit.engine, &attempts);
+    struct engine_call held = held_begin("a", engine_incarnation(kit.engine));
+    assert_int_equal(kit_do(&held), DECISION_FIRST_SEEN);
+    struct engine_call unknown = kit_seal(&held, SLICE_EMPTY);
+    unknown.request.kind = REQUEST_UNKNOWN;
+    unknown.request.status = 0;
+    assert_int_equal(kit_do(&unknown), DECISION_UNKNOWN);
+    assert_true(rounds_until(&asked, 2) >= 2); /* again while nobody acts */
+    engine_off_due(kit.engine, &subscription);
+    assert_int_equal(asked.last.reason, RECORD_DUE_RECONCILE_AGAIN);
+    assert_int_equal(asked.last.door, RECORD_DOOR_GATEWAY);
+    assert_true(op_id_equal(&asked.last.operation_id, &held.decision.next.operation_id));
+    size_t times = atomic_load(&asked.times);
+
+    struct engine_call postpone = {.arena = &kit.arena};
+    postpone.request.kind = REQUEST_POSTPONE;
+    postpone.request.key.tenant = held.request.key.tenant;
+    postpone.request.operation_id = held.decision.next.operation_id;
+    postpone.request.delay_ms = 3600000;
+    assert_int_equal(kit_do(&postpone), DECISION_DONE);
+    engine_on_due(kit.engine, &subscription);
+    int64_t since_ms = kit.now_ms;
+    assert_int_equal(rounds_until(&asked, times + 1), times); /* never early */
+    kit.now_ms = since_ms + 3600000 + ROUND_MS;
+    assert_true(rounds_until(&asked, times + 1) > times);
+    assert_int_equal(atomic_load(&other.times), 0);
+    engine_off_due(kit.engine, &attempts);
+    engine_off_due(kit.engine, &subscription);
+}
+
+int main(void)
+{
+#define JANITOR_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
+    const struct CMUnitTest tests[] = {
+        JANITOR_TEST(what_an_earlier_process_held_is_unknown_when_the_next_one_starts),
+        JANITOR_TEST(a_process_that_granted_nothing_leaves_its_number_to_the_next),
+        JANITOR_TEST(a_subscriber_gets_what_is_due_for_it_until_the_record_changes),
+    };
+    return cmocka_run_group_tests_name("janitor", tests, NULL, NULL);
+}
