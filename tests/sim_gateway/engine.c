@@ -67,6 +67,11 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = (struct engine_stats){.now_ms = engine->cycle.now_ms};
 }
 
+uint64_t engine_incarnation(const struct engine *engine)
+{
+    return engine->janitor.incarnation;
+}
+
 /* ---- batches ------------------------------------------------------------------------------- */
 
 static size_t collect(struct engine *engine, struct engine_call **calls)
@@ -136,7 +141,9 @@ bool engine_batch(void)
         parked_expire(&engine->parked, engine->is_impatient ? INT64_MAX : boot_ms, &engine->ready);
     }
     size_t count = collect(engine, calls);
-    ASSERT(janitor_turn(&engine->janitor, boot_ms, calls, &count, &err) == OK);
+    struct janitor_turn turn = {.boot_ms = boot_ms, .calls = calls, .count = count};
+    ASSERT(janitor_run(&engine->janitor, &turn, &err) == OK);
+    count = turn.count;
     size_t left;
     run_queries(calls, count, deciding, &left);
     if (left > 0 && cycle_run(&engine->cycle, deciding, left, &err) != OK) {
@@ -214,6 +221,7 @@ void engine_open(void)
     sim->store->ops->identity(sim->store, &engine->identity, &engine->shared);
     ASSERT(cycle_init(&engine->cycle, sim->store, &mem_libc, &err) == OK);
     ASSERT(janitor_init(&engine->janitor, &engine->cycle, &engine->identity, &options, &err) == OK);
+    ASSERT(janitor_start(&engine->janitor, &err) == OK);
     parked_init(&engine->parked);
 }
 

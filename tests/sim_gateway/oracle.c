@@ -127,7 +127,6 @@ static void resolved(struct sim_attempt *attempt, const struct engine_call *call
         return;
     }
     attempt->settled = SETTLED_SEALED;
-    attempt->is_lookup = true;
     attempt->sealed_status = (unsigned)record->outcome.code;
     attempt->is_retained = record->outcome.body.retained;
     digest_sha256(call->outcome_body.data, call->outcome_body.len, &attempt->sealed);

@@ -105,7 +105,6 @@ struct sim_attempt {
     int key;
     int payload;
     bool is_durable; /* the grant was flushed */
-    bool is_started; /* the upstream was called */
     enum sim_sent sent;
     int effects;
     unsigned status;      /* of the upstream's answer; 0: its head did not come */
@@ -114,7 +113,6 @@ struct sim_attempt {
     struct digest answer; /* of its body */
     enum sim_settled settled;
     bool settled_durably;
-    bool is_lookup; /* sealed by a lookup's answer: status and digest are that one's */
     unsigned sealed_status;
     struct digest sealed; /* of the body */
     bool is_retained;     /* it was kept */

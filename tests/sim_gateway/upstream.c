@@ -377,7 +377,6 @@ static void read_request(struct sim_call *call)
         sim_violate("P6: a request without a grant is sent");
         return;
     }
-    call->attempt->is_started = true;
     plan_answer(call);
 }
 
