@@ -67,7 +67,8 @@ static void store_use(const struct io *io)
     struct scan scan = {.kinds = STORE_KINDS_ALL, .limit = 64};
     (void)store->ops->scan(store, &scan, &arena, records, &count, &err);
     struct store_due dues[16];
-    (void)store->ops->due(store, STORE_KINDS_ALL, dues, 16, &count, &err);
+    struct store_due_filter all = {.kinds = STORE_KINDS_ALL, .reasons = STORE_DUES_ALL};
+    (void)store->ops->due(store, &all, dues, 16, &count, &err);
     (void)store->ops->housekeeping->maintain(store, &err);
     arena_release(&arena);
     (void)store->ops->close(store, &err);

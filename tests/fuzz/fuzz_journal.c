@@ -81,7 +81,8 @@ static void store_use(const struct io *io, bool read_only)
     struct entry_range range = {0};
     (void)store->ops->entries(store, &range, entry_visit_all, NULL, &err);
     struct store_due dues[16];
-    (void)store->ops->due(store, STORE_KINDS_ALL, dues, 16, &count, &err);
+    struct store_due_filter all = {.kinds = STORE_KINDS_ALL, .reasons = STORE_DUES_ALL};
+    (void)store->ops->due(store, &all, dues, 16, &count, &err);
     (void)store->ops->housekeeping->maintain(store, &err);
     arena_release(&arena);
     (void)store->ops->close(store, &err);
