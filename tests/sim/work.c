@@ -36,9 +36,8 @@ static struct sim_call *make(
     } else {
         request->operation_id = sim->orders[order].ids[part];
     }
-    if (kind == REQUEST_CLAIM) {
+    if (kind == REQUEST_CLAIM) { /* no holder: workers outlive the process, as clients do */
         request->policy.lease_ms = LEASE_MS;
-        request->holder = 1 + (uint64_t)worker;
     }
     return call;
 }

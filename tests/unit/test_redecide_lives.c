@@ -161,7 +161,9 @@ static struct slice forge_entry(struct walk *walk, struct slice bytes, const cha
         return bytes;
     }
     const char *end = at + strlen(name);
-    end += strcspn(end, ",}");
+    while (*end != ',' && *end != '}') { /* the entry ends with a brace, and with no zero */
+        end++;
+    }
     int length = snprintf(line, sizeof line, "%.*s%.*s", (int)(at - bytes.data), bytes.data,
         (int)(bytes.data + bytes.len - end), end);
     walk->forged = true;
