@@ -11,8 +11,8 @@
  *
  * A crash:
  *   before the grant is durable                   nothing happened; the key is fresh
- *   after it, before the first byte upstream      in progress, and unknown once the lease is over,
- *                                                 though nothing was sent: nobody can tell any more
+ *   after it, before the first byte upstream      unknown at the next start, though nothing was
+ *                                                 sent: nobody can tell any more
  *   after that, before the seal is durable        the same, and it may have happened
  *   after the seal, before the answer             the client's retry gets the replay, or, of a long
  *                                                 answer, that it happened and was not kept
