@@ -869,6 +869,13 @@ static const struct option_def gateway_options[] = {
         .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
         .env = "ONCE_GATEWAY_PROFILE",
         .help = "how keys are required and what refusals look like"},
+    {.name = "on-status",
+        .kind = OPTION_TEXT,
+        .argument = "STATUS=RESULT",
+        .repeated = true,
+        .env = "ONCE_GATEWAY_ON_STATUS",
+        .help = "what an answer means, by status or class: seal, release or unknown; "
+                "5xx=release if the API rolls back before it answers 5xx"},
     {.name = "policy",
         .kind = OPTION_FILE,
         .argument = "FILE",
