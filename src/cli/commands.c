@@ -522,9 +522,9 @@ static const struct example_def demo_examples[] = {
 
 static const char *const serve_text[] = {
     "Serves fences over HTTP to programs in any language, from one store. By default it listens "
-    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints five "
-    "lines: the version, the URL, the store, how it writes, and a command to try. Logs go to "
-    "standard error.",
+    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints "
+    "the version, the URL, the store, how it writes and, on a terminal or a new store, three "
+    "commands to try. Logs go to standard error.",
     "A YAML file can set everything (--config; once check --example prints one with every "
     "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
     "variables over the file.",
