@@ -478,7 +478,7 @@ static enum status take_retry_failed(
 /* The names in the request, in the words that all doors use. */
 static enum status check_names(const struct api_call *call, struct api_body_fault *fault)
 {
-    enum status status = request_check_names(&call->door.engine.request, &fault->err);
+    enum status status = request_names_check(&call->door.engine.request, &fault->err);
     return status == OK ? OK : fault_of(fault, status, NULL);
 }
 

@@ -144,7 +144,7 @@ static enum status check_spans(const struct request *request, struct err *err)
     return status;
 }
 
-enum status request_check_names(const struct request *request, struct err *err)
+enum status request_names_check(const struct request *request, struct err *err)
 {
     const struct {
         const char *member;
@@ -211,9 +211,9 @@ enum status request_check(const struct request *request, struct err *err)
     return status == OK ? check_status(request, err) : status;
 }
 
-enum status request_check_new(const struct request *request, struct err *err)
+enum status request_new_check(const struct request *request, struct err *err)
 {
-    enum status status = request_check_names(request, err);
+    enum status status = request_names_check(request, err);
     return status == OK ? request_check(request, err) : status;
 }
 
