@@ -307,7 +307,7 @@ static void reload(void)
     enum status status = gateway_reload_prepare(sim->gateway, config, &made, &err);
     memory_turn(false);
     if (status == OK) {
-        gateway_reload_end(sim->gateway, made, !sim_once_in(4)); /* a different door may refuse it */
+        gateway_reload_end(sim->gateway, made, !sim_once_in(4)); /* a door may refuse it */
     }
     ASSERT(status == OK || (status == E_NOMEM && sim->is_poor)); /* the old one goes on */
     config_free(config);
