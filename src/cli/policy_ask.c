@@ -36,7 +36,7 @@ static bool add_line(struct curl_slist **lines, const char *text)
     return longer != NULL;
 }
 
-/* The fields of the case and none of libcurl's own. */
+/* The fields of the case, none of libcurl's own, and no wait. */
 static bool add_fields(const struct case_request *request, struct curl_slist **lines)
 {
     bool ok = add_line(lines, "Expect:");
@@ -53,6 +53,10 @@ static bool add_fields(const struct case_request *request, struct curl_slist **l
     buf_release(&line);
     if (ok && !case_headers_have(&request->content.headers, "Accept")) {
         ok = add_line(lines, "Accept:");
+    }
+    /* One request after another: what a duplicate would wait for comes at the end of the case. */
+    if (ok && !case_headers_have(&request->content.headers, "Prefer")) {
+        ok = add_line(lines, "Prefer: wait=0");
     }
     if (ok && !case_headers_have(&request->content.headers, "Content-Type")) {
         ok = add_line(

@@ -5,15 +5,15 @@
 void fenced_report(struct fenced *fenced, unsigned status)
 {
     const struct gateway_request *request = &fenced->request;
-    const struct config_route *route = request->route;
     struct slice trace_id = SLICE_EMPTY;
     if (request->traceparent.len == FIELDS_TRACEPARENT_BYTES) {
         trace_id = slice_of(request->traceparent.data + 3, 32);
     }
     struct door_report report = {.call = &fenced->call.engine,
         .flooded_ms = fenced->flooded_ms,
-        .rate = {route->duplicate_rate, route->duplicate_burst},
-        .tenant = slice_str(route->tenant),
+        .rate = fenced->call.rate,
+        .was_counted = fenced->call.is_counted,
+        .tenant = slice_str(request->route->tenant),
         .request_id = request->exchange->request_id,
         .trace_id = trace_id,
         .status = status,

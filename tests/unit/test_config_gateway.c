@@ -50,7 +50,7 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_string_equal(route->upstreams[0], "http://127.0.0.1:3000");
     assert_string_equal(route->tenant, "default");
     assert_int_equal(route->lease_ms, 60000);
-    assert_int_equal(route->wait_ms_max, 10000);
+    assert_int_equal(route->wait_ms, 10000);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTHORIZATION);
     assert_int_equal(route->on_unknown, CONFIG_UNKNOWN_HOLD);
     assert_int_equal(route->connect_ms, 2000);
@@ -176,7 +176,7 @@ static void a_route_says_everything(void **state)
     assert_int_equal(route->retention, CONFIG_RETENTION_WEBHOOK);
     assert_int_equal(route->window_ms, 30 * DAY_MS);
     assert_int_equal(route->lease_ms, 1000);
-    assert_int_equal(route->wait_ms_max, 0);
+    assert_int_equal(route->wait_ms, 0);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_JWT);
     assert_string_equal(route->principal_name, "sub");
     assert_int_equal(route->jwt.alg, CONFIG_JWT_ES256);
