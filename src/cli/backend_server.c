@@ -176,7 +176,7 @@ static int walk_page(struct backend *backend, struct walk *walk)
     const struct json_value *next = json_find(answer.root, SLICE_LIT("next"));
     struct slice cursor = next == NULL ? SLICE_EMPTY : json_text(next);
     if (!json_is(list, JSON_ARRAY) || cursor.len >= sizeof walk->after) {
-        (void)err_set(&err, E_INVALID, "it is no page of operations");
+        (void)err_set(&err, E_INVALID, "the answer is not a page of operations");
         return unreadable(backend, &err);
     }
     memcpy(walk->after, cursor.len == 0 ? "" : cursor.data, cursor.len);
@@ -275,7 +275,7 @@ static int server_evidence(struct backend *backend, const char *operation_id, co
         }
         const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
         if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
-            (void)err_set(&err, E_INVALID, "it is no page of evidence");
+            (void)err_set(&err, E_INVALID, "the answer is not a page of evidence");
             return unreadable(backend, &err);
         }
         code = visit_entries(backend, list, visit, context, &stopped);
@@ -298,7 +298,7 @@ static int server_near_end(
     }
     if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq) ||
         !uuid_read(cli_member(answer.root, SLICE_LIT("chain_id")), cursor.chain_id)) {
-        (void)err_set(&err, E_INVALID, "it is no head of a chain");
+        (void)err_set(&err, E_INVALID, "the answer is not the head of a chain");
         return unreadable(backend, &err);
     }
     cursor.seq = seq - back;

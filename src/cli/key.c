@@ -55,7 +55,7 @@ int cmd_key(struct cli *cli)
     enum key_kind kind = KEY_COMMAND;
     struct slice text;
     if (!kind_read(cli->operands[0], &kind)) {
-        return cli_usage(cli, "key: '%s' is none of command, effect, source", cli->operands[0]);
+        return cli_usage(cli, "key: '%s' is not one of command, effect, source", cli->operands[0]);
     }
     int code = cli_read_stdin(cli, LIMIT_JSON_BYTES_MAX, &text);
     if (code != CLI_OK) {

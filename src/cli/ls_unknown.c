@@ -223,8 +223,7 @@ static void print_words(const struct ls_unknown *list, struct ls_row **rows, siz
     }
     if (list->printed == 0 && count > 0) {
         out_text("%s%-39s  %-11s  %4s  %4s  %4s  %-*s  %s%s\n", out_tint(TINT_FAINT), "OPERATION",
-            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "LAST WORD",
-            out_plain());
+            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "REASON", out_plain());
     }
     size_t columns = terminal_columns();
     for (size_t i = 0; i < count && !out_broken(); i++) {

@@ -45,7 +45,7 @@ static int check_options(const struct remote_options *options)
 {
     const char *url = options->url;
     if (!begins(url, "http://") && !begins(url, "https://") && !begins(url, "unix:")) {
-        cli_say("'%s' is no address of a server", url);
+        cli_say("'%s' is not a server address", url);
         cli_hint("--server http://127.0.0.1:7411, https://once.example, or unix:/run/once.sock");
         return CLI_USAGE;
     }
@@ -263,7 +263,7 @@ static int unanswered(const struct remote *remote, CURLcode failed, bool is_chan
     }
     if (result == ONCE_E_UNKNOWN) {
         (void)snprintf(error->hint, sizeof error->hint,
-            "it was sent and may have been done: look before trying again");
+            "it was sent and may have taken effect: check before trying again");
     }
     return result;
 }
@@ -382,7 +382,7 @@ void remote_refusal(
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";
     } else if (answer->code.len > 0 && answer->status == 403) {
-        hint = "the token lacks a right: once run needs execute, looking operate or audit, "
+        hint = "the token lacks a right: once run needs execute, reading operate or audit, "
                "evidence audit, resolving operate";
     } else if (answer->code.len > 0 && (answer->status == 429 || answer->status == 503)) {
         hint = "nothing happened; try again in a moment";

@@ -35,8 +35,8 @@ static enum renewal judge(const struct grant *grant, const struct backend_answer
     }
     cli_say("warning: the grant of %s is lost: %s", grant->operation_id,
         once_decision_name(answer->decision));
-    cli_hint(
-        "the command goes on, but its end will not be recorded; once why %s", grant->operation_id);
+    cli_hint("the command keeps running, but its end will not be recorded: once why %s",
+        grant->operation_id);
     return RENEWAL_LOST;
 }
 

@@ -62,8 +62,8 @@ static int report(struct cli *cli, const struct backend_answer *answer)
         return CLI_DATA;
     }
     if (answer->decision == ONCE_STALE_FENCE) {
-        cli_say("%s has had another attempt since; nothing changed", id);
-        cli_hint("look again: once why %s", id);
+        cli_say("there has been a newer attempt of %s; nothing changed", id);
+        cli_hint("check again: once why %s", id);
         return CLI_DATA;
     }
     cli_say("%s was settled differently before; nothing changed", id);

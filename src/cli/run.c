@@ -128,7 +128,7 @@ static int settle_once(
             cli_say("the end of %s was not recorded: %s", run->grant.operation_id,
                 once_decision_name(answer.decision));
             cli_hint(
-                "somebody else settled it or took it over; once why %s", run->grant.operation_id);
+                "it was settled or taken over meanwhile: once why %s", run->grant.operation_id);
         }
     }
     backend_close(&backend); /* what was answered is durable (P2) */

@@ -67,7 +67,7 @@ static int put_directory(struct jsonw *json)
 {
     char path[PATH_MAX];
     if (getcwd(path, sizeof path) == NULL) {
-        cli_say("cannot tell the working directory: %s", strerror(errno));
+        cli_say("cannot read the working directory: %s", strerror(errno));
         cli_hint("--ignore-cwd leaves it out of what is compared");
         return CLI_RUN_FAILED;
     }

@@ -29,7 +29,7 @@ void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t 
 {
     char store[512];
     place_option(run, store, sizeof store);
-    cli_hint("look:    once show %s%s", operation_id, store);
+    cli_hint("check:   once show %s%s", operation_id, store);
     cli_hint("         once why %s%s", operation_id, store);
     cli_hint("settle:  once resolve %s --fence %llu%s --status executed|failed|not_executed "
              "--reason TEXT",
@@ -191,7 +191,7 @@ static void say_diff(struct run *run, struct slice diff)
         const struct json_value *value = json_find(step, SLICE_LIT("value"));
         struct slice text = value == NULL ? SLICE_EMPTY : json_text(value);
         if (slice_is(op, "remove")) {
-            cli_say("  %.*s is not there any more", SLICE_ARGS(path));
+            cli_say("  %.*s was removed", SLICE_ARGS(path));
         } else if (json_is(value, JSON_STRING)) {
             cli_say("  %.*s is %s '%.*s'", SLICE_ARGS(path), slice_is(op, "add") ? "new:" : "now",
                 (int)(text.len < 200 ? text.len : 200), text.data == NULL ? "" : text.data);
@@ -204,10 +204,10 @@ static void say_diff(struct run *run, struct slice diff)
 static int refuse_conflict(struct run *run, const struct backend_answer *answer)
 {
     char store[512];
-    cli_say("conflict: key '%s' was used with another command", run->key);
+    cli_say("conflict: key '%s' was used with a different command", run->key);
     say_diff(run, answer->diff);
     if (answer->operation_id[0] != '\0') {
-        cli_hint("use another key; what was asked first: once show %s%s", answer->operation_id,
+        cli_hint("use a different key; the first request: once show %s%s", answer->operation_id,
             place_option(run, store, sizeof store));
     }
     return CLI_DATA;

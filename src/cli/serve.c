@@ -123,7 +123,9 @@ static void reload(struct serve *serve)
     int code = serve_config(serve->cli, &config, &faults);
     if (code != CLI_OK) {
         log_faults(serve, &faults);
-        (void)err_set(&err, E_INVALID, "the configuration is wrong: the old one stays in use");
+        (void)err_set(&err, E_INVALID,
+            "the new configuration is invalid; the old one stays in "
+            "use");
     }
     if (code == CLI_OK && server_reload(serve->server, config, &err) == OK) {
         notify_say("READY=1\nSTATUS=serving");

@@ -329,7 +329,7 @@ static void show_text(const char *path, const struct config *config)
         out_text("%-8s%llu token%s\n", "auth", (unsigned long long)config->token_count,
             config->token_count == 1 ? "" : "s");
     } else {
-        out_text("%-8snone: whoever can connect is tenant default\n", "auth");
+        out_text("%-8soff: every client is tenant default, with every right\n", "auth");
     }
     serve_gateway_text(config);
 }

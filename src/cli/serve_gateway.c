@@ -28,8 +28,8 @@ static void text_route(const struct config_route *route)
         route->key_is_uuid ? " (a UUID)" : "", config_methods_put(methods, route->fenced));
     if (route->reconcile.get != NULL && route->principal != CONFIG_PRINCIPAL_NONE &&
         strstr(route->reconcile.get, "{operation_id}") == NULL) {
-        out_text("%-8snote: reconcile asks by {key}, which two principals may share; the API has "
-                 "to look at Once-Operation-Id, or ask by {operation_id}\n",
+        out_text("%-8snote: reconcile asks by {key}, which two principals may share: have the "
+                 "API check Once-Operation-Id, or ask by {operation_id}\n",
             "");
     }
 }

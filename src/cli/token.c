@@ -110,7 +110,9 @@ static int check_new(struct cli *cli)
                            : "token: --rights LIST is missing");
     }
     if (!is_for_metrics && config_rights(rights) == 0) {
-        return cli_usage(cli, "token: '%s' is no list of execute, confirm, operate, audit",
+        return cli_usage(cli,
+            "token: '%s' is not a list of rights: execute, confirm, operate, "
+            "audit",
             cli_text(cli, "rights"));
     }
     return CLI_OK;
@@ -174,5 +176,5 @@ int cmd_token(struct cli *cli)
     if (strcmp(cli->operands[0], "hash") == 0) {
         return token_hash(cli);
     }
-    return cli_usage(cli, "token: '%s' is none of new, hash", cli->operands[0]);
+    return cli_usage(cli, "token: '%s' is not one of new, hash", cli->operands[0]);
 }

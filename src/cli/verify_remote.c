@@ -116,7 +116,7 @@ static void check_entry(struct audit *audit, const struct remote_entry *entry)
         add_damage(audit, entry, "its hash is not that of its bytes");
     }
     if (!slice_is(entry->chain_id, audit->chain_id)) {
-        add_damage(audit, entry, "it is of another chain");
+        add_damage(audit, entry, "it belongs to a different chain");
     }
     check_link(audit, entry);
     compare_head(audit, entry, &hash);
@@ -147,7 +147,7 @@ static int fetch_head(struct audit *audit)
         !text_hex(
             cli_member(answer.root, SLICE_LIT("hash")), audit->head_hash.bytes, DIGEST_BYTES) ||
         chain_id.len == 0 || chain_id.len >= sizeof audit->chain_id) {
-        (void)err_set(&err, E_INVALID, "it is no head of a chain");
+        (void)err_set(&err, E_INVALID, "the answer is not the head of a chain");
         return unreadable(audit, &err);
     }
     memcpy(audit->chain_id, chain_id.data, chain_id.len);
@@ -185,7 +185,7 @@ static int fetch_entries(struct audit *audit)
         }
         const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
         if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
-            (void)err_set(&err, E_INVALID, "it is no page of evidence");
+            (void)err_set(&err, E_INVALID, "the answer is not a page of evidence");
             return unreadable(audit, &err);
         }
         code = check_page(audit, list);
@@ -261,8 +261,7 @@ static int print_text(const struct audit *audit)
 {
     print_damages(audit);
     if (audit->damage_count == 0) {
-        out_text("%sok%s: the entries that '%s' shows check out, as far as can be seen from "
-                 "outside\n",
+        out_text("%sok%s: the entries of '%s' are valid, as far as can be checked from outside\n",
             out_tint(TINT_GOOD), out_plain(), remote_url(audit->remote));
     }
     out_text("checked %llu entries, %llu to %llu: each against its hash, %llu against the one "

@@ -178,7 +178,7 @@ static void add_headers(struct config_reader *reader, const struct yaml_node *ke
     bool is_name = key->kind == YAML_SCALAR && value_form_is_token(key->text);
     if (!is_name || (!is_expected && is_framing(key->text.data))) {
         reader_fault(reader, key, NULL,
-            is_name ? "'%.*s' is said by the body itself" : "'%.*s' is not the name of a field",
+            is_name ? "'%.*s' is set by the body itself" : "'%.*s' is not the name of a field",
             SLICE_ARGS(key->text));
     } else if (is_expected && yaml_is_null(value) && headers->count < CASE_HEADERS_MAX) {
         headers->items[headers->count++] = (struct case_header){key->text.data, NULL};

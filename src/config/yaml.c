@@ -51,7 +51,7 @@ static const char *character_fault(struct slice rest, size_t len)
     if (len > 1 && (memcmp(rest.data, "\xC2\x85", 2) == 0 ||
                        (len == 3 && (memcmp(rest.data, "\xE2\x80\xA8", 3) == 0 ||
                                         memcmp(rest.data, "\xE2\x80\xA9", 3) == 0)))) {
-        return "a line separator that is no newline";
+        return "a line separator other than a newline";
     }
     return NULL;
 }

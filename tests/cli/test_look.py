@@ -234,7 +234,7 @@ def test_a_checkpoint_kept_elsewhere_shows_a_journal_put_back(once):
     once.run("b", "sh", "-c", "echo another history")
     done = once("verify", "--checkpoint", "note")
     assert done.code == 1, done
-    assert "the outside checkpoint has another hash" in done.text
+    assert "the external checkpoint has a different hash" in done.text
 
 
 # ---- doctor
@@ -254,7 +254,7 @@ def test_doctor_is_content_with_a_sound_store(filled):
         assert name in found, name
     assert found["unknown"]["verdict"] == "WARN"
     assert "once resolve" in found["unknown"]["fix"]
-    assert re.search(r"^1 operations", found["unknown"]["text"])
+    assert re.search(r"^1 unknown operation", found["unknown"]["text"])
     assert re.search(r"once/[0-9a-f-]{36}\+[0-9a-f]{8}\+", found["public key"]["text"])
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms", found["flush"]["text"])
 
