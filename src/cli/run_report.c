@@ -67,38 +67,33 @@ static uint64_t attempt_of(const struct backend_answer *answer)
 static int print_document(const struct run *run, const struct backend_answer *answer,
     const struct recording *recording, const struct run_end *end)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, DOCUMENT_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "decision", once_decision_name(answer->decision));
-    jsonw_str(&json, "operation_id", answer->operation_id);
-    jsonw_str(&json, "scope", run->scope);
-    jsonw_str(&json, "key", run->key);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, DOCUMENT_BYTES_MAX);
+    jsonw_str(json, "decision", once_decision_name(answer->decision));
+    jsonw_str(json, "operation_id", answer->operation_id);
+    jsonw_str(json, "scope", run->scope);
+    jsonw_str(json, "key", run->key);
     if (fence_of(answer) != 0) {
-        jsonw_u64(&json, "fence", fence_of(answer));
-        jsonw_u64(&json, "attempt", attempt_of(answer));
+        jsonw_u64(json, "fence", fence_of(answer));
+        jsonw_u64(json, "attempt", attempt_of(answer));
     }
     if (end != NULL) {
-        jsonw_str(&json, "status", once_status_name(end->status));
-        jsonw_bool(&json, "recorded", end->recorded);
+        jsonw_str(json, "status", once_status_name(end->status));
+        jsonw_bool(json, "recorded", end->recorded);
         if (end->status != ONCE_STATUS_UNKNOWN) {
-            jsonw_i64(&json, "exit_code", end->code);
+            jsonw_i64(json, "exit_code", end->code);
         }
     }
     if (recording != NULL) {
-        put_recording(&json, recording);
+        put_recording(json, recording);
     }
     if (answer->diff.len > 0) {
-        jsonw_raw(&json, "diff", answer->diff);
+        jsonw_raw(json, "diff", answer->diff);
     }
     if (answer->decision == ONCE_IN_PROGRESS) {
-        jsonw_i64(&json, "retry_after_ms", answer->retry_after_ms);
+        jsonw_i64(json, "retry_after_ms", answer->retry_after_ms);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 /* ---- replay ------------------------------------------------------------------------------ */

@@ -297,23 +297,18 @@ void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
 static int show_json(
     const char *path, const struct config *config, const struct config_faults *faults)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, FAULTS_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str_some(&json, "file", path);
-    jsonw_bool(&json, "ok", faults->count == 0);
-    serve_faults_json(&json, faults);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, FAULTS_BYTES_MAX);
+    jsonw_str_some(json, "file", path);
+    jsonw_bool(json, "ok", faults->count == 0);
+    serve_faults_json(json, faults);
     if (faults->count == 0) {
-        jsonw_open(&json, "settings", '{');
-        config_put_server(&json, config);
-        jsonw_close(&json, '}');
-        serve_gateway_json(&json, config);
+        jsonw_open(json, "settings", '{');
+        config_put_server(json, config);
+        jsonw_close(json, '}');
+        serve_gateway_json(json, config);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static void show_text(const char *path, const struct config *config)

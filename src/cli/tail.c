@@ -146,16 +146,11 @@ static int print_note(const struct cli *cli, struct slice note, uint64_t seq)
         out_bytes(note);
         return out_finish();
     }
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, 8 * CHECKPOINT_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_u64(&json, "seq", seq);
-    jsonw_bytes(&json, "note", note);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, 8 * CHECKPOINT_BYTES_MAX);
+    jsonw_u64(json, "seq", seq);
+    jsonw_bytes(json, "note", note);
+    return out_json_end(&whole);
 }
 
 static int tail_checkpoint(struct cli *cli)

@@ -46,22 +46,14 @@ static void put_line(struct buf *out, struct cli *cli, const char *hex)
 
 static int print_json(const char *token, const char *hex, struct slice line)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, LINE_BYTES_MAX * 4);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str_some(&json, "token", token);
-    jsonw_str(&json, "sha256", hex);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, LINE_BYTES_MAX * 4);
+    jsonw_str_some(json, "token", token);
+    jsonw_str(json, "sha256", hex);
     if (line.len > 0) {
-        jsonw_bytes(&json, "config", line);
+        jsonw_bytes(json, "config", line);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    if (bytes.data != NULL) {
-        mem_wipe(bytes.data, bytes.cap);
-    }
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static int print_new(struct cli *cli, const char *token, const char *hex)

@@ -202,41 +202,36 @@ static size_t damages_kept(const struct audit *audit)
 
 static int print_json(const struct audit *audit)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
+    struct out_json whole;
     char hash[DIGEST_HEX_BYTES];
-    buf_init(&bytes, &mem_libc, 1 << 20);
-    jsonw_open(&json, NULL, '{');
-    jsonw_bool(&json, "ok", audit->damage_count == 0);
-    jsonw_str(&json, "server", remote_url(audit->remote));
-    jsonw_str(&json, "chain_id", audit->chain_id);
-    jsonw_u64(&json, "entries", audit->entries);
-    jsonw_u64(&json, "links", audit->links);
-    jsonw_u64(&json, "gaps", audit->gaps);
-    jsonw_u64(&json, "first_seq", audit->first_seq);
-    jsonw_u64(&json, "last_seq", audit->last_seq);
-    jsonw_u64(&json, "head_seq", audit->head_seq);
-    jsonw_str(&json, "head_hash", digest_put_hex(hash, &audit->head_hash));
-    jsonw_bool(&json, "head_compared", audit->head_seen);
-    jsonw_open(&json, "not_checked", '[');
+    struct jsonw *json = out_json_begin(&whole, 1 << 20);
+    jsonw_bool(json, "ok", audit->damage_count == 0);
+    jsonw_str(json, "server", remote_url(audit->remote));
+    jsonw_str(json, "chain_id", audit->chain_id);
+    jsonw_u64(json, "entries", audit->entries);
+    jsonw_u64(json, "links", audit->links);
+    jsonw_u64(json, "gaps", audit->gaps);
+    jsonw_u64(json, "first_seq", audit->first_seq);
+    jsonw_u64(json, "last_seq", audit->last_seq);
+    jsonw_u64(json, "head_seq", audit->head_seq);
+    jsonw_str(json, "head_hash", digest_put_hex(hash, &audit->head_hash));
+    jsonw_bool(json, "head_compared", audit->head_seen);
+    jsonw_open(json, "not_checked", '[');
     for (size_t i = 0; not_checked[i] != NULL; i++) {
-        jsonw_str(&json, NULL, not_checked[i]);
+        jsonw_str(json, NULL, not_checked[i]);
     }
-    jsonw_close(&json, ']');
-    jsonw_u64(&json, "damage_count", audit->damage_count);
-    jsonw_open(&json, "damages", '[');
+    jsonw_close(json, ']');
+    jsonw_u64(json, "damage_count", audit->damage_count);
+    jsonw_open(json, "damages", '[');
     for (size_t i = 0; i < damages_kept(audit); i++) {
-        jsonw_open(&json, NULL, '{');
-        jsonw_u64(&json, "seq", audit->damages[i].seq);
-        jsonw_str_some(&json, "operation_id", audit->damages[i].operation_id);
-        jsonw_str(&json, "what", audit->damages[i].what);
-        jsonw_close(&json, '}');
+        jsonw_open(json, NULL, '{');
+        jsonw_u64(json, "seq", audit->damages[i].seq);
+        jsonw_str_some(json, "operation_id", audit->damages[i].operation_id);
+        jsonw_str(json, "what", audit->damages[i].what);
+        jsonw_close(json, '}');
     }
-    jsonw_close(&json, ']');
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    jsonw_close(json, ']');
+    return out_json_end(&whole);
 }
 
 static void print_damages(const struct audit *audit)
