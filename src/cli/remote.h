@@ -44,7 +44,7 @@ const char *remote_url(const struct remote *remote);
 const char *remote_escape(struct arena *arena, const char *text) MUST_CHECK;
 
 struct remote_answer {
-    long status;                   /* of HTTP */
+    int status;                    /* of HTTP */
     struct slice text;             /* the body */
     const struct json_value *root; /* NULL: it is no JSON */
     struct slice code;             /* of a problem document; empty: none */

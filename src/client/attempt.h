@@ -5,6 +5,9 @@
  *            connection turns out to be dead; here that ends the attempt, so that the next one has
  *            its own Request-Id (ADR-3). Whether a byte may have been sent is known exactly.
  *            Certificates are verified, redirects are not followed.
+ *
+ * The only user of libcurl's transfers: once_client_send, and the program's own requests to a
+ * server (cli/remote.c) and to a gateway under test (cli/policy_ask.c).
  */
 #ifndef ONCE_CLIENT_ATTEMPT_H
 #define ONCE_CLIENT_ATTEMPT_H
