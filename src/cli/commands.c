@@ -522,9 +522,9 @@ static const struct example_def demo_examples[] = {
 
 static const char *const serve_text[] = {
     "Serves fences over HTTP to programs in any language, from one store. By default it listens "
-    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints five "
-    "lines: the version, the URL, the store, how it writes, and a command to try. Logs go to "
-    "standard error.",
+    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints "
+    "the version, the URL, the store, how it writes and, on a terminal or a new store, three "
+    "commands to try. Logs go to standard error.",
     "A YAML file can set everything (--config; once check --example prints one with every "
     "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
     "variables over the file.",
@@ -560,6 +560,10 @@ static const char *const gateway_text[] = {
     "Without a file, every method that the profile fences (by default POST, PUT, PATCH and "
     "DELETE) is fenced on every path. Routes, windows, principals, redaction and reconciliation "
     "are set in the gateway section of a YAML file (--config; once check --example prints one).",
+    "A profile is a set of defaults. ietf: the IETF's draft, refusals are problem documents. "
+    "guardia: keys must be UUIDs, DELETE is not fenced. adr007: a request without a key runs under "
+    "a new one. ops: keys are kept longer, conflicts show a diff. stripe: as Stripe's API, for its "
+    "SDKs; only POST is fenced, and only with a key.",
     "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
     "resolve find automatically. Set listen in the file to give it an address too.",
     "SIGHUP, SIGTERM and SIGINT work as for once serve. A request still at the upstream when the "
