@@ -172,7 +172,7 @@ static struct operation_outcome outcome_of(const struct once_operation *from, bo
         .bytes = outcome->body.size};
 }
 
-/* The request as it stands in the document; bytes that are no text, as they are. */
+/* The request as it stands in the document; bytes that are not text, as they are. */
 static enum status copy_request(
     const struct once_operation *from, struct arena *arena, struct slice *ret_request)
 {
@@ -299,18 +299,14 @@ void out_safe_lines(struct slice text)
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
-bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
+struct entry_words entry_words_of(const struct json_value *root)
 {
-    const struct json_value *root = NULL;
-    *ret_words = (struct entry_words){0};
-    if (json_read(json, arena, &root, NULL) != OK || !json_is(root, JSON_OBJECT)) {
-        return false;
-    }
     const struct json_value *decided = json_find(root, SLICE_LIT("decided"));
     const struct json_value *trace = json_find(root, SLICE_LIT("trace"));
-    *ret_words = (struct entry_words){
+    return (struct entry_words){
         .root = root,
         .type = cli_member(root, SLICE_LIT("type")),
+        .chain_id = cli_member(root, SLICE_LIT("chain_id")),
         .request = cli_member(decided, SLICE_LIT("request")),
         .decision = cli_member(decided, SLICE_LIT("decision")),
         .rule = cli_member(decided, SLICE_LIT("rule")),
@@ -325,10 +321,19 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
         .attempt = cli_member(decided, SLICE_LIT("attempt")),
         .count = cli_member(root, SLICE_LIT("count")),
     };
+}
+
+bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
+{
+    const struct json_value *root = NULL;
+    if (json_read(json, arena, &root, NULL) != OK || !json_is(root, JSON_OBJECT)) {
+        return false;
+    }
+    *ret_words = entry_words_of(root);
     return true;
 }
 
-/* The rows of core/decide.h, as one says them to somebody who asks. */
+/* The rows of core/decide.h, in words for a person. */
 static const struct {
     const char *rule;
     const char *words;
