@@ -63,7 +63,7 @@ static int print_tally(struct cli *cli, struct jsonw *json, const struct policy_
 
 /* ---- the command ------------------------------------------------------------------------- */
 
-/* In the order of the file, each told as soon as it is known. */
+/* In the order of the file, each reported as soon as it is known. */
 static int run_all(struct policy_bench *bench, const char *path, const struct config_cases *cases)
 {
     struct cli *cli = bench->cli;
@@ -121,7 +121,7 @@ static int test(struct cli *cli, const char *path)
     struct config_cases cases = {.count = 0};
     struct policy_bench bench = {0};
     int code = serve_config(cli, &config, &faults);
-    if (config != NULL) { /* what is wrong with either is told together */
+    if (config != NULL) { /* the errors of both are reported together */
         int read = serve_config_cases(path, config, &cases, &faults);
         code = code == CLI_OK ? read : code;
     }

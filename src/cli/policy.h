@@ -34,7 +34,7 @@ struct policy_bench {
     struct config *config;           /* read, checked and made fit for a bench */
     const struct config_route *said; /* its routes as they were read */
     const struct config_route *said_otherwise;
-    struct config_route *routes; /* those in use: with a fake upstream behind them */
+    struct config_route *routes; /* those in use: with a fake upstream */
     struct config_route *otherwise;
 };
 
@@ -48,8 +48,8 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
     struct policy_result *ret_result, struct arena *arena) MUST_CHECK;
 
 /* Send a request to "127.0.0.1:41234", once, and wait for its answer: its status is 0 when there is
- * none, and `why` says why. NULL without memory; else the caller frees it with once_response_free.
- * Any thread. */
+ * no answer, and `why` says why. NULL without memory; else the caller frees it with
+ * once_response_free. Any thread. */
 struct client_response *policy_ask(
     struct once_client *client, const char *address, const struct case_request *request) MUST_CHECK;
 

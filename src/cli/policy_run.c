@@ -1,7 +1,7 @@
 /*
  * One case: a store, an engine and a gateway of its own in this process, a fake upstream, and its
  * requests over real sockets, one after another. A request whose upstream waits is sent on a
- * thread of its own, and what is expected of it is looked at when the case is over.
+ * thread of its own, and is compared with what is expected when the case is over.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -167,7 +167,7 @@ static void differ(
         return; /* the spare one is used already */
     }
     struct policy_difference *one = arena_zalloc(run->arena, sizeof *one);
-    if (one == NULL) { /* that it differs is told whatever memory there is */
+    if (one == NULL) { /* a difference is reported even without memory */
         one = &run->result->spare;
     }
     *one = (struct policy_difference){
@@ -371,7 +371,7 @@ static enum status run_steps(struct case_run *run, struct err *err)
         if (status == OK && at.step->upstream.waits) {
             step_wait(run, at);
         }
-        /* One difference of a step is enough: the same a hundred times tells no more. */
+        /* One difference of a step is enough: a hundred equal ones say no more. */
         struct policy_difference **before = run->last;
         for (uint64_t k = 0;
              status == OK && !at.step->upstream.waits && k < at.step->repeat && run->last == before;

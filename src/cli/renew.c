@@ -8,7 +8,7 @@
 
 enum { LOCK_WAIT_MS = 1000 };
 
-/* Until then or until told to stop; true to stop. */
+/* Wait until then or until stopped; true: stopped. */
 static bool rest(struct renewer *renewer, int64_t ms)
 {
     struct timespec until;

@@ -84,7 +84,7 @@ static bool is_read(const char *method)
            strcmp(method, "OPTIONS") == 0 || strcmp(method, "TRACE") == 0;
 }
 
-/* The key is known, and told, before anything is sent: whatever happens, it can be continued. */
+/* The key is reported before anything is sent: whatever happens, it can be continued. */
 static int choose_key(struct cli *cli, struct once_client *client, const char *method,
     char made[ONCE_CLIENT_KEY_SIZE], const char **ret_key)
 {

@@ -216,8 +216,8 @@ static int set_all(struct cli *cli, const struct config_option *options, struct 
     return code;
 }
 
-/* The API of a gateway is on the data directory's socket, and elsewhere only if somebody says so:
- * whoever put a gateway in front of an API did not ask for another port. */
+/* The API of a gateway is on the data directory's socket, and elsewhere only if that is configured:
+ * a user who puts a gateway in front of an API did not ask for one more port. */
 static void leave_api(struct config *config)
 {
     if (config->listen_count > 0 && config->listen_at[0].line == 0 &&

@@ -15,8 +15,8 @@
 #include "client/request.h"
 #include "client/response.h"
 
-/* Sends the request with its lines as they are. The response has the answer, or why there is none;
- * the facts say what is known, except what a body says. */
+/* Sends the request with its lines as they are. The response has the answer, or why there
+ * is no answer; the facts say what is known, except what a body says. */
 void client_attempt(struct once_client *client, const struct client_request *request,
     int64_t timeout_ms, struct client_response *response, struct attempt_facts *ret_facts);
 

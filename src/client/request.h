@@ -2,7 +2,7 @@
  * request: what is the same in every attempt of one call: checked, and made into header lines.
  *
  * Promises:  no text of the caller can end the line that contains it. Exactly one Idempotency-Key
- *            is sent, the same every time, and none with a read.
+ *            is sent, the same every time, and not with a read.
  * Ownership: borrows method, URL and body from the caller for the length of the call; it owns
  *            the lines and wipes them at the end, because they hold credentials.
  */

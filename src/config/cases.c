@@ -53,7 +53,7 @@ static enum status put_json(struct config_reader *reader, const struct yaml_node
         return put_scalar(node, scratch, out);
     }
     if (node->kind == YAML_BAD) {
-        return OK; /* told already */
+        return OK; /* reported already */
     }
     buf_char(out, node->kind == YAML_MAP ? '{' : '[');
     for (const struct yaml_node *at = node->first; status == OK && at != NULL; at = at->next) {
@@ -273,7 +273,7 @@ static const struct config_option upstream_rows[] = {
     {0},
 };
 
-/* An answer like any other, but that it can neither fail nor wait. */
+/* An answer like any other, except that it can neither fail nor wait. */
 static enum status read_reconcile(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
