@@ -109,7 +109,7 @@ static int say_faults(struct cli *cli, const char *path, const struct config_fau
     struct jsonw *json = out_json_begin(&whole, JSON_BYTES_MAX);
     jsonw_str(json, "file", path);
     jsonw_bool(json, "ok", false);
-    serve_faults_json(json, faults);
+    serve_faults_json(json, "faults", faults);
     int code = out_json_end(&whole);
     return code == CLI_OK ? CLI_CONFIG : code;
 }
