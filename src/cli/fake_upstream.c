@@ -25,10 +25,9 @@ enum {
 };
 
 struct fake_upstream {
-    int reserved;     /* bound and never listening: keeps the port */
-    int listener;     /* -1: connections are refused */
-    pthread_t thread; /* accepts, while there is a listener */
-    uint16_t port;
+    int listener;      /* bound: keeps the port, and refuses connections unless … */
+    bool is_listening; /* … it listens, and … */
+    pthread_t thread;  /* … this one accepts */
     char url[URL_BYTES_MAX];
     pthread_mutex_t lock;   /* over what follows */
     pthread_cond_t changed; /* requests are released, or a connection ended */
@@ -235,76 +234,63 @@ static void *accept_main(void *context)
     }
 }
 
+/* Linux keeps the port of a listener that is shut down, and lets it listen again. Connections that
+ * wait to be accepted are reset. */
+static void refuse_connections(struct fake_upstream *fake)
+{
+    if (fake->is_listening) {
+        (void)shutdown(fake->listener, SHUT_RD); /* ends accept4 */
+        (void)pthread_join(fake->thread, NULL);
+        fake->is_listening = false;
+    }
+}
+
 static enum status cannot(int number, struct err *err)
 {
     return err_set(err, E_UNAVAILABLE, "cannot stand in for the upstream: %s", strerror(number));
 }
 
-/* Bound to a port on the loopback; 0: any. -1: errno says why. */
-static int bind_port(uint16_t port)
-{
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-                       bind(fd, (const struct sockaddr *)&address, sizeof address) != 0)) {
-        int kept = errno;
-        (void)close(fd);
-        errno = kept;
-        return -1;
-    }
-    return fd;
-}
-
-/* Connections that wait to be accepted are reset with the listener. */
-static void refuse_connections(struct fake_upstream *fake)
-{
-    if (fake->listener >= 0) {
-        (void)shutdown(fake->listener, SHUT_RD); /* ends accept4 */
-        (void)pthread_join(fake->thread, NULL);
-        (void)close(fake->listener);
-        fake->listener = -1;
-    }
-}
-
 static enum status accept_connections(struct fake_upstream *fake, struct err *err)
 {
-    if (fake->listener >= 0) {
+    if (fake->is_listening) {
         return OK;
     }
-    fake->listener = bind_port(fake->port);
-    int failed = fake->listener < 0 || listen(fake->listener, BACKLOG) != 0
+    int failed = listen(fake->listener, BACKLOG) != 0
                      ? errno
                      : pthread_create(&fake->thread, NULL, accept_main, fake);
-    if (failed != 0 && fake->listener >= 0) {
-        (void)close(fake->listener);
-        fake->listener = -1;
-    }
+    fake->is_listening = failed == 0;
     return failed == 0 ? OK : cannot(failed, err);
 }
 
 /* ---- its owner --------------------------------------------------------------------------- */
 
+/* On any port of the loopback. False: errno says why. */
+static bool bind_any(struct fake_upstream *fake)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_bound = fake->listener >= 0 &&
+                    bind(fake->listener, (const struct sockaddr *)&address, len) == 0 &&
+                    getsockname(fake->listener, (struct sockaddr *)&address, &len) == 0;
+    (void)snprintf(
+        fake->url, sizeof fake->url, "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+    return is_bound;
+}
+
 enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
 {
-    struct sockaddr_in address = {.sin_port = 0};
-    socklen_t len = sizeof address;
     struct fake_upstream *fake = mem_zalloc(&mem_libc, 1, sizeof *fake);
     if (fake == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
     (void)pthread_mutex_init(&fake->lock, NULL);
     (void)pthread_cond_init(&fake->changed, NULL);
-    fake->listener = -1;
-    fake->reserved = bind_port(0);
-    if (fake->reserved < 0 || getsockname(fake->reserved, (struct sockaddr *)&address, &len) != 0) {
+    if (!bind_any(fake)) {
         enum status status = cannot(errno, err);
         fake_upstream_free(fake);
         return status;
     }
-    fake->port = ntohs(address.sin_port);
-    (void)snprintf(fake->url, sizeof fake->url, "http://127.0.0.1:%u", fake->port);
     *ret_fake = fake;
     return OK;
 }
@@ -322,8 +308,8 @@ void fake_upstream_free(struct fake_upstream *fake)
         (void)pthread_cond_wait(&fake->changed, &fake->lock);
     }
     (void)pthread_mutex_unlock(&fake->lock);
-    if (fake->reserved >= 0) {
-        (void)close(fake->reserved);
+    if (fake->listener >= 0) {
+        (void)close(fake->listener);
     }
     (void)pthread_cond_destroy(&fake->changed);
     (void)pthread_mutex_destroy(&fake->lock);
