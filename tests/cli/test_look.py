@@ -67,10 +67,9 @@ def test_show_of_nothing_is_65_and_of_nonsense_64(filled):
 
 
 def test_show_does_not_let_output_drive_the_terminal(once):
-    once.run("a\tb", "printf", "\\033[31mred\\n")
-    text = once("show", "--key", "a\tb").text
+    once.run("a", "printf", "\\033[31mred\\n")
+    text = once("show", "--key", "a").text
     assert "\\x1b[31mred\n" in text and "\033" not in text
-    assert "a\\x09b" in text
 
 
 def test_why_tells_rule_record_bytes_and_entries(filled):
