@@ -443,7 +443,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
     put_value(out, "once_live_keys", "gauge", "Keys that are remembered.",
         (double)engine->counts.records);
     put_value(out, "once_unknown_oldest_seconds", "gauge",
-        "For how long the oldest unknown operation has been unknown; 0 when there is none.",
+        "Age of the oldest unknown operation in seconds; 0 if there is none.",
         unknown_seconds(engine));
     put_family(out, "once_commit_batch_size", "histogram", "Calls that went into one commit.");
     put_powers(out, "once_commit_batch_size", engine->batch_sizes, 1, (double)engine->calls);
@@ -567,8 +567,8 @@ static double open_fds(void)
 
 static void put_process(const struct metrics_view *view, struct buf *out)
 {
-    put_value(out, "once_log_dropped_total", "counter", "Log lines that nobody read in time.",
-        (double)view->log_dropped);
+    put_value(out, "once_log_dropped_total", "counter",
+        "Log lines dropped because the log was not read in time.", (double)view->log_dropped);
     put_value(out, "once_flood_keys", "gauge", "Keys whose duplicates are being counted.",
         (double)view->flood_keys);
     put_value(out, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
@@ -583,7 +583,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         "From the first grant of an operation to its seal, by tenant.");
     put_tenants(metrics, view, out, "once_first_seen_to_seal_seconds", false);
     put_family(out, "once_conflicts_total", "counter",
-        "Keys that came back with another payload, by tenant.");
+        "Keys that came back with a different payload, by tenant.");
     put_by_tenant(metrics, view, out, "once_conflicts_total", "conflict_rejected");
     put_family(out, "once_conflict_diff_bytes", "histogram",
         "Size of the difference shown to a conflict, by tenant.");

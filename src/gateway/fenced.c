@@ -549,7 +549,7 @@ static void answer_settled(struct fenced *fenced)
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
-                .detail = SLICE_LIT("somebody else settled this operation while it ran"),
+                .detail = SLICE_LIT("the operation was settled while it ran"),
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {

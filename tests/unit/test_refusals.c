@@ -253,16 +253,16 @@ static void the_chief_bodies_are_these_bytes(void **state)
         "\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\"}");
     check_body(CONFIG_PROFILE_GUARDIA, conflict,
         "{\"errors\":[{\"code\":\"ERR409_CONFLICT\",\"reason\":\"CONFLICTING_IDEMPOTENT_REQUEST\","
-        "\"message\":\"the idempotency key was used before with another request; nothing was "
+        "\"message\":\"the idempotency key was used with a different request; nothing was "
         "done\",\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\",\"operation_id\":\"op_"
         "01\",\"diff\":null}]}");
     check_body(CONFIG_PROFILE_ADR007, conflict,
-        "{\"error\":\"idempotency_mismatch\",\"message\":\"the idempotency key was used before "
-        "with another request; nothing was done\",\"effect\":\"no\",\"retry\":\"no\",\"request_"
+        "{\"error\":\"idempotency_mismatch\",\"message\":\"the idempotency key was used with a "
+        "different request; nothing was done\",\"effect\":\"no\",\"retry\":\"no\",\"request_"
         "id\":\"r-1\",\"operation_id\":\"op_01\",\"diff\":null}");
     check_body(CONFIG_PROFILE_STRIPE, conflict,
         "{\"error\":{\"type\":\"idempotency_error\",\"code\":\"idempotency_conflict\",\"message\":"
-        "\"the idempotency key was used before with another request; nothing was done\",\"effect\":"
+        "\"the idempotency key was used with a different request; nothing was done\",\"effect\":"
         "\"no\",\"retry\":\"no\",\"request_id\":\"r-1\",\"operation_id\":\"op_01\",\"diff\":null}"
         "}");
 }
