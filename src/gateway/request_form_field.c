@@ -50,7 +50,8 @@ static enum status read_bare(struct slice text, char *ret_key, size_t *ret_size,
         char c = text.data[i];
         if (c <= 0x20 || c > 0x7e || c == '"' || c == '\\' || c == ',') {
             return err_set(err, E_INVALID,
-                "the idempotency key has a byte that only a quoted one may have, or none");
+                "the idempotency key has an invalid byte, or one that is allowed only inside "
+                "quotes");
         }
     }
     if (text.len > LIMIT_KEY_BYTES_MAX) {

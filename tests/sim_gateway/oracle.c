@@ -58,7 +58,9 @@ static void granted(const struct engine_call *call)
     const struct record *record = &call->decision.next;
     ASSERT(sim->attempt_count < SIM_ATTEMPTS_MAX);
     struct sim_attempt *attempt = &sim->attempts[sim->attempt_count++];
-    *attempt = (struct sim_attempt){.fence = record->fence, .key = key_of(&record->key)};
+    *attempt = (struct sim_attempt){.fence = record->fence,
+        .key = key_of(&record->key),
+        .lease_ends_ms = record->lease_expires_ms};
     (void)op_id_put(attempt->operation_id, &record->operation_id);
     read_request_id(call->request.trace, attempt->request_id);
     /* {"amount": N} is kept as it was sent, or in canonical form. */
@@ -106,14 +108,19 @@ static bool is_releasing(const struct sim_attempt *attempt)
            (status == 503 && route == ROUTE_HOLD);
 }
 
-static void released(struct sim_attempt *attempt)
+static void released(struct sim_attempt *attempt, struct slice reason)
 {
+    bool is_standstill = slice_is(reason, "the gateway stood still; nothing was sent");
     attempt->settled = SETTLED_RELEASED;
+    /* What there is no memory for is settled from its head, like what is too long to keep. */
+    bool is_settled_by_head = attempt->is_long || (sim->is_poor && attempt->status != 0);
     if (attempt->sent != SENT_NOTHING &&
-        !((attempt->is_whole || attempt->is_long) && is_releasing(attempt))) {
+        !((attempt->is_whole || is_settled_by_head) && is_releasing(attempt))) {
         sim_violate("P5: key %d is released, and its request had left", attempt->key);
     }
-    sim_note(attempt->sent == SENT_NOTHING ? SOMETIMES_NOT_SENT : SOMETIMES_RELEASED_STATUS);
+    sim_note(attempt->sent != SENT_NOTHING ? SOMETIMES_RELEASED_STATUS
+             : is_standstill               ? SOMETIMES_NOT_COVERED
+                                           : SOMETIMES_NOT_SENT);
 }
 
 static void resolved(struct sim_attempt *attempt, const struct engine_call *call)
@@ -150,7 +157,7 @@ void oracle_committed(const struct engine_call *call)
     if (call->decision.kind == DECISION_SEALED) {
         sealed(attempt, call);
     } else if (call->decision.kind == DECISION_RELEASED) {
-        released(attempt);
+        released(attempt, call->request.reason);
     } else if (call->decision.kind == DECISION_RESOLVED) {
         resolved(attempt, call);
     } else if (call->decision.kind == DECISION_UNKNOWN) {
@@ -185,6 +192,9 @@ void oracle_sending(const struct sim_attempt *attempt)
     }
     if (attempt->sent != SENT_NOTHING) {
         sim_violate("P1: one grant of key %d is sent twice", attempt->key);
+    }
+    if (sim->now_ms >= attempt->lease_ends_ms) {
+        sim_violate("P1: key %d is sent after its lease has ended", attempt->key);
     }
 }
 
@@ -290,6 +300,9 @@ void oracle_answered(const struct sim_answer *answer)
 {
     const struct sim_attempt *attempt = answered_attempt(answer);
     note_trace(answer);
+    if (!answer->is_whole && answer->decision[0] == '\0') {
+        return; /* it breaks off before it says anything: memory ran out */
+    }
     if (attempt != NULL && is_decision(answer, "first_seen") && strcmp(answer->effect, "no") == 0 &&
         attempt->effects > 0) {
         sim_violate("key %d is answered that it had no effect, and it had one", answer->key);

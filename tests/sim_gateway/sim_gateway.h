@@ -20,7 +20,7 @@
  *
  * oracle.c says what must hold, from what the engine committed and what the upstream saw. Not
  * simulated: relayed requests, spool files, floods, principals, windows that end, clocks that are
- * set, several loops, want of memory.
+ * set, several loops, want of memory below the gateway and its door.
  */
 #ifndef ONCE_TESTS_SIM_GATEWAY_SIM_GATEWAY_H
 #define ONCE_TESTS_SIM_GATEWAY_SIM_GATEWAY_H
@@ -45,6 +45,7 @@ enum {
     SIM_ORPHANS_MAX = 256,
     SIM_STEPS = 400,
     SIM_QUIET_MS = 10000, /* of the routes, and their timeout.total */
+    SIM_LEASE_MS = 15000, /* likewise */
     SIM_OUTCOME_BYTES_MAX = 96 << 10,
 };
 
@@ -81,7 +82,10 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(KILLED, "kills")                                                                             \
     X(KILLED_UNFLUSHED, "kills with commits that were not flushed")                                \
     X(KILLED_CALLING, "kills with requests at the upstream")                                       \
+    X(STARVED, "allocations of the gateway failed")                                                \
     X(RELOADS, "reloads")                                                                          \
+    X(STANDSTILLS, "standstills of loop and engine")                                               \
+    X(NOT_COVERED, "released: the lease would not cover the call")                                 \
     X(DRAINS, "drains")                                                                            \
     X(CUTS, "cuts while requests are under way")
 
@@ -105,6 +109,7 @@ struct sim_attempt {
     int key;
     int payload;
     bool is_durable; /* the grant was flushed */
+    int64_t lease_ends_ms;
     enum sim_sent sent;
     int effects;
     unsigned status;      /* of the upstream's answer; 0: its head did not come */
@@ -175,7 +180,9 @@ struct sim {
     uint64_t request_count;
 
     /* The process. */
-    struct mem mem; /* what it allocated is counted, and goes with it */
+    bool is_poor;             /* it runs short of memory now and then */
+    uint64_t memory_fails_in; /* one of that many allocations fails; 0: none */
+    struct mem mem;           /* what it allocated is counted, and goes with it */
     struct sim_block *blocks;
     struct engine engine;
     struct door *door;
