@@ -24,7 +24,7 @@ static bool leave_out(
     return case_headers_have(headers, name) || add_line(lines, line);
 }
 
-/* The fields of the case, none of libcurl's own, and no wait: requests go one after another, and what
+/* The fields of the case, none of libcurl's own, and no wait: requests go one by one, and what
  * a duplicate would wait for comes at the end of the case. */
 static bool add_lines(const struct case_content *content, struct curl_slist **lines)
 {
