@@ -123,6 +123,7 @@ static void reload(struct serve *serve)
     int code = serve_config(serve->cli, &config, &faults);
     if (code != CLI_OK) {
         log_faults(serve, &faults);
+        server_reload_failed(serve->server);
         (void)err_set(&err, E_INVALID, "the configuration is wrong: the old one stays in use");
     }
     if (code == CLI_OK && server_reload(serve->server, config, &err) == OK) {

@@ -14,6 +14,7 @@ void fenced_report(struct fenced *fenced, unsigned status)
         .flooded_ms = fenced->flooded_ms,
         .rate = {route->duplicate_rate, route->duplicate_burst},
         .tenant = slice_str(route->tenant),
+        .label = slice_str(route->match),
         .request_id = request->exchange->request_id,
         .trace_id = trace_id,
         .status = status,

@@ -629,7 +629,7 @@ static void batches_and_flushes_are_counted_by_size(void **state)
     assert_int_equal(batches, stats.batches);
     assert_int_equal(flushes, stats.flushes);
     assert_int_equal(stats.batch_sizes[0], 20);
-    assert_int_equal(stats.unknown_since_ms, 0);
+    assert_int_equal(stats.counts.unknown_since_ms, 0);
 }
 
 static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
@@ -642,11 +642,11 @@ static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
         assert_int_equal(record_key_seal(&look.key, NULL), OK);
         assert_int_equal(query_do(fixture->engine, &look), OK);
         engine_stats(fixture->engine, &stats);
-        if (stats.unknown_since_ms == wanted) {
+        if (stats.counts.unknown_since_ms == wanted) {
             break;
         }
     }
-    return stats.unknown_since_ms;
+    return stats.counts.unknown_since_ms;
 }
 
 static struct record unknown_of(struct fixture *fixture, struct op_id id)
