@@ -114,6 +114,7 @@ def test_without_a_gateway_there_are_no_upstreams(server):
 
 def test_a_grant_has_no_status_in_the_log(gateway):
     gateway.post("a")
+    gateway.stop()  # then every line is written
     lines = [json.loads(line) for line in gateway.stderr().splitlines() if '"decision"' in line]
     status = {line["decision"]: line.get("status") for line in lines}
     assert status == {"first_seen": None, "sealed": 200}
