@@ -90,7 +90,7 @@ struct engine_stats {
     uint64_t
         flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
     int64_t now_ms;                   /* the store's time; a little old */
-    int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
+    int64_t checkpoint_ms;            /* when a signed checkpoint last covered all evidence */
     uint64_t entries;                 /* of evidence in this process's chain */
     struct store_counts counts;       /* of live keys; a little old */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
