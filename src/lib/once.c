@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "lib/call.h"
 
@@ -49,9 +50,14 @@ void handle_settled(struct once *once)
     (void)pthread_mutex_unlock(&once->lock);
 }
 
-enum status handle_utf8(const char *name, struct slice text, struct err *err)
+enum status handle_operation_id(const char *text, struct op_id *ret_id, struct err *err)
 {
-    return text_utf8(text) ? OK : err_set(err, E_INVALID, "%s is not valid UTF-8", name);
+    static const struct op_id zeros = {{0}}; /* no operation has it: to a query it means any */
+    if (op_id_read(slice_str(text), ret_id) && !op_id_equal(ret_id, &zeros)) {
+        return OK;
+    }
+    return err_set(
+        err, E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", text == NULL ? "" : text);
 }
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -65,7 +71,7 @@ static enum status take_tenant(struct once *once, const char *tenant, struct err
     }
     memcpy(once->tenant_text, text.data, text.len);
     once->tenant = slice_of(once->tenant_text, text.len);
-    return handle_utf8("tenant", once->tenant, err);
+    return text_utf8(text) ? OK : err_set(err, E_INVALID, "tenant is not valid UTF-8");
 }
 
 static enum status open_store(
@@ -255,7 +261,7 @@ void once_answer_free(struct once *once, struct once_answer *answer)
 /* The engine's completion of a submitted call. */
 static void submitted_done(struct engine_call *engine_call)
 {
-    struct lib_call *call = (struct lib_call *)(void *)engine_call;
+    struct lib_call *call = CONTAINER_OF(engine_call, struct lib_call, engine);
     struct err err = call->engine.err;
     struct once_answer *answer = NULL;
     struct once_error error;
