@@ -142,14 +142,14 @@ def test_every_example_fits_its_schema(name):
 def routes():
     """The table of src/api/routes.c: {(method, pattern): (rights, parameters, open)}."""
     text = (ROOT / "src/api/routes.c").read_text()
-    lookers = re.search(r"#define LOOKERS \(([^)]*)\)", text).group(1)
+    readers = re.search(r"#define READERS \(([^)]*)\)", text).group(1)
     table = re.search(r"api_routes\[\] = \{\n(.*?)\n\};", text, re.S).group(1)
     found = {}
     for row in re.findall(r"\{\.method.*?\}(?=,|\Z)", table, re.S):
         def member(pattern, row=row):
             match = re.search(pattern, row)
             return match.group(1) if match else ""
-        rights = re.findall(r"API_RIGHT_(\w+)", row.replace("LOOKERS", lookers))
+        rights = re.findall(r"API_RIGHT_(\w+)", row.replace("READERS", readers))
         found[member(r"HTTP_METHOD_(\w+)"), member(r'\.pattern = "([^"]+)"')] = (
             {right.lower() for right in rights}, set(member(r'\.params = "([^"]+)"').split()),
             ".is_open = true" in row)
@@ -164,12 +164,14 @@ def test_the_table_of_routes_and_the_document_agree():
 
 
 def test_every_code_that_is_described_is_somewhere_in_the_source_and_the_other_way_round():
-    sources = [*ROOT.glob("src/api/*.c"), *ROOT.glob("src/http/*.c")]
+    sources = [path for folder in ("api", "door", "http")
+        for path in ROOT.glob(f"src/{folder}/*.c")]
     text = "\n".join(path.read_text() for path in sources)
     described = set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]["code"]["enum"])
     assert {code for code in described if f'"{code}"' not in text} == set()
-    used = re.findall(r'code = "([a-z_]+)"|ask_refuse\(\s*fault, "([a-z_]+)"'
-                      r'|refuse_plain\(ask, \d+, "([a-z_]+)"', text)
+    used = re.findall(r'code = "([a-z_]+)"|member_refuse\(\s*fault, "([a-z_]+)"'
+                      r'|refuse_plain\(\s*request, \d+, "([a-z_]+)"', text)
+    assert {"unknown_member", "not_found", "internal"} <= {one for match in used for one in match}
     assert {one for match in used for one in match if one} - described == set()
 
 

@@ -96,7 +96,7 @@ static void every_wrong_member_of_a_begin_is_named(void **state)
         {SKP ",\"principal\":1}", "invalid_member", "'principal'"},
         {SKP ",\"ttl\":60}", "invalid_member", "'ttl'"},
         {SKP ",\"ttl\":\"soon\"}", "invalid_member", "'ttl'"},
-        {SKP ",\"ttl\":\"0s\"}", "invalid_member", "'ttl'"},
+        {SKP ",\"ttl\":\"0s\"}", "invalid_member", "ttl is 0 ms"},
         {SKP ",\"ttl\":\"36500d\"}", "invalid_member", "window_ms_max"},
         {SKP ",\"lease\":\"1ms\"}", "invalid_member", "lease_ms_min"},
         {SKP ",\"lease\":\"8d\"}", "invalid_member", "lease_ms_max"},
