@@ -1,7 +1,7 @@
 /*
  * once serve, once gateway: the life of the process.
  *
- *     configuration > signals blocked > server open > five lines, READY > wait for signals
+ *     configuration > signals blocked > server open > start lines, READY > wait for signals
  *         SIGHUP           reload: the new policy whole, or the old one and a loud log
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
  *         engine stopped   a loud log > close > exit 70, so that a supervisor starts it anew

@@ -60,7 +60,10 @@ const struct config_option config_gateway_options[] = {
         .env = "ONCE_GATEWAY_PROFILE",
         .flag = "profile",
         .help = "Statuses and bodies of refusals, which methods are fenced, what a request "
-                "without a key gets, and the window: ietf, guardia, adr007, ops or stripe. "
+                "without a key gets, and the window. ietf: the IETF's draft, problem documents. "
+                "guardia: keys must be UUIDs, DELETE is not fenced. adr007: a request without a "
+                "key runs under a new one. ops: keys are kept longer, conflicts show a diff. "
+                "stripe: as Stripe's API, for its SDKs; POST only, no key means no fence. "
                 "Explicit settings win over the profile.",
         .unsure = "The one your clients are written for, else ietf."},
     {.path = "gateway.tls.cert",

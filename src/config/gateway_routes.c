@@ -234,14 +234,13 @@ static void make_window(const struct maker *maker)
     struct config_route *route = maker->route;
     route->window_ms = window_of(maker, &policy);
     if (route->profile == CONFIG_PROFILE_GUARDIA) {
-        check_window(
-            maker, policy, 2 * HOUR_MS, 24 * HOUR_MS, "guardia keeps keys for 2h to 24h (GRD-3)");
+        check_window(maker, policy, 2 * HOUR_MS, 24 * HOUR_MS, "guardia keeps keys for 2h to 24h");
     } else if (route->retention == CONFIG_RETENTION_WEBHOOK) {
-        check_window(maker, policy, 7 * DAY_MS, INT64_MAX,
-            "senders of webhooks repeat them for days (OPS-5)");
+        check_window(
+            maker, policy, 7 * DAY_MS, INT64_MAX, "senders of webhooks repeat them for days");
     } else if (route->profile == CONFIG_PROFILE_OPS && route->retention == CONFIG_RETENTION_API) {
-        check_window(maker, policy, 24 * HOUR_MS, 72 * HOUR_MS,
-            "ops keeps API writes for 24h to 72h (OPS-5)");
+        check_window(
+            maker, policy, 24 * HOUR_MS, 72 * HOUR_MS, "ops keeps API writes for 24h to 72h");
     }
 }
 

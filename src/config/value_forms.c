@@ -83,8 +83,8 @@ static enum status refuse_method(const char *name, struct slice method, struct v
     for (size_t i = 0; i < COUNT(reads); i++) {
         if (slice_is(method, reads[i])) {
             return value_refuse(fault, "leave it out: it is passed through as it is",
-                "%s: %.*s cannot be fenced: reads are never subject to idempotency keys (GRD-11)",
-                name, SLICE_ARGS(method));
+                "%s: %.*s cannot be fenced: reads are never subject to idempotency keys", name,
+                SLICE_ARGS(method));
         }
     }
     for (size_t i = 0; i < method.len && i + 1 < sizeof upper; i++) {

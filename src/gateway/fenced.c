@@ -544,8 +544,7 @@ static void answer_settled(struct fenced *fenced)
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
     fenced_report(fenced, is_answered ? fenced->out.status : 0);
     if (fenced->call.engine.err.status != OK) {
-        refuse_unsealed(
-            fenced); /* what the upstream did is done; nobody will remember its answer */
+        refuse_unsealed(fenced); /* it may have happened, and nobody remembers its answer */
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
@@ -555,7 +554,8 @@ static void answer_settled(struct fenced *fenced)
     } else if (is_answered) {
         give_first(fenced);
     } else {
-        fenced_refuse(fenced, &(struct refusal){.kind = fenced->failure}, "first_seen");
+        struct refusal refusal = {.kind = fenced->failure, .detail = slice_str(fenced->fault.text)};
+        fenced_refuse(fenced, &refusal, "first_seen");
     }
 }
 
@@ -752,6 +752,7 @@ static void release_unsent(struct fenced *fenced, enum refusal_kind failure, con
     engine->request.kind = REQUEST_RELEASE;
     engine->request.reason = slice_str(reason);
     fenced->failure = failure;
+    (void)err_set(&fenced->fault, E_UNAVAILABLE, "%s", reason);
     submit(fenced, FENCED_SETTLING, settled);
 }
 
@@ -789,6 +790,8 @@ static void forward(struct fenced *fenced)
         release_unsent(fenced, REFUSAL_MEMORY, "out of memory before anything was sent");
     } else if (atomic_load(&fenced->request.gateway->is_cut)) {
         release_unsent(fenced, REFUSAL_OVERLOADED, "the gateway is about to end; nothing was sent");
+    } else if (!fenced_lease_covers_call(fenced)) {
+        release_unsent(fenced, REFUSAL_OVERLOADED, "the gateway stood still; nothing was sent");
     } else {
         make_outcall(fenced, body);
         fenced_move(fenced, FENCED_FORWARDED);

@@ -86,8 +86,8 @@ def test_faults_are_told_at_their_places_with_what_was_meant(once):
     done = once("check", write(once, BAD))
     assert done.code == 78 and done.out == b""
     assert re.findall(r"^once\.yaml:(\d+:\d+): (.*)$", done.message, re.M) == [
-        ("4:15", "gateway.match: GET cannot be fenced: reads are never subject to idempotency keys "
-            "(GRD-11)"),
+        ("4:15", "gateway.match: GET cannot be fenced: reads are never subject to idempotency "
+            "keys"),
         ("5:23", "unknown key 'widow'"),
         ("6:40", "gateway.reconcile.get: '/x' has no {key}: it would ask the same of every "
             "operation"),
