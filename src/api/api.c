@@ -247,16 +247,11 @@ void api_answer_json(struct api_request *request, const struct buf *document)
     api_answer_end(request, SLICE_LIT("application/json"), buf_view(document), true);
 }
 
-/* Why the store failed, without the path in front of it: where it is kept is no business of those
- * who ask from elsewhere. The log has all of it. */
+/* Why the store failed. Where it is kept is not for callers from other machines; the log has all of
+ * it. */
 static struct slice cause_of(const struct err *err)
 {
-    static const char behind_path[] = "': ";
-    const char *text = err->text;
-    for (const char *at = text; (at = strstr(at, behind_path)) != NULL; text = at) {
-        at += sizeof behind_path - 1;
-    }
-    return slice_str(text);
+    return slice_str(err->text + err->cause);
 }
 
 struct problem api_problem_of(const struct err *err)
