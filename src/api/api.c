@@ -130,7 +130,8 @@ static enum status note_changes(struct api *api, const struct api_policy *policy
     return status;
 }
 
-enum status api_reload(struct api *api, const struct api_policy *policy, struct err *err)
+enum status api_reload_prepare(
+    struct api *api, const struct api_policy *policy, struct api_held **ret_held, struct err *err)
 {
     struct api_held *held = held_new(api->mem, policy);
     if (held == NULL) {
@@ -141,12 +142,20 @@ enum status api_reload(struct api *api, const struct api_policy *policy, struct 
         held_free(api->mem, held);
         return status;
     }
-    (void)pthread_mutex_lock(&api->lock);
-    struct api_held *before = api->held;
-    api->held = held;
-    (void)pthread_mutex_unlock(&api->lock);
-    held_drop(api, before);
+    *ret_held = held;
     return OK;
+}
+
+void api_reload_end(struct api *api, struct api_held *held, bool is_used)
+{
+    struct api_held *before = held;
+    if (is_used) {
+        (void)pthread_mutex_lock(&api->lock);
+        before = api->held;
+        api->held = held;
+        (void)pthread_mutex_unlock(&api->lock);
+    }
+    held_drop(api, before);
 }
 
 void api_not_ready(struct api *api, const char *reason)
@@ -458,8 +467,13 @@ static void dispatch(struct api_request *request)
         return;
     }
     if (request->exchange->body.len > request->policy->body_bytes_max) {
-        api_refuse_plain(
-            request, 413, "body_too_large", "the body is longer than limits.body_bytes_max");
+        api_refuse(
+            request, &(struct problem){.status = 413,
+                         .code = "body_too_large",
+                         .detail = SLICE_LIT("the body is longer than limits.body_bytes_max"),
+                         .effect = PROBLEM_EFFECT_NO,
+                         .retry = PROBLEM_RETRY_NO,
+                         .body_bytes_max = request->policy->body_bytes_max});
         return;
     }
     request->route->handle(request);

@@ -1,7 +1,8 @@
 #include "core/request.h"
 
 #include "base/limits.h"
-#include "base/text.h"
+#include "base/macros.h"
+#include "base/name.h"
 
 const struct policy policy_default = {
     .window_ms = LIMIT_WINDOW_MS_DEFAULT,
@@ -51,10 +52,7 @@ static enum status check_text(const struct text_limit *limit, struct err *err)
         return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", limit->name,
             limit->text.len, limit->limit_name, limit->bytes_max);
     }
-    if (!text_utf8(limit->text)) {
-        return err_set(err, E_INVALID, "%s is not valid UTF-8", limit->name);
-    }
-    return OK;
+    return name_check_utf8(limit->name, limit->text, err);
 }
 
 static const struct span_limit lease_limit = {
@@ -68,17 +66,15 @@ static const struct span_limit delay_limit = {
 
 enum status request_check_span(const struct span_limit *limit, int64_t ms, struct err *err)
 {
-    if (ms > limit->ms_max) {
-        return err_set(err, E_INVALID, "%s is %lld ms, more than %s (%lld)", limit->name,
-            (long long)ms, limit->max_name, (long long)limit->ms_max);
+    bool is_short = ms < limit->ms_min;
+    const char *name = is_short ? limit->min_name : limit->max_name;
+    if (!is_short && ms <= limit->ms_max) {
+        return OK;
     }
-    if (ms < limit->ms_min && limit->min_name != NULL) {
-        return err_set(err, E_INVALID, "%s is %lld ms, less than %s (%lld)", limit->name,
-            (long long)ms, limit->min_name, (long long)limit->ms_min);
-    }
-    return ms < limit->ms_min ? err_set(err, E_INVALID, "%s is %lld ms, less than %lld",
-                                    limit->name, (long long)ms, (long long)limit->ms_min)
-                              : OK;
+    return err_set(err, E_INVALID, "%s is %lld ms; the %s is %lld ms%s%s%s", limit->name,
+        (long long)ms, is_short ? "least" : "most",
+        (long long)(is_short ? limit->ms_min : limit->ms_max), name == NULL ? "" : " (",
+        name == NULL ? "" : name, name == NULL ? "" : ")");
 }
 
 /* The statuses that a request can ask for or report, as 1 << status; 0: it has none to name. Only a
@@ -167,6 +163,33 @@ static enum status check_spans(const struct request *request, struct err *err)
     return status;
 }
 
+enum status request_names_check(const struct request *request, struct err *err)
+{
+    const struct {
+        const char *member;
+        struct slice name;
+    } names[] = {
+        {"effect_id", request->effect_id},
+        {"source.type", request->source.type},
+        {"source.id", request->source.id},
+        {"source.version", request->source.version},
+        {"actor", request->actor},
+        /* Those that follow name a record; who names it by its id may name one of any time. */
+        {"tenant", request->key.tenant},
+        {"scope", request->key.scope},
+        {"principal", request->key.principal},
+        {"key", request->key.key},
+    };
+    enum { KEY_PARTS = 4 };
+    size_t count = COUNT(names) - (request_by_key(request->kind) ? 0 : KEY_PARTS);
+    for (size_t i = 0; i < count; i++) {
+        if (name_check(names[i].member, names[i].name, err) != OK) {
+            return E_INVALID;
+        }
+    }
+    return OK;
+}
+
 enum status request_check(const struct request *request, struct err *err)
 {
     const struct source *source = &request->source;
@@ -202,6 +225,12 @@ enum status request_check(const struct request *request, struct err *err)
         status = check_kind(request, err);
     }
     return status == OK ? check_status(request, err) : status;
+}
+
+enum status request_new_check(const struct request *request, struct err *err)
+{
+    enum status status = request_names_check(request, err);
+    return status == OK ? request_check(request, err) : status;
 }
 
 const char *on_unknown_name(enum on_unknown on_unknown)

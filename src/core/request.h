@@ -66,11 +66,15 @@ extern const struct policy policy_default;
  * the words that all doors use, and the limit. What passes can be decided, stored and written to
  * evidence. */
 enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
+/* Whether what it names may be named so (base/name.h). */
+enum status request_names_check(const struct request *request, struct err *err) MUST_CHECK;
+/* Both, for a request that is made now: those in evidence may be older than the rule for names. */
+enum status request_new_check(const struct request *request, struct err *err) MUST_CHECK;
 
 /* The bounds of a duration, with the names of both for refusals. */
 struct span_limit {
     const char *name;
-    const char *min_name; /* NULL: it is a plain number */
+    const char *min_name; /* NULL: it has no name */
     int64_t ms_min;
     const char *max_name;
     int64_t ms_max;

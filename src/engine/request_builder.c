@@ -69,5 +69,5 @@ enum status builder_check(const struct engine_call *call, struct err *err)
     static const struct span_limit wait_limit = {"wait", NULL, 0, "wait_ms_max", LIMIT_WAIT_MS_MAX};
     ASSERT(call->query == NULL && call->note == NULL);
     enum status status = request_check_span(&wait_limit, call->wait_ms, err);
-    return status == OK ? request_check(&call->request, err) : status;
+    return status == OK ? request_new_check(&call->request, err) : status;
 }

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/macros.h"
-#include "base/text.h"
+#include "base/name.h"
 #include "lib/call.h"
 
 static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
@@ -62,8 +62,11 @@ enum status handle_operation_id(const char *text, struct op_id *ret_id, struct e
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-static enum status take_tenant(struct once *once, const char *tenant, struct err *err)
+/* A handle that only reads may read what a tenant of any name left. */
+static enum status take_tenant(
+    struct once *once, const struct once_options *options, struct err *err)
 {
+    const char *tenant = options->tenant;
     struct slice text = slice_str(tenant == NULL || tenant[0] == '\0' ? "default" : tenant);
     if (text.len > LIMIT_TENANT_BYTES_MAX) {
         return err_set(err, E_INVALID, "tenant is %zu bytes long, more than tenant_bytes_max (%d)",
@@ -71,7 +74,8 @@ static enum status take_tenant(struct once *once, const char *tenant, struct err
     }
     memcpy(once->tenant_text, text.data, text.len);
     once->tenant = slice_of(once->tenant_text, text.len);
-    return text_utf8(text) ? OK : err_set(err, E_INVALID, "tenant is not valid UTF-8");
+    return options->read_only != 0 ? name_check_utf8("tenant", once->tenant, err)
+                                   : name_check("tenant", once->tenant, err);
 }
 
 static enum status open_store(
@@ -143,7 +147,7 @@ static enum status new_handle(
         mem_free(&mem, once);
         return status;
     }
-    status = take_tenant(once, options->tenant, err);
+    status = take_tenant(once, options, err);
     status = status == OK ? open_store(once, options, err) : status;
     if (status != OK) {
         free_handle(once);

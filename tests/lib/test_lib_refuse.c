@@ -65,16 +65,26 @@ static void a_bad_begin_is_refused_by_name(void **state)
             "scope is 256 bytes long, more than scope_bytes_max (255)"},
         {{.key = "k", .source = {.id = long_key}},
             "source.id is 256 bytes long, more than source_bytes_max (255)"},
-        {{.key = "\xff"}, "key is not valid UTF-8"},
+        {{.key = "\xff"}, "key is not valid UTF-8: 0xff at byte 0"},
+        {{.key = "a\x01"}, "key has the control character U+0001 at byte 1"},
+        {{.key = "k", .scope = "s\n"}, "scope has the control character U+000A at byte 1"},
+        {{.key = "k", .principal = "\x7f"}, "principal has the control character U+007F at byte 0"},
+        {{.key = "k", .actor = "\x1b[0m"}, "actor has the control character U+001B at byte 0"},
+        {{.key = "k", .source = {.type = "\t"}},
+            "source.type has the control character U+0009 at byte 0"},
+        {{.key = "k", .source = {.id = "\xc2\x85"}},
+            "source.id has the control character U+0085 at byte 0"},
+        {{.key = "k", .source = {.version = "1\r"}},
+            "source.version has the control character U+000D at byte 1"},
         {{.key = "k", .request_id = "\xc0\x80"}, "request_id is not valid UTF-8"},
-        {{.key = "k", .wait_ms = -1}, "wait is -1 ms, less than 0"},
-        {{.key = "k", .ttl_ms = -1}, "ttl is -1 ms, less than 1"},
+        {{.key = "k", .wait_ms = -1}, "wait is -1 ms; the least is 0 ms"},
+        {{.key = "k", .ttl_ms = -1}, "ttl is -1 ms; the least is 1 ms"},
         {{.key = "k", .ttl_ms = INT64_MAX},
-            "ttl is 9223372036854775807 ms, more than window_ms_max (315360000000)"},
-        {{.key = "k", .lease_ms = 9}, "lease is 9 ms, less than lease_ms_min (10)"},
+            "ttl is 9223372036854775807 ms; the most is 315360000000 ms (window_ms_max)"},
+        {{.key = "k", .lease_ms = 9}, "lease is 9 ms; the least is 10 ms (lease_ms_min)"},
         {{.key = "k", .lease_ms = INT64_C(604800001)},
-            "lease is 604800001 ms, more than lease_ms_max (604800000)"},
-        {{.key = "k", .wait_ms = 60001}, "wait is 60001 ms, more than wait_ms_max (60000)"},
+            "lease is 604800001 ms; the most is 604800000 ms (lease_ms_max)"},
+        {{.key = "k", .wait_ms = 60001}, "wait is 60001 ms; the most is 60000 ms (wait_ms_max)"},
         {{.key = "k", .on_unknown = (enum once_on_unknown)7},
             "on_unknown is 7, neither ONCE_HOLD nor ONCE_TAKEOVER"},
         {{.key = "k", .payload = {NULL, 3}}, "payload has a size and no data"},
@@ -113,6 +123,9 @@ static void a_bad_seal_is_refused_by_name(void **state)
     refused(&call, "outcome.meta is 16385 bytes long, more than outcome_meta_bytes_max (16384)");
     seal.outcome = (struct once_outcome){.body = {NULL, 1}};
     refused(&call, "outcome.body has a size and no data");
+    seal.outcome = (struct once_outcome){0};
+    seal.effect_id = "ch\x02";
+    refused(&call, "effect_id has the control character U+0002 at byte 2");
     once_answer_free(once, grant);
 }
 
@@ -130,7 +143,8 @@ static void a_bad_resolve_or_hold_is_refused_by_name(void **state)
     refused(&call, "what was not executed has neither effect_id nor outcome");
     struct once_hold hold = {
         .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = -5};
-    refused(&(struct once_call){.renew = &hold}, "lease is -5 ms, less than lease_ms_min (10)");
+    refused(
+        &(struct once_call){.renew = &hold}, "lease is -5 ms; the least is 10 ms (lease_ms_min)");
     hold.reason = long_text + sizeof long_text - 1 - 256;
     refused(&(struct once_call){.release = &hold},
         "reason is 256 bytes long, more than reason_bytes_max (255)");
@@ -186,7 +200,11 @@ static void a_store_that_cannot_be_opened_says_why(void **state)
     assert_int_equal(
         once_open(&(struct once_options){.store = "mem:", .tenant = "\xff"}, &other, &error),
         ONCE_E_INVALID);
-    assert_string_equal(error.text, "tenant is not valid UTF-8");
+    assert_string_equal(error.text, "tenant is not valid UTF-8: 0xff at byte 0");
+    assert_int_equal(
+        once_open(&(struct once_options){.store = "mem:", .tenant = "acme\n"}, &other, &error),
+        ONCE_E_INVALID);
+    assert_string_equal(error.text, "tenant has the control character U+000A at byte 4");
     assert_int_equal(once_open(NULL, NULL, &error), ONCE_E_MISUSE);
 }
 
