@@ -104,7 +104,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
 enum status engine_free(struct engine *engine, struct err *err);
 
 /* OK: done will be called exactly once. E_LIMIT: the queue is full ("overloaded"); E_UNKNOWN or
- * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: request_check's or note_check's.
+ * E_UNAVAILABLE: the engine stopped, the text says why. E_INVALID: builder_check's or note_check's.
  * A begin of a tenant in quarantine is answered with E_UNAVAILABLE (quarantine.h), and one of a new
  * key past keys_max with E_LIMIT: existing keys go on and none is dropped to make room (P12). */
 enum status engine_submit(

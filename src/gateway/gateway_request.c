@@ -10,10 +10,8 @@ enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: what a client may send,
 enum status gateway_request_trace(struct gateway_request *request)
 {
     struct http_exchange *exchange = request->exchange;
-    struct slice given = SLICE_EMPTY;
-    if (http_find_single(exchange->head, SLICE_LIT("traceparent"), &given) &&
-        fields_traceparent_is_good(given)) {
-        request->traceparent = given;
+    request->traceparent = fields_traceparent_of(exchange->head);
+    if (request->traceparent.len > 0) {
         return OK;
     }
     char *text = arena_alloc(exchange->arena, FIELDS_TRACEPARENT_BYTES + 1);

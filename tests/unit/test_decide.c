@@ -282,7 +282,7 @@ static void a_request_outside_its_limits_is_refused_by_name(void **state)
     struct request request = begin_request();
     assert_int_equal(request_check(&request, NULL), OK);
     request.policy.lease_ms = 9;
-    assert_refused(&request, "lease is 9ms, outside of 10ms");
+    assert_refused(&request, "lease is 9 ms; the least is 10 ms (lease_ms_min)");
     request.policy.lease_ms = LEASE_MS;
     request.policy.window_ms = 0;
     assert_refused(&request, "ttl");
@@ -290,9 +290,9 @@ static void a_request_outside_its_limits_is_refused_by_name(void **state)
     assert_refused(&request, "ttl");
     request.policy.window_ms = WINDOW_MS;
     request.source.id = slice_of(long_text, 256);
-    assert_refused(&request, "source_id_bytes_max (255)");
+    assert_refused(&request, "source.id is 256 bytes long, more than source_bytes_max (255)");
     request.source.id = SLICE_LIT("\xff");
-    assert_refused(&request, "source_id is not valid UTF-8: 0xff at byte 0");
+    assert_refused(&request, "source.id is not valid UTF-8: 0xff at byte 0");
 }
 
 static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void **state)

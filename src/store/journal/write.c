@@ -25,7 +25,12 @@ enum status journal_failed(struct journal *journal, struct err *err)
     if (!atomic_load_explicit(&journal->failed, memory_order_acquire)) {
         return OK;
     }
-    return err_set(err, E_UNKNOWN, "the journal has stopped: %s", journal->failure.text);
+    if (err != NULL) {
+        *err = journal->failure;
+        err->status = E_UNKNOWN;
+        err_prefix(err, "the journal has stopped");
+    }
+    return E_UNKNOWN;
 }
 
 enum status journal_fail(struct journal *journal, const struct err *cause, struct err *err)
