@@ -13,16 +13,9 @@
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity)
 {
+    static_assert(sizeof chain->chain_id == UUID_TEXT_BYTES, "a UUID");
     *chain = (struct chain){.seq = head->seq, .hash = head->hash};
-    static const size_t groups[] = {4, 2, 2, 2, 6};
-    char *at = chain->chain_id;
-    const unsigned char *from = identity->chain_id;
-    for (size_t i = 0; i < 5; i++) {
-        (void)text_put_hex(at, from, groups[i]);
-        at += 2 * groups[i];
-        from += groups[i];
-        *at++ = i < 4 ? '-' : '\0';
-    }
+    (void)uuid_put(chain->chain_id, identity->chain_id);
     (void)text_put_time(chain->time, chain->time_ms);
 }
 
