@@ -1,109 +1,91 @@
 /*
- * The table of every command, option and exit code, with its help text. The file is past 800 lines
- * because it is one table: parser, help, manual page, docs/cli.md and completions come from it.
+ * The table of every command, option and exit code, with its help text. Parser, help, manual page,
+ * docs/cli.md and completions come from it. What several commands share is a macro and written
+ * once. A command has a text, options, exit codes, examples, and a row in `commands`. The file is
+ * past 800 lines because it is one table: a command's words would be harder to find in two.
  */
 #include "cli/commands.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* ---- options that several commands share ------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------- */
+
+/* An option: its name, the name of its argument, its help; then members as they are needed. */
+#define OPTION(kind_, name_, argument_, ...)                                                       \
+    {                                                                                              \
+        .name = name_, .kind = kind_, .argument = argument_, .help = __VA_ARGS__                   \
+    }
+#define FLAG(name_, ...)     OPTION(OPTION_FLAG, name_, NULL, __VA_ARGS__)
+#define TEXT(...)            OPTION(OPTION_TEXT, __VA_ARGS__)
+#define PATH(name_, ...)     OPTION(OPTION_FILE, name_, "FILE", __VA_ARGS__)
+#define DURATION(name_, ...) OPTION(OPTION_DURATION, name_, "TIME", __VA_ARGS__)
+#define SIZE(...)            OPTION(OPTION_SIZE, __VA_ARGS__)
+#define NUMBER(...)          OPTION(OPTION_COUNT, __VA_ARGS__)
+#define CHOICE(...)          OPTION(OPTION_CHOICE, __VA_ARGS__)
+
+/* ---- rows that several commands share ---------------------------------------------------- */
 
 #define OPT_STORE                                                                                  \
-    {                                                                                              \
-        .name = "store", .kind = OPTION_TEXT, .argument = "URL",                                   \
-        .fallback = "journal:./once-data", .env = "ONCE_STORE",                                    \
-        .help = "where operations are remembered: journal:DIRECTORY, or just a directory"          \
-    }
+    TEXT("store", "URL",                                                                           \
+        "where operations are remembered: journal:DIRECTORY, or just a directory",                 \
+        .fallback = "journal:./once-data", .env = "ONCE_STORE")
 /* For the commands that read or settle operations. */
 #define OPT_SERVER                                                                                 \
-    {.name = "server",                                                                             \
-        .kind = OPTION_TEXT,                                                                       \
-        .argument = "URL",                                                                         \
-        .env = "ONCE_SERVER",                                                                      \
-        .help = "ask this server instead: http://HOST:PORT, https://HOST or unix:PATH. Not "       \
-                "needed on the server's machine: its socket in the store's directory is found"},   \
-        {.name = "token",                                                                          \
-            .kind = OPTION_TEXT,                                                                   \
-            .argument = "TOKEN",                                                                   \
-            .env = "ONCE_TOKEN",                                                                   \
-            .help = "the bearer token for --server; prefer the variable, because every user "      \
-                    "of this machine can see a command line"},                                     \
-        {.name = "cacert",                                                                         \
-            .kind = OPTION_FILE,                                                                   \
-            .argument = "FILE",                                                                    \
-            .env = "ONCE_CACERT",                                                                  \
-            .help = "PEM file with the certificate authorities for --server; by default the "      \
-                    "system's"},                                                                   \
-    {                                                                                              \
-        .name = "tenant", .kind = OPTION_TEXT, .argument = "NAME", .fallback = "default",          \
-        .env = "ONCE_TENANT",                                                                      \
-        .help = "the tenant, with a store or a server's socket; otherwise the token "              \
-                "determines it"                                                                    \
-    }
-#define OPT_JSON                                                                                   \
-    {                                                                                              \
-        .name = "json", .help = "print JSON instead of text"                                       \
-    }
-#define OPT_SCOPE(text)                                                                            \
-    {                                                                                              \
-        .name = "scope", .kind = OPTION_TEXT, .argument = "SCOPE", .help = text                    \
-    }
-#define OPT_PRINCIPAL(text)                                                                        \
-    {                                                                                              \
-        .name = "principal", .kind = OPTION_TEXT, .argument = "WHO", .help = text                  \
-    }
-#define OPT_END                                                                                    \
-    {                                                                                              \
-        0                                                                                          \
-    }
+    TEXT("server", "URL",                                                                          \
+        "ask this server instead: http://HOST:PORT, https://HOST or unix:PATH. Not "               \
+        "needed on the server's machine: its socket in the store's directory is found",            \
+        .env = "ONCE_SERVER"),                                                                     \
+        TEXT("token", "TOKEN",                                                                     \
+            "the bearer token for --server; prefer the variable, because every user of "           \
+            "this machine can see a command line",                                                 \
+            .env = "ONCE_TOKEN"),                                                                  \
+        PATH("cacert",                                                                             \
+            "PEM file with the certificate authorities for --server; by default the system's",     \
+            .env = "ONCE_CACERT"),                                                                 \
+        TEXT("tenant", "NAME",                                                                     \
+            "the tenant, with a store or a server's socket; otherwise the token determines it",    \
+            .fallback = "default", .env = "ONCE_TENANT")
+#define OPT_JSON        FLAG("json", "print JSON instead of text")
+#define OPT_CONFIG(...) PATH("config", __VA_ARGS__, .letter = 'c', .env = "ONCE_CONFIG")
+#define OPT_PROFILE                                                                                \
+    CHOICE("profile", "NAME", "how keys are required and what refusals look like", .letter = 'p',  \
+        .fallback = "ietf", .env = "ONCE_GATEWAY_PROFILE",                                         \
+        .choices = {"ietf", "guardia", "adr007", "ops", "stripe"})
+#define OPT_POLICY                                                                                 \
+    PATH("policy", "a policy in the format of idempotency.yml; routes may override it",            \
+        .env = "ONCE_GATEWAY_POLICY")
+/* For both servers. */
+#define OPT_SERVING                                                                                \
+    FLAG("test", "check the whole configuration, open nothing, and exit", .letter = 't'),          \
+        NUMBER("loops", "N", "threads that serve connections; 0 means one per core",               \
+            .fallback = "0", .env = "ONCE_LOOPS"),                                                 \
+        DURATION("drain", "how long requests in flight may take to finish after a signal to stop", \
+            .fallback = "10s", .env = "ONCE_DRAIN"),                                               \
+        CHOICE("log-level", "LEVEL", "the lowest level that is logged", .fallback = "info",        \
+            .env = "ONCE_LOG_LEVEL", .choices = {"debug", "info", "warn", "error"}),               \
+        CHOICE("log-format", "FORM",                                                               \
+            "format of the log; auto is human on a terminal and json otherwise",                   \
+            .fallback = "auto", .env = "ONCE_LOG_FORMAT", .choices = {"auto", "json", "human"}),   \
+        FLAG("json", "print the lines at start, or the result of --test, as JSON")
 
-#define EXIT_FINE                                                                                  \
+#define EXIT(code_, meaning_)                                                                      \
     {                                                                                              \
-        0, "done"                                                                                  \
+        .code = code_, .meaning = meaning_                                                         \
     }
-#define EXIT_BAD_USAGE                                                                             \
-    {                                                                                              \
-        64, "invalid command line"                                                                 \
-    }
+#define EXIT_FINE      EXIT(0, "done")
+#define EXIT_BAD_USAGE EXIT(64, "invalid command line")
 #define EXIT_NO_STORE                                                                              \
-    {                                                                                              \
-        69, "the store cannot be used: missing, locked by another process, or no permission"       \
-    }
-#define EXIT_CORRUPT_STORE                                                                         \
-    {                                                                                              \
-        65, "the store is damaged; run once verify"                                                \
-    }
+    EXIT(69, "the store cannot be used: missing, locked by another process, or no permission")
+#define EXIT_CORRUPT_STORE EXIT(65, "the store is damaged; run once verify")
 #define EXIT_NO_SERVER                                                                             \
-    {                                                                                              \
-        69, "the store or the server cannot be used: missing, locked, no permission, no answer"    \
-    }
-#define EXIT_NOT_ALLOWED                                                                           \
-    {                                                                                              \
-        77, "the token is missing or lacks the right"                                              \
-    }
-#define EXIT_NO_OUTPUT                                                                             \
-    {                                                                                              \
-        74, "standard output could not be written"                                                 \
-    }
-#define EXIT_BAD_VARIABLE                                                                          \
-    {                                                                                              \
-        78, "an ONCE_* variable is invalid"                                                        \
-    }
-#define EXIT_END                                                                                   \
-    {                                                                                              \
-        0, NULL                                                                                    \
-    }
+    EXIT(69, "the store or the server cannot be used: missing, locked, no permission, no answer")
+#define EXIT_NOT_ALLOWED  EXIT(77, "the token is missing or lacks the right")
+#define EXIT_NO_OUTPUT    EXIT(74, "standard output could not be written")
+#define EXIT_BAD_VARIABLE EXIT(78, "an ONCE_* variable is invalid")
 
-static const struct exit_def looking_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    EXIT_CORRUPT_STORE,
-    EXIT_NO_STORE,
-    EXIT_NO_OUTPUT,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def looking_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_CORRUPT_STORE,
+    EXIT_NO_STORE, EXIT_NO_OUTPUT, EXIT_BAD_VARIABLE, {0}};
 
 /* ---- run --------------------------------------------------------------------------------- */
 
@@ -135,88 +117,45 @@ static const char *const run_text[] = {
 };
 
 static const struct option_def run_options[] = {
-    {.name = "idempotency-key",
-        .letter = 'k',
-        .kind = OPTION_TEXT,
-        .argument = "KEY",
-        .required = true,
-        .help = "the key that names this operation, at most 255 bytes"},
-    {.name = "scope",
-        .kind = OPTION_TEXT,
-        .argument = "SCOPE",
-        .fallback = "run",
-        .env = "ONCE_SCOPE",
-        .help = "the namespace of the key"},
-    {.name = "principal",
-        .kind = OPTION_TEXT,
-        .argument = "WHO",
-        .env = "ONCE_PRINCIPAL",
-        .help = "whom the operation belongs to; two principals may use the same key"},
-    {.name = "ttl",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "24h",
-        .env = "ONCE_TTL",
-        .help = "how long duplicates are recognised after the command has ended"},
-    {.name = "lease",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "30s",
-        .env = "ONCE_LEASE",
-        .help = "if once dies, how long until the operation is unknown; renewed while the "
-                "command runs"},
-    {.name = "on-unknown",
-        .kind = OPTION_CHOICE,
-        .argument = "WHAT",
-        .fallback = "hold",
-        .env = "ONCE_ON_UNKNOWN",
-        .choices = {"hold", "takeover"},
-        .help = "if an earlier run is unknown: hold refuses, takeover runs the command again "
-                "(only for commands that are safe to repeat)"},
-    {.name = "retry-failed",
-        .help = "run the command again if it ended with an exit code other than 0"},
-    {.name = "wait",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "10s",
-        .env = "ONCE_WAIT",
-        .help = "how long to wait if the operation is in progress elsewhere"},
-    {.name = "env",
-        .kind = OPTION_TEXT,
-        .argument = "NAME",
-        .repeated = true,
-        .help = "also compare the value of this variable; may be repeated"},
-    {.name = "ignore-cwd", .help = "do not compare the working directory"},
-    {.name = "max-output",
-        .kind = OPTION_SIZE,
-        .argument = "SIZE",
-        .fallback = "8MiB",
-        .env = "ONCE_MAX_OUTPUT",
-        .help = "how much output is recorded, at most 15MiB; beyond it the command runs on, and "
-                "a replay says how much is missing"},
-    {.name = "request-id",
-        .kind = OPTION_TEXT,
-        .argument = "ID",
-        .env = "ONCE_REQUEST_ID",
-        .help = "an id for this call in the evidence"},
+    TEXT("idempotency-key", "KEY", "the key that names this operation, at most 255 bytes",
+        .letter = 'k', .required = true),
+    TEXT("scope", "SCOPE", "the namespace of the key", .fallback = "run", .env = "ONCE_SCOPE"),
+    TEXT("principal", "WHO", "whom the operation belongs to; two principals may use the same key",
+        .env = "ONCE_PRINCIPAL"),
+    DURATION("ttl", "how long duplicates are recognised after the command has ended",
+        .fallback = "24h", .env = "ONCE_TTL"),
+    DURATION("lease",
+        "if once dies, how long until the operation is unknown; renewed while the command runs",
+        .fallback = "30s", .env = "ONCE_LEASE"),
+    CHOICE("on-unknown", "WHAT",
+        "if an earlier run is unknown: hold refuses, takeover runs the command again (only for "
+        "commands that are safe to repeat)",
+        .fallback = "hold", .env = "ONCE_ON_UNKNOWN", .choices = {"hold", "takeover"}),
+    FLAG("retry-failed", "run the command again if it ended with an exit code other than 0"),
+    DURATION("wait", "how long to wait if the operation is in progress elsewhere",
+        .fallback = "10s", .env = "ONCE_WAIT"),
+    TEXT("env", "NAME", "also compare the value of this variable; may be repeated",
+        .repeated = true),
+    FLAG("ignore-cwd", "do not compare the working directory"),
+    SIZE("max-output", "SIZE",
+        "how much output is recorded, at most 15MiB; beyond it the command runs on, and a "
+        "replay says how much is missing",
+        .fallback = "8MiB", .env = "ONCE_MAX_OUTPUT"),
+    TEXT("request-id", "ID", "an id for this call in the evidence", .env = "ONCE_REQUEST_ID"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
 static const struct exit_def run_exits[] = {
-    {0, "the command's own exit code, run or replayed; likewise any code not listed here"},
-    EXIT_BAD_USAGE,
-    {65, "conflict: the key was used with a different command"},
-    {74, "the command exited with 0, but its output could not be written here; it is recorded"},
-    {75, "in progress elsewhere, or unknown"},
-    EXIT_BAD_VARIABLE,
-    {125, "once itself failed; the message says whether the command ran"},
-    {126, "the command cannot be executed; the key is free"},
-    {127, "the command was not found; the key is free"},
-    EXIT_END,
-};
+    EXIT(0, "the command's own exit code, run or replayed; likewise any code not listed here"),
+    EXIT_BAD_USAGE, EXIT(65, "conflict: the key was used with a different command"),
+    EXIT(74, "the command exited with 0, but its output could not be written here; it is recorded"),
+    EXIT(75, "in progress elsewhere, or unknown"), EXIT_BAD_VARIABLE,
+    EXIT(125, "once itself failed; the message says whether the command ran"),
+    EXIT(126, "the command cannot be executed; the key is free"),
+    EXIT(127, "the command was not found; the key is free"), {0}};
 
 static const struct example_def run_examples[] = {
     {"once run --idempotency-key nightly-42 -- ./charge.sh",
@@ -225,7 +164,7 @@ static const struct example_def run_examples[] = {
         "remember it for 30 days; a different AMOUNT under the same key is refused"},
     {"once run -k nightly-42 --server https://once.example -- ./charge.sh",
         "the same on any number of machines: one of them runs it"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- send -------------------------------------------------------------------------------- */
@@ -250,75 +189,43 @@ static const char *const send_text[] = {
 };
 
 static const struct option_def send_options[] = {
-    {.name = "data",
-        .letter = 'd',
-        .kind = OPTION_TEXT,
-        .argument = "WHAT",
-        .help = "the body: @FILE, - for standard input, or the text itself; it is sent as "
-                "application/json unless --header 'Content-Type: ...' says otherwise"},
-    {.name = "header",
-        .letter = 'H',
-        .kind = OPTION_TEXT,
-        .argument = "LINE",
-        .repeated = true,
-        .help = "a header, as 'Name: value'; or @FILE with one header per line, to hide them "
-                "from other users of this machine; may be repeated"},
-    {.name = "idempotency-key",
-        .letter = 'k',
-        .kind = OPTION_TEXT,
-        .argument = "KEY",
-        .help = "the key that names this operation, at most 255 bytes; generated by default"},
-    {.name = "request-id",
-        .kind = OPTION_TEXT,
-        .argument = "ID",
-        .env = "ONCE_REQUEST_ID",
-        .help = "an id for the first attempt; by default each attempt gets a new one"},
-    {.name = "retries",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "5",
-        .help = "how many attempts may follow the first"},
-    {.name = "deadline",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "60s",
-        .help = "time limit for all attempts and pauses together"},
-    {.name = "timeout",
-        .kind = OPTION_DURATION,
-        .argument = "TIME",
-        .fallback = "30s",
-        .help = "time limit for one attempt"},
-    {.name = "cacert",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_CACERT",
-        .help = "PEM file with the certificate authorities for the server; by default the "
-                "system's"},
-    {.name = "verbose",
-        .letter = 'v',
-        .help = "report each attempt, and whether the answer was "
-                "replayed"},
+    TEXT("data", "WHAT",
+        "the body: @FILE, - for standard input, or the text itself; it is sent as "
+        "application/json unless --header 'Content-Type: ...' says otherwise",
+        .letter = 'd'),
+    TEXT("header", "LINE",
+        "a header, as 'Name: value'; or @FILE with one header per line, to hide them from "
+        "other users of this machine; may be repeated",
+        .letter = 'H', .repeated = true),
+    TEXT("idempotency-key", "KEY",
+        "the key that names this operation, at most 255 bytes; generated by default",
+        .letter = 'k'),
+    TEXT("request-id", "ID", "an id for the first attempt; by default each attempt gets a new one",
+        .env = "ONCE_REQUEST_ID"),
+    NUMBER("retries", "N", "how many attempts may follow the first", .fallback = "5"),
+    DURATION("deadline", "time limit for all attempts and pauses together", .fallback = "60s"),
+    DURATION("timeout", "time limit for one attempt", .fallback = "30s"),
+    PATH("cacert",
+        "PEM file with the certificate authorities for the server; by default the system's",
+        .env = "ONCE_CACERT"),
+    FLAG("verbose", "report each attempt, and whether the answer was replayed", .letter = 'v'),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def send_exits[] = {
-    {0, "the answer is 2xx, first or replayed"},
-    {64, "invalid command line; nothing was sent"},
-    {65, "a conflict, any other 4xx, or a redirect (3xx)"},
-    {69, "unavailable: every attempt failed, and none took effect"},
-    {74, "the body could not be written here, or is too large; the operation took effect"},
-    {75, "in progress or unknown: send it again with the same key"},
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def send_exits[] = {EXIT(0, "the answer is 2xx, first or replayed"),
+    EXIT(64, "invalid command line; nothing was sent"),
+    EXIT(65, "a conflict, any other 4xx, or a redirect (3xx)"),
+    EXIT(69, "unavailable: every attempt failed, and none took effect"),
+    EXIT(74, "the body could not be written here, or is too large; the operation took effect"),
+    EXIT(75, "in progress or unknown: send it again with the same key"), EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def send_examples[] = {
     {"once send POST http://127.0.0.1:8080/charges -k order-7 -d '{\"cents\":1200}'",
         "charge once, however often this line runs"},
     {"once send PUT https://api.example/things/7 --data @thing.json --retries 10 --deadline 5m",
         "retry for up to five minutes"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- looking ----------------------------------------------------------------------------- */
@@ -334,57 +241,31 @@ static const char *const ls_text[] = {
 };
 
 static const struct option_def ls_options[] = {
-    {.name = "status",
-        .kind = OPTION_CHOICE,
-        .argument = "STATUS",
+    CHOICE("status", "STATUS", "only operations with this status",
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
-            "compensated"},
-        .help = "only operations with this status"},
-    OPT_SCOPE("only operations in this scope"),
-    {.name = "key",
-        .kind = OPTION_TEXT,
-        .argument = "KEY",
-        .help = "only operations with this "
-                "key"},
-    {.name = "limit",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "0",
-        .help = "at most N operations; 0 means all"},
+            "compensated"}),
+    TEXT("scope", "SCOPE", "only operations in this scope"),
+    TEXT("key", "KEY", "only operations with this key"),
+    NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def ls_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    EXIT_CORRUPT_STORE,
-    EXIT_NO_SERVER,
-    EXIT_NO_OUTPUT,
-    EXIT_NOT_ALLOWED,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def ls_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_CORRUPT_STORE,
+    EXIT_NO_SERVER, EXIT_NO_OUTPUT, EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def ls_examples[] = {
     {"once ls --status unknown", "operations that somebody has to settle"},
-    {"once ls --server https://once.example", "operations of a server, with the token in "
-                                              "ONCE_TOKEN"},
-    {NULL, NULL},
+    {"once ls --server https://once.example",
+        "operations of a server, with the token in ONCE_TOKEN"},
+    {0},
 };
 
-static const struct exit_def found_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    {65, "no such operation, or the store is damaged"},
-    EXIT_NO_SERVER,
-    EXIT_NO_OUTPUT,
-    EXIT_NOT_ALLOWED,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def found_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "no such operation, or the store is damaged"), EXIT_NO_SERVER, EXIT_NO_OUTPUT,
+    EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const char *const show_text[] = {
     "Shows the record of one operation, named by its id or by --scope, --principal and --key. "
@@ -395,25 +276,18 @@ static const char *const show_text[] = {
 };
 
 static const struct option_def show_options[] = {
-    {.name = "key",
-        .kind = OPTION_TEXT,
-        .argument = "KEY",
-        .help = "the key, instead of an operation id"},
-    {.name = "scope",
-        .kind = OPTION_TEXT,
-        .argument = "SCOPE",
-        .fallback = "run",
-        .help = "the scope of --key"},
-    OPT_PRINCIPAL("the principal of --key"),
+    TEXT("key", "KEY", "the key, instead of an operation id"),
+    TEXT("scope", "SCOPE", "the scope of --key", .fallback = "run"),
+    TEXT("principal", "WHO", "the principal of --key"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
 static const struct example_def show_examples[] = {
     {"once show --key nightly-42", "what happened to that run"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const why_text[] = {
@@ -425,7 +299,7 @@ static const char *const why_text[] = {
 
 static const struct example_def why_examples[] = {
     {"once why --key nightly-42", "how did that run get to its status?"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const tail_text[] = {
@@ -440,39 +314,24 @@ static const char *const tail_text[] = {
 };
 
 static const struct option_def tail_options[] = {
-    {.name = "lines",
-        .letter = 'n',
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "10",
-        .help = "how many entries"},
-    {.name = "follow", .letter = 'f', .help = "keep printing new entries until interrupted"},
-    {.name = "operation",
-        .kind = OPTION_TEXT,
-        .argument = "ID",
-        .help = "only entries of this operation"},
-    {.name = "checkpoint", .help = "print the newest signed checkpoint, to be kept elsewhere"},
+    NUMBER("lines", "N", "how many entries", .letter = 'n', .fallback = "10"),
+    FLAG("follow", "keep printing new entries until interrupted", .letter = 'f'),
+    TEXT("operation", "ID", "only entries of this operation"),
+    FLAG("checkpoint", "print the newest signed checkpoint, to be kept elsewhere"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def tail_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    EXIT_CORRUPT_STORE,
-    {69, "the store or the server cannot be used, or there is no checkpoint yet"},
-    EXIT_NO_OUTPUT,
-    EXIT_NOT_ALLOWED,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def tail_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_CORRUPT_STORE,
+    EXIT(69, "the store or the server cannot be used, or there is no checkpoint yet"),
+    EXIT_NO_OUTPUT, EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def tail_examples[] = {
     {"once tail -f", "watch decisions as they are made"},
     {"once tail --checkpoint | ssh elsewhere 'cat > note'", "keep a checkpoint on another machine"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- resolve ----------------------------------------------------------------------------- */
@@ -486,61 +345,36 @@ static const char *const resolve_text[] = {
 };
 
 static const struct option_def resolve_options[] = {
-    {.name = "status",
-        .kind = OPTION_CHOICE,
-        .argument = "STATUS",
-        .required = true,
-        .choices = {"executed", "failed", "not_executed"},
-        .help = "what happened"},
-    {.name = "reason",
-        .kind = OPTION_TEXT,
-        .argument = "TEXT",
-        .required = true,
-        .help = "how you found out; kept in the evidence, at most 255 bytes"},
-    {.name = "effect-id",
-        .kind = OPTION_TEXT,
-        .argument = "ID",
-        .help = "the effect's id, such as the provider's charge id"},
-    {.name = "outcome",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .help = "what duplicates get: on standard output, or from a server as the outcome, which "
-                "must then be JSON; - is standard input"},
-    {.name = "exit-code",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .help = "what duplicates exit with; by default 0 for executed and 1 for failed"},
-    {.name = "fence",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .help = "the fence of the attempt you checked: if there has been a newer attempt, "
-                "nothing is settled"},
-    {.name = "actor",
-        .kind = OPTION_TEXT,
-        .argument = "WHO",
-        .env = "USER",
-        .help = "who settles it, for the evidence"},
+    CHOICE("status", "STATUS", "what happened", .required = true,
+        .choices = {"executed", "failed", "not_executed"}),
+    TEXT("reason", "TEXT", "how you found out; kept in the evidence, at most 255 bytes",
+        .required = true),
+    TEXT("effect-id", "ID", "the effect's id, such as the provider's charge id"),
+    PATH("outcome",
+        "what duplicates get: on standard output, or from a server as the outcome, which must "
+        "then be JSON; - is standard input"),
+    NUMBER(
+        "exit-code", "N", "what duplicates exit with; by default 0 for executed and 1 for failed"),
+    NUMBER("fence", "N",
+        "the fence of the attempt you checked: if there has been a newer attempt, nothing is "
+        "settled"),
+    TEXT("actor", "WHO", "who settles it, for the evidence", .env = "USER"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def resolve_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    {65, "no such operation, or it was settled differently, or a newer attempt has begun"},
+static const struct exit_def resolve_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "no such operation, or it was settled differently, or a newer attempt has begun"),
     EXIT_NO_SERVER,
-    {75, "still in progress; or the server did not answer, and it may have been settled"},
-    EXIT_NOT_ALLOWED,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+    EXIT(75, "still in progress; or the server did not answer, and it may have been settled"),
+    EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def resolve_examples[] = {
     {"once resolve op_0198… --status not_executed --reason \"no charge at the provider\"",
         "let the next call run it"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- canonical form and keys ------------------------------------------------------------- */
@@ -553,21 +387,17 @@ static const char *const canon_text[] = {
 };
 
 static const struct option_def canon_options[] = {
-    {.name = "strict", .help = "refuse lossy numbers"},
-    OPT_END,
+    FLAG("strict", "refuse lossy numbers"),
+    {0},
 };
 
-static const struct exit_def canon_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    {65, "not JSON, or lossy with --strict; the message has line and column"},
-    EXIT_NO_OUTPUT,
-    EXIT_END,
-};
+static const struct exit_def canon_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "not JSON, or lossy with --strict; the message has line and column"), EXIT_NO_OUTPUT,
+    {0}};
 
 static const struct example_def canon_examples[] = {
     {"echo '{\"b\":2,\"a\":1.0}' | once canon", "prints {\"a\":1,\"b\":2}"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const key_text[] = {
@@ -578,22 +408,18 @@ static const char *const key_text[] = {
 };
 
 static const struct option_def key_options[] = {
-    {.name = "show", .help = "print the canonical bytes that are hashed, instead of the key"},
+    FLAG("show", "print the canonical bytes that are hashed, instead of the key"),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def key_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    {65, "not JSON, or a missing member, a lossy number or a duplicate member"},
-    EXIT_NO_OUTPUT,
-    EXIT_END,
-};
+static const struct exit_def key_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "not JSON, or a missing member, a lossy number or a duplicate member"), EXIT_NO_OUTPUT,
+    {0}};
 
 static const struct example_def key_examples[] = {
     {"once key source < message.json", "the key of a message from a source"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- checking ---------------------------------------------------------------------------- */
@@ -610,30 +436,23 @@ static const char *const verify_text[] = {
 };
 
 static const struct option_def verify_options[] = {
-    {.name = "redecide", .help = "make every decision again and compare"},
-    {.name = "checkpoint",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .help = "a checkpoint kept elsewhere: reveals whether the end of the journal was cut off"},
+    FLAG("redecide", "make every decision again and compare"),
+    PATH("checkpoint",
+        "a checkpoint kept elsewhere: reveals whether the end of the journal was cut off"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def verify_exits[] = {
-    {0, "everything checks out"},
-    {1, "damage: the message says where, which operation, and what is still good"},
-    {2, "could not check"},
-    EXIT_BAD_USAGE,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def verify_exits[] = {EXIT(0, "everything checks out"),
+    EXIT(1, "damage: the message says where, which operation, and what is still good"),
+    EXIT(2, "could not check"), EXIT_BAD_USAGE, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def verify_examples[] = {
     {"once verify --redecide", "check the bytes and the decisions"},
     {"once verify --server https://once.example", "check a server's evidence"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const doctor_text[] = {
@@ -645,21 +464,15 @@ static const char *const doctor_text[] = {
 static const struct option_def doctor_options[] = {
     OPT_STORE,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def doctor_exits[] = {
-    {0, "nothing failed"},
-    {1, "something failed"},
-    EXIT_BAD_USAGE,
-    EXIT_NO_OUTPUT,
-    EXIT_BAD_VARIABLE,
-    EXIT_END,
-};
+static const struct exit_def doctor_exits[] = {EXIT(0, "nothing failed"),
+    EXIT(1, "something failed"), EXIT_BAD_USAGE, EXIT_NO_OUTPUT, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def doctor_examples[] = {
     {"once doctor --store journal:/var/lib/once", "is this machine fit for that store?"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const bench_text[] = {
@@ -669,36 +482,17 @@ static const char *const bench_text[] = {
 };
 
 static const struct option_def bench_options[] = {
-    {.name = "seconds",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "3",
-        .help = "how "
-                "many "
-                "seconds "
-                "to "
-                "measure"},
-    {.name = "threads",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "1",
-        .help = "how many threads submit, at most 64"},
-    {.name = "in-flight",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "512",
-        .help = "concurrent pairs over all threads, at most 16384"},
-    {.name = "store",
-        .kind = OPTION_TEXT,
-        .argument = "URL",
-        .help = "measure on this store instead of a temporary one"},
+    NUMBER("seconds", "N", "how many seconds to measure", .fallback = "3"),
+    NUMBER("threads", "N", "how many threads submit, at most 64", .fallback = "1"),
+    NUMBER("in-flight", "N", "concurrent pairs over all threads, at most 16384", .fallback = "512"),
+    TEXT("store", "URL", "measure on this store instead of a temporary one"),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
 static const struct example_def bench_examples[] = {
     {"once bench --seconds 5", "how fast is this disk?"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const demo_text[] = {
@@ -709,39 +503,29 @@ static const char *const demo_text[] = {
 };
 
 static const struct option_def demo_options[] = {
-    {.name = "orders",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .fallback = "300",
-        .help = "how many payments, at most 100000"},
-    {.name = "seed",
-        .kind = OPTION_COUNT,
-        .argument = "N",
-        .help = "repeat the same failures; random by default"},
+    NUMBER("orders", "N", "how many payments, at most 100000", .fallback = "300"),
+    NUMBER("seed", "N", "repeat the same failures; random by default"),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
 static const struct exit_def demo_exits[] = {
-    {0, "every order was charged at most once and all were settled"},
-    {1, "a double charge, or an order that was not settled"},
-    EXIT_BAD_USAGE,
-    EXIT_NO_STORE,
-    EXIT_END,
-};
+    EXIT(0, "every order was charged at most once and all were settled"),
+    EXIT(1, "a double charge, or an order that was not settled"), EXIT_BAD_USAGE, EXIT_NO_STORE,
+    {0}};
 
 static const struct example_def demo_examples[] = {
     {"once demo", "see Once work"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- the server -------------------------------------------------------------------------- */
 
 static const char *const serve_text[] = {
     "Serves fences over HTTP to programs in any language, from one store. By default it listens "
-    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints five "
-    "lines: the version, the URL, the store, how it writes, and a command to try. Logs go to "
-    "standard error.",
+    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints "
+    "the version, the URL, the store, how it writes and, on a terminal or a new store, three "
+    "commands to try. Logs go to standard error.",
     "A YAML file can set everything (--config; once check --example prints one with every "
     "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
     "variables over the file.",
@@ -755,71 +539,18 @@ static const char *const serve_text[] = {
     NULL,
 };
 
-/* For both servers. */
-#define OPTS_SERVER                                                                                \
-    {.name = "loops",                                                                              \
-        .kind = OPTION_COUNT,                                                                      \
-        .argument = "N",                                                                           \
-        .fallback = "0",                                                                           \
-        .env = "ONCE_LOOPS",                                                                       \
-        .help = "threads that serve connections; 0 means one per core"},                           \
-        {.name = "drain",                                                                          \
-            .kind = OPTION_DURATION,                                                               \
-            .argument = "TIME",                                                                    \
-            .fallback = "10s",                                                                     \
-            .env = "ONCE_DRAIN",                                                                   \
-            .help = "how long requests in flight may take to finish after a signal to stop"},      \
-        {.name = "log-level",                                                                      \
-            .kind = OPTION_CHOICE,                                                                 \
-            .argument = "LEVEL",                                                                   \
-            .fallback = "info",                                                                    \
-            .choices = {"debug", "info", "warn", "error"},                                         \
-            .env = "ONCE_LOG_LEVEL",                                                               \
-            .help = "the lowest level that is logged"},                                            \
-        {.name = "log-format",                                                                     \
-            .kind = OPTION_CHOICE,                                                                 \
-            .argument = "FORM",                                                                    \
-            .fallback = "auto",                                                                    \
-            .choices = {"auto", "json", "human"},                                                  \
-            .env = "ONCE_LOG_FORMAT",                                                              \
-            .help = "format of the log; auto is human on a terminal and json otherwise"},          \
-    {                                                                                              \
-        .name = "json", .help = "print the lines at start, or the result of --test, as JSON"       \
-    }
-
 /* Settings among these are also in config/options.c; a test compares the two. */
 static const struct option_def serve_options[] = {
-    {.name = "config",
-        .letter = 'c',
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_CONFIG",
-        .help = "the YAML configuration file"},
-    {.name = "listen",
-        .letter = 'l',
-        .kind = OPTION_TEXT,
-        .argument = "ADDRESS",
-        .repeated = true,
-        .fallback = "127.0.0.1:7411",
-        .env = "ONCE_LISTEN",
-        .help = "where to listen: 127.0.0.1:7411, [::1]:7411 or unix:/path; port 0 takes any "
-                "free port"},
+    OPT_CONFIG("the YAML configuration file"),
+    TEXT("listen", "ADDRESS",
+        "where to listen: 127.0.0.1:7411, [::1]:7411 or unix:/path; port 0 takes any free port",
+        .letter = 'l', .repeated = true, .fallback = "127.0.0.1:7411", .env = "ONCE_LISTEN"),
     OPT_STORE,
-    {.name = "test",
-        .letter = 't',
-        .help = "check the whole configuration, open nothing, and exit"},
-    {.name = "tls-cert",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_TLS_CERT",
-        .help = "PEM certificate with its chain; TCP addresses then accept only TLS"},
-    {.name = "tls-key",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_TLS_KEY",
-        .help = "PEM private key of --tls-cert"},
-    OPTS_SERVER,
-    OPT_END,
+    PATH("tls-cert", "PEM certificate with its chain; TCP addresses then accept only TLS",
+        .env = "ONCE_TLS_CERT"),
+    PATH("tls-key", "PEM private key of --tls-cert", .env = "ONCE_TLS_KEY"),
+    OPT_SERVING,
+    {0},
 };
 
 static const char *const gateway_text[] = {
@@ -830,6 +561,10 @@ static const char *const gateway_text[] = {
     "Without a file, every method that the profile fences (by default POST, PUT, PATCH and "
     "DELETE) is fenced on every path. Routes, windows, principals, redaction and reconciliation "
     "are set in the gateway section of a YAML file (--config; once check --example prints one).",
+    "A profile is a set of defaults. ietf: the IETF's draft, refusals are problem documents. "
+    "guardia: keys must be UUIDs, DELETE is not fenced. adr007: a request without a key runs under "
+    "a new one. ops: keys are kept longer, conflicts show a diff. stripe: as Stripe's API, for its "
+    "SDKs; only POST is fenced, and only with a key.",
     "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
     "resolve find automatically. Set listen in the file to give it an address too.",
     "SIGHUP, SIGTERM and SIGINT work as for once serve. A request still at the upstream when the "
@@ -838,75 +573,47 @@ static const char *const gateway_text[] = {
 };
 
 static const struct option_def gateway_options[] = {
-    {.name = "config",
-        .letter = 'c',
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_CONFIG",
-        .help = "the YAML configuration file"},
-    {.name = "listen",
-        .letter = 'l',
-        .kind = OPTION_TEXT,
-        .argument = "ADDRESS",
-        .repeated = true,
-        .fallback = "127.0.0.1:8080",
-        .env = "ONCE_GATEWAY_LISTEN",
-        .help = "where clients connect: 127.0.0.1:8080, [::1]:8080 or unix:/path; port 0 takes "
-                "any free port"},
-    {.name = "upstream",
-        .letter = 'u',
-        .kind = OPTION_TEXT,
-        .argument = "URL",
-        .repeated = true,
-        .env = "ONCE_GATEWAY_UPSTREAM",
-        .help = "the API behind the gateway: http://127.0.0.1:3000 or https://…; several are "
-                "used in turn"},
-    {.name = "profile",
-        .letter = 'p',
-        .kind = OPTION_CHOICE,
-        .argument = "NAME",
-        .fallback = "ietf",
-        .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
-        .env = "ONCE_GATEWAY_PROFILE",
-        .help = "how keys are required and what refusals look like"},
-    {.name = "policy",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_GATEWAY_POLICY",
-        .help = "a policy in the format of idempotency.yml; routes may override it"},
+    OPT_CONFIG("the YAML configuration file"),
+    TEXT("listen", "ADDRESS",
+        "where clients connect: 127.0.0.1:8080, [::1]:8080 or unix:/path; port 0 takes any "
+        "free port",
+        .letter = 'l', .repeated = true, .fallback = "127.0.0.1:8080",
+        .env = "ONCE_GATEWAY_LISTEN"),
+    TEXT("upstream", "URL",
+        "the API behind the gateway: http://127.0.0.1:3000 or https://…; several are used in "
+        "turn",
+        .letter = 'u', .repeated = true, .env = "ONCE_GATEWAY_UPSTREAM"),
+    OPT_PROFILE,
+    TEXT("on-status", "STATUS=RESULT",
+        "what an answer means, by status or class: seal, release or unknown; 5xx=release if the "
+        "API rolls back before it answers 5xx",
+        .repeated = true, .env = "ONCE_GATEWAY_ON_STATUS"),
+    OPT_POLICY,
     OPT_STORE,
-    {.name = "test",
-        .letter = 't',
-        .help = "check the whole configuration, open nothing, and exit"},
-    OPTS_SERVER,
-    OPT_END,
+    OPT_SERVING,
+    {0},
 };
 
-static const struct exit_def serve_exits[] = {
-    {0, "stopped by a signal, everything flushed"},
-    EXIT_BAD_USAGE,
-    EXIT_CORRUPT_STORE,
-    {69, "the store or an address cannot be used: in use, missing, or no permission"},
-    {70, "the store failed while serving; a restart reads its true state"},
-    EXIT_NO_OUTPUT,
-    {78, "the configuration or an ONCE_* variable is invalid"},
-    EXIT_END,
-};
+static const struct exit_def serve_exits[] = {EXIT(0, "stopped by a signal, everything flushed"),
+    EXIT_BAD_USAGE, EXIT_CORRUPT_STORE,
+    EXIT(69, "the store or an address cannot be used: in use, missing, or no permission"),
+    EXIT(70, "the store failed while serving; a restart reads its true state"), EXIT_NO_OUTPUT,
+    EXIT(78, "the configuration or an ONCE_* variable is invalid"), {0}};
 
 static const struct example_def serve_examples[] = {
     {"once serve", "on 127.0.0.1:7411 with ./once-data"},
-    {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once", "any free port, a "
-                                                                      "different store"},
+    {"once serve --listen 127.0.0.1:0 --store journal:/var/lib/once",
+        "any free port, a different store"},
     {"once serve --config once.yaml --test", "is the whole configuration valid?"},
-    {NULL, NULL},
+    {0},
 };
 
 static const struct example_def gateway_examples[] = {
     {"once gateway --upstream http://127.0.0.1:3000", "on 127.0.0.1:8080, every write fenced"},
-    {"once gateway -l 127.0.0.1:0 -u http://127.0.0.1:3000 --profile stripe", "with a different "
-                                                                              "profile"},
+    {"once gateway -l 127.0.0.1:0 -u http://127.0.0.1:3000 --profile stripe",
+        "with a different profile"},
     {"once gateway --config once.yaml", "routes from a file"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const check_text[] = {
@@ -920,24 +627,19 @@ static const char *const check_text[] = {
 };
 
 static const struct option_def check_options[] = {
-    {.name = "example", .help = "print a file with every setting, its default and its trade-off"},
+    FLAG("example", "print a file with every setting, its default and its trade-off"),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def check_exits[] = {
-    {0, "the file is valid"},
-    EXIT_BAD_USAGE,
-    EXIT_NO_OUTPUT,
-    {78, "the file is invalid or cannot be read"},
-    EXIT_END,
-};
+static const struct exit_def check_exits[] = {EXIT(0, "the file is valid"), EXIT_BAD_USAGE,
+    EXIT_NO_OUTPUT, EXIT(78, "the file is invalid or cannot be read"), {0}};
 
 static const struct example_def check_examples[] = {
     {"once check once.yaml", "is it valid?"},
     {"once check --example > once.yaml", "a file to start from"},
     {"once check idempotency.yml", "what does this policy mean?"},
-    {NULL, NULL},
+    {0},
 };
 
 static const char *const policy_text[] = {
@@ -952,44 +654,23 @@ static const char *const policy_text[] = {
 };
 
 static const struct option_def policy_options[] = {
-    {.name = "config",
-        .letter = 'c',
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_CONFIG",
-        .help = "the gateway's YAML configuration file; its upstreams are never called"},
-    {.name = "policy",
-        .kind = OPTION_FILE,
-        .argument = "FILE",
-        .env = "ONCE_GATEWAY_POLICY",
-        .help = "a policy in the format of idempotency.yml; routes may override it"},
-    {.name = "profile",
-        .letter = 'p',
-        .kind = OPTION_CHOICE,
-        .argument = "NAME",
-        .fallback = "ietf",
-        .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
-        .env = "ONCE_GATEWAY_PROFILE",
-        .help = "how keys are required and what refusals look like"},
+    OPT_CONFIG("the gateway's YAML configuration file; its upstreams are never called"),
+    OPT_POLICY,
+    OPT_PROFILE,
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def policy_exits[] = {
-    {0, "every case is as expected"},
-    EXIT_BAD_USAGE,
-    {65, "at least one case is not"},
-    {69, "no loopback port, or no memory"},
+static const struct exit_def policy_exits[] = {EXIT(0, "every case is as expected"), EXIT_BAD_USAGE,
+    EXIT(65, "at least one case is not"), EXIT(69, "no loopback port, or no memory"),
     EXIT_NO_OUTPUT,
-    {78, "the cases, the configuration or the policy are invalid or cannot be read"},
-    EXIT_END,
-};
+    EXIT(78, "the cases, the configuration or the policy are invalid or cannot be read"), {0}};
 
 static const struct example_def policy_examples[] = {
     {"once policy test --config once.yaml cases.yaml", "does it still behave as clients expect?"},
-    {"once policy test --policy idempotency.yml cases.yaml", "the same for a policy without a "
-                                                             "configuration"},
-    {NULL, NULL},
+    {"once policy test --policy idempotency.yml cases.yaml",
+        "the same for a policy without a configuration"},
+    {0},
 };
 
 static const char *const token_text[] = {
@@ -1004,46 +685,32 @@ static const char *const token_text[] = {
 };
 
 static const struct option_def token_options[] = {
-    {.name = "tenant",
-        .kind = OPTION_TEXT,
-        .argument = "NAME",
-        .help = "new: the tenant the token is for"},
-    {.name = "rights",
-        .kind = OPTION_TEXT,
-        .argument = "LIST",
-        .help = "new: the rights, separated by commas: execute,audit"},
-    {.name = "name",
-        .kind = OPTION_TEXT,
-        .argument = "NAME",
-        .help = "new: its name in evidence and logs"},
+    TEXT("tenant", "NAME", "new: the tenant the token is for"),
+    TEXT("rights", "LIST", "new: the rights, separated by commas: execute,audit"),
+    TEXT("name", "NAME", "new: its name in evidence and logs"),
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
-static const struct exit_def token_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    {65, "hash: standard input is not a token"},
-    {69, "the kernel provided no random bytes"},
-    EXIT_NO_OUTPUT,
-    EXIT_END,
-};
+static const struct exit_def token_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "hash: standard input is not a token"),
+    EXIT(69, "the kernel provided no random bytes"), EXIT_NO_OUTPUT, {0}};
 
 static const struct example_def token_examples[] = {
     {"once token new --tenant acme --rights execute,audit", "a token for tenant acme"},
     {"once token hash < token.txt", "the value for the configuration"},
-    {NULL, NULL},
+    {0},
 };
 
 /* ---- the program itself ------------------------------------------------------------------ */
 
 static const struct option_def no_options[] = {
-    OPT_END,
+    {0},
 };
 
 static const struct option_def version_options[] = {
     OPT_JSON,
-    OPT_END,
+    {0},
 };
 
 static const char *const help_text[] = {
@@ -1056,205 +723,62 @@ static const char *const version_text[] = {
     NULL,
 };
 
-static const struct exit_def plain_exits[] = {
-    EXIT_FINE,
-    EXIT_BAD_USAGE,
-    EXIT_NO_OUTPUT,
-    EXIT_END,
-};
+static const struct exit_def plain_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_NO_OUTPUT, {0}};
 
 static const struct example_def help_examples[] = {
     {"once help run", "everything about once run"},
-    {NULL, NULL},
+    {0},
 };
 
 static const struct example_def version_examples[] = {
     {"once version", "prints the version"},
-    {NULL, NULL},
+    {0},
 };
 
+/* A command NAME is cmd_NAME(), NAME_text, NAME_examples, and a row here. */
+#define COMMAND(name_, options_, exits_, operands_, ...)                                           \
+    {                                                                                              \
+        .name = #name_, .run = cmd_##name_, .text = name_##_text, .options = options_,             \
+        .exits = exits_, .examples = name_##_examples, .operands = operands_,                      \
+        .summary = __VA_ARGS__                                                                     \
+    }
+
 const struct command_def commands[] = {
-    {.name = "serve",
-        .summary = "serve fences over HTTP",
-        .operands = "",
-        .text = serve_text,
-        .options = serve_options,
-        .exits = serve_exits,
-        .examples = serve_examples,
-        .run = cmd_serve},
-    {.name = "gateway",
-        .summary = "make an HTTP API idempotent by standing in front of it",
-        .operands = "",
-        .text = gateway_text,
-        .options = gateway_options,
-        .exits = serve_exits,
-        .examples = gateway_examples,
-        .run = cmd_gateway},
-    {.name = "check",
-        .summary = "check a configuration",
-        .operands = "[FILE]",
-        .operands_max = 1,
-        .text = check_text,
-        .options = check_options,
-        .exits = check_exits,
-        .examples = check_examples,
-        .run = cmd_check},
-    {.name = "policy",
-        .summary = "test a gateway's configuration with requests and expected decisions",
-        .operands = "test CASES",
-        .operand_choices = {"test"},
-        .operands_min = 2,
-        .operands_max = 2,
-        .text = policy_text,
-        .options = policy_options,
-        .exits = policy_exits,
-        .examples = policy_examples,
-        .run = cmd_policy},
-    {.name = "token",
-        .summary = "create a bearer token",
-        .operands = "new|hash",
-        .operand_choices = {"new", "hash"},
-        .operands_min = 1,
-        .operands_max = 1,
-        .text = token_text,
-        .options = token_options,
-        .exits = token_exits,
-        .examples = token_examples,
-        .run = cmd_token},
-    {.name = "run",
-        .summary = "run a command once, and replay its outcome to every duplicate",
-        .operands = "[--] COMMAND [ARGUMENT...]",
-        .operands_min = 1,
-        .operands_max = SIZE_MAX,
-        .rest_is_operands = true,
-        .text = run_text,
-        .options = run_options,
-        .exits = run_exits,
-        .examples = run_examples,
-        .run = cmd_run},
-    {.name = "send",
-        .summary = "send an HTTP request that takes effect once",
-        .operands = "METHOD URL",
-        .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"},
-        .operands_min = 2,
-        .operands_max = 2,
-        .text = send_text,
-        .options = send_options,
-        .exits = send_exits,
-        .examples = send_examples,
-        .run = cmd_send},
-    {.name = "ls",
-        .summary = "list operations",
-        .operands = "",
-        .text = ls_text,
-        .options = ls_options,
-        .exits = ls_exits,
-        .examples = ls_examples,
-        .run = cmd_ls},
-    {.name = "show",
-        .summary = "show one operation",
-        .operands = "[OPERATION_ID]",
-        .operands_max = 1,
-        .text = show_text,
-        .options = show_options,
-        .exits = found_exits,
-        .examples = show_examples,
-        .run = cmd_show},
-    {.name = "why",
-        .summary = "explain how an operation got to its status",
-        .operands = "[OPERATION_ID]",
-        .operands_max = 1,
-        .text = why_text,
-        .options = show_options,
-        .exits = found_exits,
-        .examples = why_examples,
-        .run = cmd_why},
-    {.name = "resolve",
-        .summary = "settle an unknown operation",
-        .operands = "OPERATION_ID",
-        .operands_min = 1,
-        .operands_max = 1,
-        .text = resolve_text,
-        .options = resolve_options,
-        .exits = resolve_exits,
-        .examples = resolve_examples,
-        .run = cmd_resolve},
-    {.name = "tail",
-        .summary = "print the latest evidence",
-        .operands = "",
-        .text = tail_text,
-        .options = tail_options,
-        .exits = tail_exits,
-        .examples = tail_examples,
-        .run = cmd_tail},
-    {.name = "verify",
-        .summary = "check that the journal is intact",
-        .operands = "",
-        .text = verify_text,
-        .options = verify_options,
-        .exits = verify_exits,
-        .examples = verify_examples,
-        .run = cmd_verify},
-    {.name = "doctor",
-        .summary = "check the store and the machine",
-        .operands = "",
-        .text = doctor_text,
-        .options = doctor_options,
-        .exits = doctor_exits,
-        .examples = doctor_examples,
-        .run = cmd_doctor},
-    {.name = "canon",
-        .summary = "print the canonical form of JSON",
-        .operands = "",
-        .text = canon_text,
-        .options = canon_options,
-        .exits = canon_exits,
-        .examples = canon_examples,
-        .run = cmd_canon},
-    {.name = "key",
-        .summary = "derive a key from JSON",
-        .operands = "command|effect|source",
-        .operand_choices = {"command", "effect", "source"},
-        .operands_min = 1,
-        .operands_max = 1,
-        .text = key_text,
-        .options = key_options,
-        .exits = key_exits,
-        .examples = key_examples,
-        .run = cmd_key},
-    {.name = "bench",
-        .summary = "measure this machine",
-        .operands = "",
-        .text = bench_text,
-        .options = bench_options,
-        .exits = looking_exits,
-        .examples = bench_examples,
-        .run = cmd_bench},
-    {.name = "demo",
-        .summary = "watch a flaky provider being charged exactly once",
-        .operands = "",
-        .text = demo_text,
-        .options = demo_options,
-        .exits = demo_exits,
-        .examples = demo_examples,
-        .run = cmd_demo},
-    {.name = "version",
-        .summary = "print the version",
-        .operands = "",
-        .text = version_text,
-        .options = version_options,
-        .exits = plain_exits,
-        .examples = version_examples,
-        .run = cmd_version},
-    {.name = "help",
-        .summary = "explain a command",
-        .operands = "[COMMAND]",
-        .operands_max = 1,
-        .text = help_text,
-        .options = no_options,
-        .exits = plain_exits,
-        .examples = help_examples,
-        .run = cmd_help},
+    COMMAND(serve, serve_options, serve_exits, "", "serve fences over HTTP"),
+    COMMAND(gateway, gateway_options, serve_exits, "",
+        "make an HTTP API idempotent by standing in front of it"),
+    COMMAND(
+        check, check_options, check_exits, "[FILE]", "check a configuration", .operands_max = 1),
+    COMMAND(policy, policy_options, policy_exits, "test CASES",
+        "test a gateway's configuration with requests and expected decisions",
+        .operand_choices = {"test"}, .operands_min = 2, .operands_max = 2),
+    COMMAND(token, token_options, token_exits, "new|hash", "create a bearer token",
+        .operand_choices = {"new", "hash"}, .operands_min = 1, .operands_max = 1),
+    COMMAND(run, run_options, run_exits, "[--] COMMAND [ARGUMENT...]",
+        "run a command once, and replay its outcome to every duplicate", .operands_min = 1,
+        .operands_max = SIZE_MAX, .rest_is_operands = true),
+    COMMAND(send, send_options, send_exits, "METHOD URL",
+        "send an HTTP request that takes effect once",
+        .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
+        .operands_max = 2),
+    COMMAND(ls, ls_options, ls_exits, "", "list operations"),
+    COMMAND(
+        show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
+    COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
+        "explain how an operation got to its status", .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "OPERATION_ID", "settle an unknown operation",
+        .operands_min = 1, .operands_max = 1),
+    COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),
+    COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
+    COMMAND(doctor, doctor_options, doctor_exits, "", "check the store and the machine"),
+    COMMAND(canon, canon_options, canon_exits, "", "print the canonical form of JSON"),
+    COMMAND(key, key_options, key_exits, "command|effect|source", "derive a key from JSON",
+        .operand_choices = {"command", "effect", "source"}, .operands_min = 1, .operands_max = 1),
+    COMMAND(bench, bench_options, looking_exits, "", "measure this machine"),
+    COMMAND(
+        demo, demo_options, demo_exits, "", "watch a flaky provider being charged exactly once"),
+    COMMAND(version, version_options, plain_exits, "", "print the version"),
+    COMMAND(help, no_options, plain_exits, "[COMMAND]", "explain a command", .operands_max = 1),
     {0},
 };
 

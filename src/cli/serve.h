@@ -28,7 +28,7 @@ int serve_open(struct serve *serve) MUST_CHECK;
  * written. */
 int serve_close(struct serve *serve) MUST_CHECK;
 
-/* The five lines. 0, or an exit code with the message written. */
+/* What it is, and what to paste first. 0, or an exit code with the message written. */
 int serve_lines(struct serve *serve) MUST_CHECK;
 
 #endif

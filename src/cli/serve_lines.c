@@ -1,4 +1,5 @@
-/* What a server says on standard output when it is ready: five lines, or one JSON object. */
+/* What a server prints on standard output when it is ready: four lines and what to paste first, or
+ * one JSON object. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,32 @@ static void put_gateway(struct buf *out, const struct serve *serve)
     }
 }
 
+/* How many of the first `count` routes have the same to say about 500. */
+static size_t count_same(const struct config_gateway *gateway, const char *text, size_t count)
+{
+    size_t same = 0;
+    for (size_t i = 0; i < count; i++) {
+        same += strcmp(serve_gateway_on_500(&gateway->routes[i]), text) == 0;
+    }
+    return same;
+}
+
+/* Each sentence once; `once check` says which route has which. */
+static void put_rules(struct buf *out, const struct config_gateway *gateway)
+{
+    size_t count = gateway->route_count;
+    for (size_t i = 0; i < count; i++) {
+        const char *text = serve_gateway_on_500(&gateway->routes[i]);
+        size_t same = count_same(gateway, text, count);
+        if (count_same(gateway, text, i) == 0) {
+            buf_printf(out, "\n%s", text);
+        }
+        if (count_same(gateway, text, i) == 0 && same < count) {
+            buf_printf(out, " (%zu of %zu routes)", same, count);
+        }
+    }
+}
+
 /* A fenced request to try, as it stands. */
 static void put_gateway_curl(struct buf *out, const struct serve *serve)
 {
@@ -92,12 +119,16 @@ static void put_store(struct buf *out, const struct serve *serve)
         (unsigned long long)facts->unknown, (unsigned long long)facts->entries);
 }
 
-/* Works as it stands, in any shell, from the directory the server was started in. */
+/* A POST to /v1/fences. It works as it stands, from the directory the server was started in; the
+ * path and the body follow. */
 static void put_curl(struct buf *out, const struct serve *serve)
 {
     const struct config *config = serve->config;
     const char *address = server_address(serve->server, "api", 0);
-    buf_str(out, "curl -sS ");
+    buf_str(out, "curl -sS -w '\\n' -H 'Content-Type: application/json' ");
+    if (config->has_auth) {
+        buf_str(out, "-H \"Authorization: Bearer $ONCE_TOKEN\" ");
+    }
     if (strncmp(address, "unix:", 5) == 0) {
         buf_printf(out, "--unix-socket '%s' http://localhost", address + 5);
     } else {
@@ -106,11 +137,34 @@ static void put_curl(struct buf *out, const struct serve *serve)
         }
         put_url(out, serve, "api", 0);
     }
-    buf_str(out, "/v1/fences -H 'Content-Type: application/json'");
-    if (config->has_auth) {
-        buf_str(out, " -H \"Authorization: Bearer $ONCE_TOKEN\"");
-    }
-    buf_str(out, " -d '{\"scope\":\"try\",\"key\":\"order-1\",\"payload\":{\"amount\":100}}'");
+    buf_str(out, "/v1/fences");
+}
+
+/* Every start has a key of its own, so that the first of the pastes is granted. The lease is longer
+ * than anybody reads between two of them. */
+static void put_begin(struct buf *out, const struct serve *serve)
+{
+    put_curl(out, serve);
+    buf_printf(out,
+        " -d '{\"scope\":\"try\",\"key\":\"order-%llu\",\"payload\":{\"amount\":100},"
+        "\"lease\":\"1h\"}'",
+        (unsigned long long)server_facts(serve->server)->operations + 1);
+}
+
+/* The three pastes of a first minute, for sh, bash and zsh. The first keeps the grant in a variable
+ * for the second; pasted again, it does not lose it. */
+static void put_pastes(struct buf *out, const struct serve *serve)
+{
+    buf_str(out, "paste these lines, one after another, into a second terminal: begin, seal, and "
+                 "the same begin again\ngrant=$(");
+    put_begin(out, serve);
+    buf_str(out, " | tee /dev/stderr | grep '\"fence\"' || echo \"$grant\")\n");
+    put_curl(out, serve);
+    buf_str(out, "/$(echo \"$grant\" | grep -o 'op_[^\"]*')/seal "
+                 "-d '{'$(echo \"$grant\" | grep -o '\"fence\":[0-9]*')',"
+                 "\"status\":\"executed\",\"outcome\":{\"charge\":\"ch_1\"}}'\n");
+    put_begin(out, serve);
+    buf_char(out, '\n');
 }
 
 static void put_writes(struct buf *out, const struct serve *serve)
@@ -128,13 +182,17 @@ static void put_writes(struct buf *out, const struct serve *serve)
     }
 }
 
-/* What a newcomer pastes first. */
-static void put_try(struct buf *out, const struct serve *serve)
+/* For a person, or on a new store; a service that starts again needs no lesson. */
+static void put_first_steps(struct buf *out, const struct serve *serve)
 {
+    if (isatty(STDOUT_FILENO) != 1 && server_facts(serve->server)->operations > 0) {
+        return;
+    }
     if (serve->config->gateway.is_on) {
         put_gateway_curl(out, serve);
+        buf_char(out, '\n');
     } else {
-        put_curl(out, serve);
+        put_pastes(out, serve);
     }
 }
 
@@ -171,7 +229,11 @@ static int print_json(const struct serve *serve)
         put_json_urls(&json, "gateway", serve, "gateway");
     }
     buf_clear(&part);
-    put_try(&part, serve);
+    if (serve->config->gateway.is_on) {
+        put_gateway_curl(&part, serve);
+    } else {
+        put_begin(&part, serve);
+    }
     jsonw_bytes(&json, "try", buf_view(&part));
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
@@ -191,6 +253,7 @@ int serve_lines(struct serve *serve)
     if (serve->config->gateway.is_on) {
         buf_str(&lines, "\ngateway on ");
         put_gateway(&lines, serve);
+        put_rules(&lines, &serve->config->gateway);
     }
     if (serve->config->listen_count > 0) {
         buf_str(&lines, "\nlistening on ");
@@ -201,8 +264,7 @@ int serve_lines(struct serve *serve)
     buf_str(&lines, "\nwrites ");
     put_writes(&lines, serve);
     buf_char(&lines, '\n');
-    put_try(&lines, serve);
-    buf_char(&lines, '\n');
+    put_first_steps(&lines, serve);
     out_bytes(buf_view(&lines));
     buf_release(&lines);
     return out_finish();

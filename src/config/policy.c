@@ -134,7 +134,7 @@ static enum status take_mismatch(struct policy_reader *policy, const struct yaml
     if (!value) {
         reader_fault(policy->reader, node, "reject_on_body_mismatch: true",
             "reject_on_body_mismatch: false is refused: another body under the same key would get "
-            "an answer that is not its own (P7)");
+            "an answer that is not its own");
         return OK;
     }
     return explain(policy, node, KEY_REJECT_ON_BODY_MISMATCH, false,
@@ -330,11 +330,11 @@ static enum status take(
 {
     static const struct days webhook = {KEY_WEBHOOK_DAYS, CONFIG_RETENTION_WEBHOOK, 7,
         WEBHOOK_DAYS_MAX, DAY_MS, "days",
-        "senders repeat for days: 7 to 14 days, or their own horizon with a margin (OPS-5)"};
+        "senders repeat for days: 7 to 14 days, or their own horizon with a margin"};
     static const struct days api = {KEY_API_HOURS, CONFIG_RETENTION_API, 24, 72, HOUR_MS, "hours",
-        "API writes are kept for 24 to 72 hours (OPS-5)"};
+        "API writes are kept for 24 to 72 hours"};
     static const struct days batch = {KEY_BATCH_DAYS, CONFIG_RETENTION_BATCH, 1, BATCH_DAYS_MAX,
-        DAY_MS, "days", "a batch is kept for its whole run and a day more (OPS-5)"};
+        DAY_MS, "days", "a batch is kept for its whole run and a day more"};
     switch (key) {
     case KEY_REQUIRE_HEADERS: return take_each(policy, value, key, take_header);
     case KEY_REJECT_ON_BODY_MISMATCH: return take_mismatch(policy, value);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -83,8 +84,8 @@ static enum status refuse_method(const char *name, struct slice method, struct v
     for (size_t i = 0; i < COUNT(reads); i++) {
         if (slice_is(method, reads[i])) {
             return value_refuse(fault, "leave it out: it is passed through as it is",
-                "%s: %.*s cannot be fenced: reads are never subject to idempotency keys (GRD-11)",
-                name, SLICE_ARGS(method));
+                "%s: %.*s cannot be fenced: reads are never subject to idempotency keys", name,
+                SLICE_ARGS(method));
         }
     }
     for (size_t i = 0; i < method.len && i + 1 < sizeof upper; i++) {
@@ -412,10 +413,13 @@ static enum status check_address(
 
 static enum status check_tenant(const char *name, struct slice text, struct value_fault *fault)
 {
-    return text.len > 0 && text.len <= LIMIT_TENANT_BYTES_MAX && !slice_is(text, "*")
-               ? OK
-               : value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
-                     LIMIT_TENANT_BYTES_MAX);
+    struct err err = {0};
+    if (text.len == 0 || text.len > LIMIT_TENANT_BYTES_MAX || slice_is(text, "*")) {
+        return value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
+            LIMIT_TENANT_BYTES_MAX);
+    }
+    return name_check(name, text, &err) == OK ? OK
+                                              : value_refuse(fault, "such as acme", "%s", err.text);
 }
 
 bool value_form_is_line(struct slice text)

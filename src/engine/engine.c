@@ -15,8 +15,7 @@
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
     IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
-    OWN_FLUSH_CALLS = 96,   /* up to so many are decided in less time than two threads need to take
-                               turns; the engine thread flushes them itself */
+    OWN_FLUSH_CALLS = 96,   /* a batch up to this is quicker without a second thread */
     FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
@@ -403,9 +402,10 @@ static void run_batch(struct engine *engine, struct batch *batch)
     if (status == OK && count > 0) {
         status = cycle_run(&engine->cycle, engine->deciding, count, &err);
     }
-    int64_t boot_ms = clock_read(&engine->clock).boot_ms;
+    struct clock_reading after = clock_read(&engine->clock);
     for (size_t i = 0; i < batch->count; i++) {
-        batch->calls[i]->boot_ms = boot_ms;
+        batch->calls[i]->boot_ms = after.boot_ms;
+        batch->calls[i]->boot_before_ms = engine->boot_ms;
     }
     if (status == E_UNKNOWN || status == E_CORRUPT) {
         fail_calls(batch->calls, batch->count, &err);
@@ -481,7 +481,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     if (call->note != NULL) {
         return note_check(call->note, err);
     }
-    return call->query != NULL ? OK : request_check(&call->request, err);
+    return call->query != NULL ? OK : request_new_check(&call->request, err);
 }
 
 /* Why nothing can be accepted now; OK when so many more can. With the lock. */

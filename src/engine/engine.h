@@ -52,7 +52,8 @@ struct engine_call {
     struct slice outcome;     /* the stored outcome's bytes, to a replay */
     struct slice first_body;  /* the stored first request body, to a conflict or a claim */
     int64_t now_ms;           /* the store's time when it was decided, or the query went on */
-    int64_t boot_ms;          /* the boot clock then, or a little later */
+    int64_t boot_ms;          /* the boot clock then, or a little later … */
+    int64_t boot_before_ms;   /* … and a little earlier */
     bool refused;             /* err says that its dependent group did not happen, and this call was
                                  the one that was refused; decision says how, if it was decided */
     uint32_t decided;         /* how often it was decided: again after each lost race */

@@ -544,8 +544,7 @@ static void answer_settled(struct fenced *fenced)
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
     fenced_report(fenced, is_answered ? fenced->out.status : 0);
     if (fenced->call.engine.err.status != OK) {
-        refuse_unsealed(
-            fenced); /* what the upstream did is done; nobody will remember its answer */
+        refuse_unsealed(fenced); /* it may have happened, and nobody remembers its answer */
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
@@ -555,7 +554,8 @@ static void answer_settled(struct fenced *fenced)
     } else if (is_answered) {
         give_first(fenced);
     } else {
-        fenced_refuse(fenced, &(struct refusal){.kind = fenced->failure}, "first_seen");
+        struct refusal refusal = {.kind = fenced->failure, .detail = slice_str(fenced->fault.text)};
+        fenced_refuse(fenced, &refusal, "first_seen");
     }
 }
 
@@ -719,23 +719,6 @@ static void on_done(struct outcall *out)
     settle(fenced, FENCED_SETTLING, settled);
 }
 
-/* What the route makes of the upstream's answer. RFC 9110 section 15.5: 408, 425 and 429 say that
- * the request was not read; to replay them for a day would wedge a key for a passing reason. */
-static struct judge_rules rules_of(const struct config_route *route)
-{
-    static const struct judge_status passing[] = {
-        {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}};
-    static const enum judge_rule on_5xx[] = {[CONFIG_5XX_RELEASE] = JUDGE_RELEASE,
-        [CONFIG_5XX_SEAL] = JUDGE_SEAL,
-        [CONFIG_5XX_UNKNOWN] = JUDGE_UNKNOWN};
-    return (struct judge_rules){.statuses = passing,
-        .status_count = COUNT(passing),
-        .classes =
-            {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = on_5xx[route->on_5xx]},
-        .not_sent = JUDGE_RELEASE,
-        .no_answer = JUDGE_UNKNOWN};
-}
-
 static enum status make_head(struct fenced *fenced, struct slice body)
 {
     bool has_body = fenced->request.exchange->head->framing != HTTP_BODY_NONE;
@@ -752,6 +735,7 @@ static void release_unsent(struct fenced *fenced, enum refusal_kind failure, con
     engine->request.kind = REQUEST_RELEASE;
     engine->request.reason = slice_str(reason);
     fenced->failure = failure;
+    (void)err_set(&fenced->fault, E_UNAVAILABLE, "%s", reason);
     submit(fenced, FENCED_SETTLING, settled);
 }
 
@@ -767,7 +751,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
         .timeouts = {.connect_ms = route->connect_ms,
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms},
-        .rules = rules_of(route),
+        .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
         .stream = &stream,
         .done = on_done,
@@ -789,6 +773,8 @@ static void forward(struct fenced *fenced)
         release_unsent(fenced, REFUSAL_MEMORY, "out of memory before anything was sent");
     } else if (atomic_load(&fenced->request.gateway->is_cut)) {
         release_unsent(fenced, REFUSAL_OVERLOADED, "the gateway is about to end; nothing was sent");
+    } else if (!fenced_lease_covers_call(fenced)) {
+        release_unsent(fenced, REFUSAL_OVERLOADED, "the gateway stood still; nothing was sent");
     } else {
         make_outcall(fenced, body);
         fenced_move(fenced, FENCED_FORWARDED);

@@ -92,6 +92,9 @@ void fenced_end(struct fenced *fenced, unsigned status);
 /* fenced_ask.c: make the begin, in fenced->call, of the request with this body. E_INVALID, E_NOMEM:
  * with fault. */
 enum status fenced_make_begin(struct fenced *fenced, struct slice body) MUST_CHECK;
+/* Whether the call can still end before the lease of its grant does. It may not after the loop or
+ * the engine stood still since the grant: then nothing must be sent. */
+bool fenced_lease_covers_call(const struct fenced *fenced);
 
 /* fenced_answer.c: each is the last that is done with it, but for report and the fields. */
 void fenced_refuse(struct fenced *fenced, const struct refusal *refusal, const char *decision);

@@ -9,6 +9,7 @@
 
 enum {
     LEASE_MARGIN_MS = 5000,        /* a lease lasts at least as long as the call, and this */
+    STANDSTILL_MS = 1000,          /* between a grant and its request: less than the margin */
     SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are bounded */
 };
 
@@ -70,7 +71,8 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
         .key = fenced->key};
     enum status status = request_form_scope(http_text(head, head->method_text), request->path,
         request->exchange->arena, &begin->key.scope);
-    return status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    status = status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    return status == OK ? request_names_check(begin, &fenced->fault) : status;
 }
 
 /* A lease that ends before the call does would call an operation unknown that is only slow. */
@@ -78,6 +80,24 @@ static int64_t lease_of(const struct config_route *route)
 {
     int64_t least = route->total_ms + LEASE_MARGIN_MS;
     return route->lease_ms > least ? route->lease_ms : least;
+}
+
+/* Else the operation may be unknown by now, looked up as not executed, and granted to somebody else
+ * (P1). After a moment nothing of that can have happened. After longer, the boot clock and the
+ * engine's time have to agree, because the engine's may have been stepped. */
+bool fenced_lease_covers_call(const struct fenced *fenced)
+{
+    const struct gateway *gateway = fenced->request.gateway;
+    const struct engine_call *granted = &fenced->call.engine;
+    int64_t send_until_ms =
+        granted->decision.next.lease_expires_ms - fenced->request.route->total_ms;
+    int64_t since_ms = clock_read(&gateway->clock).boot_ms - granted->boot_before_ms;
+    struct engine_stats stats;
+    if (since_ms < STANDSTILL_MS) {
+        return true;
+    }
+    engine_stats(door_engine(gateway->door), &stats);
+    return granted->now_ms + since_ms < send_until_ms && stats.now_ms < send_until_ms;
 }
 
 /* How long it wants to wait, and may. Several fields are one list (RFC 7240, section 2). */

@@ -22,7 +22,7 @@ BINARY = os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
 LONG = bool(os.environ.get("ONCE_TEST_LONG"))
 LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it much slower
 SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread)Sanitizer|: runtime error: ")
-START_LINES = 5  # version, URL, store, write mode, a curl to paste
+START_LINES = 4  # version, URL, store, write mode; what to paste may follow
 STDERR_SHOWN = 8000  # characters, when a test fails
 START_S, STOP_S, ANSWER_S = 60, 60, 60  # far above what they take; a hang is a failure, not a wait
 

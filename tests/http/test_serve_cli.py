@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ class Served:
         self.lines = []
 
     def ready(self):
-        for _ in range(5):
+        """The four lines of facts; on a new store also a heading and the three pastes."""
+        while len(self.lines) < 4 or (" 0 operations" in self.lines[2] and len(self.lines) < 8):
             line = self.process.stdout.readline().decode()
             assert line, self.log.read_text()
             self.lines.append(line.rstrip("\n"))
@@ -106,18 +108,51 @@ def make_token(*words):
 # ---- the start -----------------------------------------------------------------------------------
 
 
-def test_five_lines_and_the_curl_works(serve, tmp_path):
+def paste(lines, directory, shell="sh", **env):
+    """Paste lines into one shell, in order: the documents that it prints."""
+    done = subprocess.run([shell], input="\n".join(lines), cwd=directory, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}, timeout=WAIT_S)
+    assert done.returncode == 0, done.stdout
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_lines_of_a_start(serve, tmp_path):
     server = serve().ready()
     assert re.fullmatch(r"once \d+\.\d+\.\d+", server.lines[0])
     assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d+", server.lines[1])
     assert server.lines[2].startswith("store journal:./once-data: 0 operations, ")
     assert re.match(r"writes (buffered|direct) ", server.lines[3])
-    done = subprocess.run(["sh", "-c", server.lines[4]], capture_output=True, text=True)
-    assert (done.returncode, json.loads(done.stdout)["decision"]) == (0, "first_seen")
+    assert paste(server.lines[5:6], tmp_path)[0]["decision"] == "first_seen"
     assert server.end() == 0
     assert server.process.stdout.read() == b""
     again = serve().ready()
     assert again.lines[2].startswith("store journal:./once-data: 1 operation, 1 in progress")
+    assert again.end() == 0
+    assert again.process.stdout.read() == b"", "a service that starts again prints no pastes"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
+def test_the_three_pastes_end_in_a_sealed_operation_and_its_replay(serve, tmp_path, shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    begin, seal, again = serve().ready().lines[5:]
+    granted, waiting, sealed, replay = paste([begin, begin, seal, again], tmp_path, shell)
+    assert (granted["decision"], waiting["decision"]) == ("first_seen", "in_progress")
+    ends = datetime.fromisoformat(granted["lease_expires_at"].replace("Z", "+00:00"))
+    assert ends - datetime.now(timezone.utc) > timedelta(minutes=10), "a reader takes that long"
+    assert (sealed["status"], sealed["operation_id"]) == ("executed", granted["operation_id"])
+    assert replay["decision"] == "duplicate_replayed"
+    assert replay["operation_id"] == granted["operation_id"]
+    assert replay["outcome"] == {"charge": "ch_1"}
+
+
+def test_each_start_on_a_terminal_has_a_key_that_is_not_used_yet(serve, tmp_path):
+    first = serve().ready()
+    assert '"key":"order-1"' in first.lines[5]
+    paste(first.lines[5:], tmp_path)
+    assert first.end() == 0
+    document = json.loads(serve("--json").process.stdout.readline())
+    assert '"key":"order-2"' in document["try"]
 
 
 def test_the_start_as_json(serve):
@@ -190,7 +225,11 @@ def test_a_public_address_with_auth_asks_for_the_token(serve, tmp_path):
     token, line = make_token("--tenant", "acme", "--rights", "execute")
     (tmp_path / "once.yaml").write_text(f"listen: 0.0.0.0:0\nauth:\n  tokens:\n    {line}\n")
     server = serve("--config", "once.yaml", listen=False).ready()
-    assert "Authorization: Bearer $ONCE_TOKEN" in server.lines[4]
+    url = server.url.replace("0.0.0.0", "127.0.0.1")
+    pastes = [line.replace(server.url, url) for line in server.lines[5:]]
+    documents = paste(pastes, tmp_path, ONCE_TOKEN=token)
+    assert [one.get("decision") for one in documents] == ["first_seen", "sealed",
+        "duplicate_replayed"]
     assert server.begin("a")[0] == 401
     assert server.begin("a", token)[0] == 201
     assert server.await_event("no_tls")["level"] == "warn"
@@ -301,9 +340,7 @@ def shown_certificate(server):
 def test_certificates_are_read_again_or_kept(serve, tmp_path):
     make_certificate(tmp_path, 1)
     server = serve("--tls-cert", "cert.pem", "--tls-key", "key.pem").ready()
-    done = subprocess.run(["sh", "-c", server.lines[4]], cwd=tmp_path, capture_output=True,
-        text=True)
-    assert (done.returncode, json.loads(done.stdout)["decision"]) == (0, "first_seen"), done.stderr
+    assert paste(server.lines[5:], tmp_path)[-1]["decision"] == "duplicate_replayed"
     first = shown_certificate(server)
     (tmp_path / "key.pem").write_text("nonsense")
     server.send(signal.SIGHUP)

@@ -108,6 +108,7 @@ static void keep_batch(struct engine *engine, struct engine_call **calls, size_t
     for (size_t i = 0; i < count; i++) {
         struct engine_call *call = calls[i];
         call->boot_ms = boot_ms;
+        call->boot_before_ms = boot_ms;
         if (call->parked) {
             sim_note(SOMETIMES_WAITED);
             call->wait_until_ms =

@@ -58,7 +58,9 @@ static void granted(const struct engine_call *call)
     const struct record *record = &call->decision.next;
     ASSERT(sim->attempt_count < SIM_ATTEMPTS_MAX);
     struct sim_attempt *attempt = &sim->attempts[sim->attempt_count++];
-    *attempt = (struct sim_attempt){.fence = record->fence, .key = key_of(&record->key)};
+    *attempt = (struct sim_attempt){.fence = record->fence,
+        .key = key_of(&record->key),
+        .lease_ends_ms = record->lease_expires_ms};
     (void)op_id_put(attempt->operation_id, &record->operation_id);
     read_request_id(call->request.trace, attempt->request_id);
     /* {"amount": N} is kept as it was sent, or in canonical form. */
@@ -101,18 +103,22 @@ static void sealed(struct sim_attempt *attempt, const struct engine_call *call)
 static bool is_releasing(const struct sim_attempt *attempt)
 {
     unsigned status = attempt->status;
-    return status == 408 || status == 429 ||
-           (status >= 500 && sim->keys[attempt->key].route == ROUTE_RECONCILE);
+    int route = sim->keys[attempt->key].route;
+    return status == 408 || status == 429 || (status >= 500 && route == ROUTE_RECONCILE) ||
+           (status == 503 && route == ROUTE_HOLD);
 }
 
-static void released(struct sim_attempt *attempt)
+static void released(struct sim_attempt *attempt, struct slice reason)
 {
+    bool is_standstill = slice_is(reason, "the gateway stood still; nothing was sent");
     attempt->settled = SETTLED_RELEASED;
     if (attempt->sent != SENT_NOTHING &&
         !((attempt->is_whole || attempt->is_long) && is_releasing(attempt))) {
         sim_violate("P5: key %d is released, and its request had left", attempt->key);
     }
-    sim_note(attempt->sent == SENT_NOTHING ? SOMETIMES_NOT_SENT : SOMETIMES_RELEASED_STATUS);
+    sim_note(attempt->sent != SENT_NOTHING ? SOMETIMES_RELEASED_STATUS
+             : is_standstill               ? SOMETIMES_NOT_COVERED
+                                           : SOMETIMES_NOT_SENT);
 }
 
 static void resolved(struct sim_attempt *attempt, const struct engine_call *call)
@@ -149,7 +155,7 @@ void oracle_committed(const struct engine_call *call)
     if (call->decision.kind == DECISION_SEALED) {
         sealed(attempt, call);
     } else if (call->decision.kind == DECISION_RELEASED) {
-        released(attempt);
+        released(attempt, call->request.reason);
     } else if (call->decision.kind == DECISION_RESOLVED) {
         resolved(attempt, call);
     } else if (call->decision.kind == DECISION_UNKNOWN) {
@@ -184,6 +190,9 @@ void oracle_sending(const struct sim_attempt *attempt)
     }
     if (attempt->sent != SENT_NOTHING) {
         sim_violate("P1: one grant of key %d is sent twice", attempt->key);
+    }
+    if (sim->now_ms >= attempt->lease_ends_ms) {
+        sim_violate("P1: key %d is sent after its lease has ended", attempt->key);
     }
 }
 

@@ -45,6 +45,7 @@ enum {
     SIM_ORPHANS_MAX = 256,
     SIM_STEPS = 400,
     SIM_QUIET_MS = 10000, /* of the routes, and their timeout.total */
+    SIM_LEASE_MS = 15000, /* likewise */
     SIM_OUTCOME_BYTES_MAX = 96 << 10,
 };
 
@@ -82,6 +83,8 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(KILLED_UNFLUSHED, "kills with commits that were not flushed")                                \
     X(KILLED_CALLING, "kills with requests at the upstream")                                       \
     X(RELOADS, "reloads")                                                                          \
+    X(STANDSTILLS, "standstills of loop and engine")                                               \
+    X(NOT_COVERED, "released: the lease would not cover the call")                                 \
     X(DRAINS, "drains")                                                                            \
     X(CUTS, "cuts while requests are under way")
 
@@ -105,6 +108,7 @@ struct sim_attempt {
     int key;
     int payload;
     bool is_durable; /* the grant was flushed */
+    int64_t lease_ends_ms;
     enum sim_sent sent;
     int effects;
     unsigned status;      /* of the upstream's answer; 0: its head did not come */

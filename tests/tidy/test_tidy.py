@@ -132,6 +132,12 @@ CASES = {
         CORE, "#include <sys/stat.h>\n\n" + DECIDE, f"{CORE}:1: core may not include <sys/stat.h>"),
     "the library prints": (THING, in_body('puts("x");'), f"{THING}:5: puts: only src/cli prints"),
     "the library logs": (THING, in_body("fflush(stderr);"), f"{THING}:5: stderr: only src/cli"),
+    "a message with the id of a requirement": (
+        THING, in_body('value += sizeof "see (ABC-2)";'), f"{THING}:5: ABC-2 means nothing to a"),
+    "a message with the id of a promise": (
+        THING, in_body('value += sizeof "refused (P7)";'), f"{THING}:5: P7 means nothing to a"),
+    "a page for users with an id": (
+        "docs/page.md", "# Page\n\nIt adds (ABC-1).\n", "docs/page.md:3: ABC-1 means nothing to"),
     "a line comment": (THING, in_body("// why"), f"{THING}:5: a // comment"),
     "a line too long": (THING, in_body(f"/* {'x' * 100} */"), f"{THING}:5: 110 columns"),
     "a tab": (THING, in_body("/*\t*/"), f"{THING}:5: a tab"),
