@@ -37,6 +37,7 @@ enum status record_key_seal(struct record_key *key, struct err *err)
 
 enum status record_key_seal_as(struct record_key *key, enum record_kind kind, struct err *err)
 {
+    ASSERT(kind_known(kind)); /* P9: it is a part of the hash */
     const struct key_part parts[] = {
         {"tenant", key->tenant, LIMIT_TENANT_BYTES_MAX, true},
         {"scope", key->scope, LIMIT_SCOPE_BYTES_MAX, false},
