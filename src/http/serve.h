@@ -162,8 +162,11 @@ enum status http_server_listen(struct http_server *server, const char *address, 
 /* The loop of that number, for what else is to live on it: upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;
-/* Reads the certificates again, all or none; open connections keep theirs. Any thread. */
-enum status http_server_tls_reload(struct http_server *server, struct err *err) MUST_CHECK;
+/* Read the certificates again, all or none, without using them yet; http_server_tls_switch must
+ * follow. One thread at a time. */
+enum status http_server_tls_load(struct http_server *server, struct err *err) MUST_CHECK;
+/* Use what was loaded for new connections, or drop it; open ones keep theirs. */
+void http_server_tls_switch(struct http_server *server, bool is_used);
 /* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);
@@ -181,6 +184,9 @@ struct http_server_stats {
     uint64_t refused[6]; /* before a handler saw them: 400, 408, 413, 414 and 431, 503, others */
     uint64_t bytes_in;
     uint64_t bytes_out;
+    int64_t
+        certificate_expiry; /* of the certificate that ends first, in seconds since 1970; 0: there
+                                   is none */
 };
 void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats);
 

@@ -195,13 +195,43 @@ static enum status open_doors(struct server *server, struct err *err)
     return status;
 }
 
+/* The tenants and routes that the configuration names have figures from the start. */
+static void expect_figures(struct server *server, const struct config *config)
+{
+    struct metrics *metrics = door_metrics(server->door);
+    if (!config->has_auth) {
+        metrics_expect(metrics, SLICE_LIT("default"), SLICE_EMPTY);
+    }
+    for (size_t i = 0; i < config->token_count; i++) {
+        if (!slice_is(config->tokens[i].tenant, "*")) {
+            metrics_expect(metrics, config->tokens[i].tenant, SLICE_EMPTY);
+        }
+    }
+    for (size_t i = 0; config->gateway.is_on && i < config->gateway.route_count; i++) {
+        const struct config_route *route = &config->gateway.routes[i];
+        if (route->fenced != 0) {
+            metrics_expect(metrics, slice_str(route->tenant), slice_str(route->match));
+        }
+    }
+}
+
+static enum status open_door(struct server *server, struct err *err)
+{
+    struct door_options options = {
+        .engine = server->engine, .log = server->log, .slots = server->facts.loops};
+    enum status status = door_new(&options, &server->door, err);
+    if (status == OK) {
+        metrics_store(door_metrics(server->door), server->facts.dir);
+        expect_figures(server, server->config);
+    }
+    return status;
+}
+
 static enum status open_all(struct server *server, struct err *err)
 {
-    struct door_options options = {.log = server->log, .slots = server->facts.loops};
     raise_files(server);
     enum status status = open_engine(server, err);
-    options.engine = server->engine;
-    status = status == OK ? door_new(&options, &server->door, err) : status;
+    status = status == OK ? open_door(server, err) : status;
     status = status == OK ? open_http(server, err) : status;
     status = status == OK ? server_listen(server, err) : status;
     status = status == OK ? open_doors(server, err) : status;
@@ -240,7 +270,9 @@ const struct server_facts *server_facts(const struct server *server)
 
 /* ---- reload ------------------------------------------------------------------------------ */
 
-static enum status reload_parts(struct server *server, struct config *config, struct err *err)
+/* Everything that can fail; nothing is used yet. made has a place for each door. */
+static enum status reload_prepare(
+    struct server *server, struct config *config, void **made, struct err *err)
 {
     enum status status = OK;
     /* The addresses stay as they were bound, whatever the file says now: without auth a public one
@@ -252,14 +284,25 @@ static enum status reload_parts(struct server *server, struct config *config, st
         return E_INVALID;
     }
     if (server->started->tls_cert != NULL || server->started->gateway.tls_cert != NULL) {
-        status = http_server_tls_reload(server->http, err);
+        status = http_server_tls_load(server->http, err);
     }
     for (size_t i = 0; status == OK && server_doors[i].name != NULL; i++) {
-        if (server->states[i] != NULL && server_doors[i].reload != NULL) {
-            status = server_doors[i].reload(server->states[i], config, err);
+        if (server->states[i] != NULL && server_doors[i].reload_prepare != NULL) {
+            status = server_doors[i].reload_prepare(server->states[i], config, &made[i], err);
         }
     }
     return status;
+}
+
+/* Use what was made, or drop it. */
+static void reload_end(struct server *server, void *const *made, bool is_used)
+{
+    http_server_tls_switch(server->http, is_used);
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (made[i] != NULL) {
+            server_doors[i].reload_end(server->states[i], made[i], is_used);
+        }
+    }
 }
 
 static void log_reloaded(const struct server *server)
@@ -276,7 +319,10 @@ static void log_reloaded(const struct server *server)
 
 enum status server_reload(struct server *server, struct config *config, struct err *err)
 {
-    enum status status = reload_parts(server, config, err);
+    void *made[SERVER_DOORS_MAX] = {NULL};
+    enum status status = reload_prepare(server, config, made, err);
+    reload_end(server, made, status == OK);
+    metrics_reloaded(door_metrics(server->door), status == OK);
     if (status != OK) {
         return status;
     }
@@ -284,8 +330,14 @@ enum status server_reload(struct server *server, struct config *config, struct e
         config_free(server->config);
     }
     server->config = config_hold(config);
+    expect_figures(server, config);
     log_reloaded(server);
     return OK;
+}
+
+void server_reload_failed(struct server *server)
+{
+    metrics_reloaded(door_metrics(server->door), false);
 }
 
 /* ---- drain ------------------------------------------------------------------------------- */
@@ -310,7 +362,7 @@ bool server_drain(struct server *server)
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
-                 : "some requests were cut; their clients have to look");
+                 : "some requests were cut off; their clients have to check");
     return is_whole;
 }
 
