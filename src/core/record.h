@@ -221,6 +221,8 @@ const char *record_flaw(const struct record *record);
 /* Assert R1 to R9. For records that our own code made. */
 void record_check(const struct record *record);
 
+/* More than what record_encode appends. */
+size_t record_bytes_max(const struct record *record);
 /* The stored form, format 2, described in docs/formats/journal.md. */
 void record_encode(const struct record *record, struct buf *out);
 /* Reads formats 1 and 2. Everything is validated; slices point into bytes. E_CORRUPT says what is

@@ -54,6 +54,7 @@ static enum status fatal_only(enum status status, struct err *err)
 
 void janitor_on_due(struct janitor *janitor, struct due_subscription *subscription)
 {
+    ASSERT(subscription->filter.kinds != 0);
     ASSERT(subscription->found != NULL);
     (void)pthread_mutex_lock(&janitor->lock);
     subscription->next = janitor->subscriptions;
@@ -78,7 +79,8 @@ void janitor_off_due(struct janitor *janitor, struct due_subscription *subscript
 static void lease_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;
-    atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+    size_t before = atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+    ASSERT(before > 0 && before <= JANITOR_CALLS);
 }
 
 /* One of the janitor's own calls about a record that is due. */
@@ -107,6 +109,7 @@ static void settle_leases(void *context, const struct store_due *dues, size_t co
     }
     size_t room = LIMIT_BATCH_REQUESTS_MAX - turn->count;
     size_t taken = count < room ? count : room;
+    ASSERT(taken <= JANITOR_CALLS);
     atomic_store_explicit(&janitor->in_flight, taken, memory_order_relaxed);
     for (size_t i = 0; i < taken; i++) {
         turn->calls[turn->count++] = own_call(janitor, i, REQUEST_LEASE_OVER, &dues[i]);
@@ -123,6 +126,7 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
          one = one->next) {
         size_t count = 0;
         status = store->ops->due(store, &one->filter, dues, JANITOR_CALLS, &count, err);
+        ASSERT(count <= JANITOR_CALLS);
         if (status == OK && count > 0) {
             one->found(one->context, dues, count);
         }
@@ -147,6 +151,7 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
     if (status != OK || count == 0) {
         return status;
     }
+    ASSERT(count <= JANITOR_CALLS);
     for (size_t i = 0; i < count; i++) {
         calls[i] = own_call(janitor, i, REQUEST_HOLDER_GONE, &dues[i]);
         calls[i]->request.holder = janitor->incarnation;
@@ -251,6 +256,7 @@ static enum status archive(struct janitor *janitor, struct err *err)
     if (status != OK) {
         return fatal_only(status, err);
     }
+    ASSERT(removable.seq > 0);
     janitor->archiving = removable.place;
     atomic_store_explicit(&janitor->archive_durable, false, memory_order_relaxed);
     janitor->barrier = (struct query){.kind = QUERY_NOTHING,
@@ -292,6 +298,8 @@ static const struct duty {
 enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, struct err *err)
 {
     enum status status = OK;
+    ASSERT(janitor->turn == NULL);
+    ASSERT(turn->count <= LIMIT_BATCH_REQUESTS_MAX);
     janitor->turn = turn;
     for (size_t i = 0; i < JANITOR_DUTIES && status == OK; i++) {
         bool own_pace = i == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0;
@@ -301,6 +309,7 @@ enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, stru
             status = duties[i].run(janitor, err);
         }
     }
+    ASSERT(turn->count <= LIMIT_BATCH_REQUESTS_MAX); /* P14: duties add calls */
     janitor->turn = NULL;
     return status;
 }

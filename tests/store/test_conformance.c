@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "core/source.h"
 #include "prng.h"
 #include "store/fault.h"
@@ -587,6 +588,29 @@ static void stale_changes_are_named(void **state)
     assert_int_equal(kit_load(fixture->store, 0, &fixture->arena)->version, 1);
     assert_int_equal(kit_load(fixture->store, 2, &fixture->arena)->version, 1);
     assert_int_equal(kit_load(fixture->store, 1, &fixture->arena)->status, RECORD_EXECUTED);
+}
+
+/* Every slice of a record counts when room for a commit is made, those that only some kinds have
+ * included. */
+static void a_commit_of_records_with_the_longest_details_fits(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    enum { COUNT = 64 };
+    static const char bytes[LIMIT_DETAIL_BYTES_MAX] = {'d'};
+    struct record records[COUNT];
+    struct change changes[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        records[i] = kit_record(i, i + 1);
+        records[i].detail = slice_of(bytes, sizeof bytes);
+        changes[i] = (struct change){.kind = CHANGE_PUT, .record = &records[i]};
+    }
+    struct commit commit = {.changes = changes, .count = COUNT};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
+    reopen(fixture);
+    const struct record *last = kit_load(fixture->store, COUNT - 1, &fixture->arena);
+    assert_true(slice_equal(last->detail, records[COUNT - 1].detail));
 }
 
 /* Operations and sources are told apart wherever several records are meant. */
@@ -1358,6 +1382,7 @@ int main(void)
             ON(a_body_without_room_is_the_failure_of_one_want),
             ON(an_abort_leaves_nothing_behind),
             ON(stale_changes_are_named),
+            ON(a_commit_of_records_with_the_longest_details_fits),
             ON(kinds_are_told_apart),
             ON(a_scan_is_in_order_and_filters),
             ON(a_paced_scan_sees_all_in_bounded_steps),
