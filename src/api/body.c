@@ -475,6 +475,13 @@ static enum status take_retry_failed(
                : WRONG(fault, "member 'retry_failed' must be true or false");
 }
 
+/* The names in the request, in the words that all doors use. */
+static enum status check_names(const struct api_call *call, struct api_body_fault *fault)
+{
+    enum status status = request_names_check(&call->door.engine.request, &fault->err);
+    return status == OK ? OK : fault_of(fault, status, NULL);
+}
+
 static enum status take_version(
     const struct json_value *value, struct slice *ret_text, struct api_body_fault *fault)
 {
@@ -537,6 +544,7 @@ enum status api_body_begin(struct api_call *call, const struct json_value *objec
     status = status == OK ? take_on_unknown(call, values[BEGIN_ON_UNKNOWN], fault) : status;
     status = status == OK ? take_retry_failed(call, values[BEGIN_RETRY_FAILED], fault) : status;
     status = status == OK ? take_source(call, values[BEGIN_SOURCE], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_trace(call, values[BEGIN_TRACE], fault) : status;
     return status == OK ? take_asked(call, values, fault) : status;
 }
@@ -600,6 +608,7 @@ enum status api_body_seal(struct api_call *call, const struct json_value *object
     status = status == OK ? take_fence(call, values[SEAL_FENCE], fault) : status;
     status = status == OK ? take_status(call, values[SEAL_STATUS], statuses, 3, fault) : status;
     status = status == OK ? take_effect_id(call, values[SEAL_EFFECT_ID], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_ms(&rule_ttl, values[SEAL_TTL], &request->policy.window_ms, fault)
                           : status;
     status = status == OK ? take_trace(call, NULL, fault) : status;
@@ -664,6 +673,7 @@ enum status api_body_resolve(
     enum status status = pick_body(&members, object, values, fault);
     status = status == OK ? take_status(call, values[RESOLVE_STATUS], statuses, 3, fault) : status;
     status = status == OK ? take_effect_id(call, values[RESOLVE_EFFECT_ID], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_reason(call, values[RESOLVE_REASON], fault) : status;
     status = status == OK ? check_resolve(call, values, fault) : status;
     if (status == OK && values[RESOLVE_FENCE] != NULL) {

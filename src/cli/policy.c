@@ -112,7 +112,7 @@ static int say_faults(struct cli *cli, const char *path, const struct config_fau
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "file", path);
     jsonw_bool(&json, "ok", false);
-    serve_faults_json(&json, faults);
+    serve_faults_json(&json, "faults", faults);
     jsonw_close(&json, '}');
     int code = jsonw_print(&json);
     buf_release(&bytes);

@@ -183,7 +183,7 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     char name[64];
     const char *flag = given_flag(cli, option);
     const char *variable = option->env == NULL ? NULL : getenv(option->env);
-    if (flag != NULL && (option->kind == CONFIG_LIST)) {
+    if (flag != NULL && (option->kind == CONFIG_LIST || option->kind == CONFIG_RULES)) {
         return set_listed(cli, option, config, faults);
     }
     if (flag != NULL) {
@@ -276,9 +276,9 @@ void serve_faults_say(const char *path, const struct config_faults *faults)
     buf_release(&out);
 }
 
-void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
+void serve_faults_json(struct jsonw *json, const char *name, const struct config_faults *faults)
 {
-    jsonw_open(json, "faults", '[');
+    jsonw_open(json, name, '[');
     for (size_t i = 0; i < faults->count; i++) {
         const struct config_fault *fault = &faults->items[i];
         jsonw_open(json, NULL, '{');
@@ -303,7 +303,8 @@ static int show_json(
     jsonw_open(&json, NULL, '{');
     jsonw_str_some(&json, "file", path);
     jsonw_bool(&json, "ok", faults->count == 0);
-    serve_faults_json(&json, faults);
+    serve_faults_json(&json, "faults", faults);
+    serve_faults_json(&json, "warnings", &config->warnings);
     if (faults->count == 0) {
         jsonw_open(&json, "settings", '{');
         config_put_server(&json, config);
@@ -340,6 +341,7 @@ int serve_config_show(struct cli *cli, const char *path, const struct config *co
     if (cli->json) {
         return show_json(path, config, faults);
     }
+    serve_faults_say(path, &config->warnings);
     show_text(path, config);
     return out_finish();
 }

@@ -42,8 +42,10 @@ int serve_config_show(struct cli *cli, const char *path, const struct config *co
 int serve_policy_show(struct cli *cli, const char *path, const struct serve_file *file);
 
 struct jsonw;
-/* The member "faults". */
-void serve_faults_json(struct jsonw *json, const struct config_faults *faults);
+/* The member "faults", or "warnings". */
+void serve_faults_json(struct jsonw *json, const char *name, const struct config_faults *faults);
+/* What an answer of 500 means on a route, in one sentence. */
+const char *serve_gateway_on_500(const struct config_route *route);
 /* What it comes to for the gateway, and what is not quite as a policy file says: lines on standard
  * output, or a member "gateway". Nothing when there is none. */
 void serve_gateway_text(const struct config *config);

@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/rand.h"
 #include "canon/digest.h"
 #include "cli/cli.h"
@@ -103,6 +104,10 @@ static int check_new(struct cli *cli)
     if (tenant.len > LIMIT_TENANT_BYTES_MAX || name.len > LIMIT_TENANT_BYTES_MAX) {
         return cli_usage(
             cli, "token: a tenant or name has at most %d bytes", LIMIT_TENANT_BYTES_MAX);
+    }
+    struct err err = {0};
+    if (name_check("--tenant", tenant, &err) != OK || name_check("--name", name, &err) != OK) {
+        return cli_usage(cli, "token: %s", err.text);
     }
     if (is_for_metrics != (rights.len == 0)) {
         return cli_usage(cli, "%s",

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -74,8 +75,12 @@ static enum status read_text(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
     const struct yaml_node *node = key->value;
-    if (node->kind == YAML_SCALAR && node->text.len > 0 &&
-        node->text.len <= LIMIT_TENANT_BYTES_MAX) {
+    const char *name = slice_is(key->text, "tenant") ? "tenant" : "name";
+    struct err err = {0};
+    if (node->kind == YAML_SCALAR && name_check(name, node->text, &err) != OK) {
+        reader_fault(reader, node, NULL, "%s", err.text);
+    } else if (node->kind == YAML_SCALAR && node->text.len > 0 &&
+               node->text.len <= LIMIT_TENANT_BYTES_MAX) {
         *(struct slice *)member = node->text;
     } else if (node->kind != YAML_BAD) {
         reader_fault(reader, node, NULL, "%.*s has to be a text of 1 to %d bytes",

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -412,10 +413,13 @@ static enum status check_address(
 
 static enum status check_tenant(const char *name, struct slice text, struct value_fault *fault)
 {
-    return text.len > 0 && text.len <= LIMIT_TENANT_BYTES_MAX && !slice_is(text, "*")
-               ? OK
-               : value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
-                     LIMIT_TENANT_BYTES_MAX);
+    struct err err = {0};
+    if (text.len == 0 || text.len > LIMIT_TENANT_BYTES_MAX || slice_is(text, "*")) {
+        return value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
+            LIMIT_TENANT_BYTES_MAX);
+    }
+    return name_check(name, text, &err) == OK ? OK
+                                              : value_refuse(fault, "such as acme", "%s", err.text);
 }
 
 bool value_form_is_line(struct slice text)

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/text.h"
+#include "base/name.h"
 #include "base/uuid.h"
 #include "core/kind.h"
 
@@ -57,8 +57,8 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
                 parts[i].name, parts[i].value.len, parts[i].name, parts[i].bytes_max);
         }
         /* Evidence is JSON: a name that is not text could not be told truthfully there. */
-        if (!text_utf8(parts[i].value)) {
-            return err_set(err, E_INVALID, "%s is not valid UTF-8", parts[i].name);
+        if (name_check_utf8(parts[i].name, parts[i].value, err) != OK) {
+            return E_INVALID;
         }
         framed[at++] = (char)(unsigned char)(parts[i].value.len >> 8);
         framed[at++] = (char)(unsigned char)(parts[i].value.len & 0xff);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "door/metric_labels.h"
 
@@ -208,17 +209,18 @@ static void put_value(
     buf_printf(out, "%s %.15g\n", name, value);
 }
 
-/* Text format 0.0.4: backslash, quote and line feed are escaped, all else goes as it is. */
+/* Text format 0.0.4 takes UTF-8 without NUL, with backslashes, quotes and line feeds escaped. A
+ * value that is not a valid name would have these, and is not shown. */
 static void put_label(struct buf *out, const char *name, struct slice value)
 {
+    value = name_valid(value) ? value : SLICE_LIT("_other");
     buf_printf(out, "%s=\"", name);
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
         if (c == '\\' || c == '"') {
             buf_char(out, '\\');
         }
-        buf_str(out, c == '\n' ? "\\n" : "");
-        buf_append(out, &c, c != '\n');
+        buf_append(out, &c, 1);
     }
     buf_char(out, '"');
 }

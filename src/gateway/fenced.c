@@ -719,23 +719,6 @@ static void on_done(struct outcall *out)
     settle(fenced, FENCED_SETTLING, settled);
 }
 
-/* What the route makes of the upstream's answer. RFC 9110 section 15.5: 408, 425 and 429 say that
- * the request was not read; to replay them for a day would wedge a key for a passing reason. */
-static struct judge_rules rules_of(const struct config_route *route)
-{
-    static const struct judge_status passing[] = {
-        {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}};
-    static const enum judge_rule on_5xx[] = {[CONFIG_5XX_RELEASE] = JUDGE_RELEASE,
-        [CONFIG_5XX_SEAL] = JUDGE_SEAL,
-        [CONFIG_5XX_UNKNOWN] = JUDGE_UNKNOWN};
-    return (struct judge_rules){.statuses = passing,
-        .status_count = COUNT(passing),
-        .classes =
-            {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = on_5xx[route->on_5xx]},
-        .not_sent = JUDGE_RELEASE,
-        .no_answer = JUDGE_UNKNOWN};
-}
-
 static enum status make_head(struct fenced *fenced, struct slice body)
 {
     bool has_body = fenced->request.exchange->head->framing != HTTP_BODY_NONE;
@@ -768,7 +751,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
         .timeouts = {.connect_ms = route->connect_ms,
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms},
-        .rules = rules_of(route),
+        .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
         .stream = &stream,
         .done = on_done,

@@ -71,7 +71,8 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
         .key = fenced->key};
     enum status status = request_form_scope(http_text(head, head->method_text), request->path,
         request->exchange->arena, &begin->key.scope);
-    return status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    status = status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    return status == OK ? request_names_check(begin, &fenced->fault) : status;
 }
 
 /* A lease that ends before the call does would call an operation unknown that is only slow. */

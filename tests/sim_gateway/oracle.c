@@ -103,8 +103,9 @@ static void sealed(struct sim_attempt *attempt, const struct engine_call *call)
 static bool is_releasing(const struct sim_attempt *attempt)
 {
     unsigned status = attempt->status;
-    return status == 408 || status == 429 ||
-           (status >= 500 && sim->keys[attempt->key].route == ROUTE_RECONCILE);
+    int route = sim->keys[attempt->key].route;
+    return status == 408 || status == 429 || (status >= 500 && route == ROUTE_RECONCILE) ||
+           (status == 503 && route == ROUTE_HOLD);
 }
 
 static void released(struct sim_attempt *attempt, struct slice reason)

@@ -207,12 +207,12 @@ static const char config_text[] =
     "  lease: 15s\n"
     "  timeout: {connect: 2s, first_byte: 5s, total: 10s}\n"
     "  routes:\n"
-    "    - {match: \"POST /r0/**\", on_unknown: hold, on_5xx: unknown}\n"
+    "    - {match: \"POST /r0/**\"}\n"
     "    - match: \"POST /r1/**\"\n"
     "      on_unknown: reconcile\n"
-    "      on_5xx: release\n"
+    "      on_status: {5xx: release}\n"
     "      reconcile: {get: \"/by-key/{key}\", executed: [200], not_executed: [404]}\n"
-    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_5xx: seal}\n";
+    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_status: {5xx: seal}}\n";
 
 static struct config *make_config(void)
 {
