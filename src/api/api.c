@@ -458,7 +458,12 @@ static void dispatch(struct api_ask *ask)
         return;
     }
     if (ask->exchange->body.len > ask->policy->body_bytes_max) {
-        refuse_plain(ask, 413, "body_too_large", "the body is longer than limits.body_bytes_max");
+        api_refuse(ask, &(struct problem){.status = 413,
+                            .code = "body_too_large",
+                            .detail = SLICE_LIT("the body is longer than limits.body_bytes_max"),
+                            .effect = PROBLEM_EFFECT_NO,
+                            .retry = PROBLEM_RETRY_NO,
+                            .body_bytes_max = ask->policy->body_bytes_max});
         return;
     }
     ask->route->handle(ask);

@@ -189,16 +189,16 @@ static enum status take_reason(
 
 struct ms_rule {
     const char *name;
-    const char *min_name;
+    const char *min_limit; /* its name, as it is shown; "": it has none */
     int64_t min;
-    const char *max_name;
+    const char *max_limit;
     int64_t max;
 };
 
-static const struct ms_rule rule_ttl = {"ttl", "1ms", 1, "window_ms_max", LIMIT_WINDOW_MS_MAX};
+static const struct ms_rule rule_ttl = {"ttl", "", 1, " (window_ms_max)", LIMIT_WINDOW_MS_MAX};
 static const struct ms_rule rule_lease = {
-    "lease", "lease_ms_min", LIMIT_LEASE_MS_MIN, "lease_ms_max", LIMIT_LEASE_MS_MAX};
-static const struct ms_rule rule_wait = {"wait", "0", 0, "wait_ms_max", LIMIT_WAIT_MS_MAX};
+    "lease", " (lease_ms_min)", LIMIT_LEASE_MS_MIN, " (lease_ms_max)", LIMIT_LEASE_MS_MAX};
+static const struct ms_rule rule_wait = {"wait", "", 0, " (wait_ms_max)", LIMIT_WAIT_MS_MAX};
 
 /* A duration such as "30s". Absent: *ret_ms is left alone. */
 static enum status take_ms(const struct ms_rule *rule, const struct json_value *value,
@@ -213,12 +213,12 @@ static enum status take_ms(const struct ms_rule *rule, const struct json_value *
             fault, "member '%s' must be a duration such as \"30s\" or \"24h\"", rule->name);
     }
     if (ms < rule->min) {
-        return WRONG(fault, "member '%s' is %" PRId64 " ms, less than %s (%" PRId64 ")", rule->name,
-            ms, rule->min_name, rule->min);
+        return WRONG(fault, "member '%s' is %" PRId64 " ms; the least is %" PRId64 " ms%s",
+            rule->name, ms, rule->min, rule->min_limit);
     }
     if (ms > rule->max) {
-        return WRONG(fault, "member '%s' is %" PRId64 " ms, more than %s (%" PRId64 ")", rule->name,
-            ms, rule->max_name, rule->max);
+        return WRONG(fault, "member '%s' is %" PRId64 " ms; the most is %" PRId64 " ms%s",
+            rule->name, ms, rule->max, rule->max_limit);
     }
     *ret_ms = ms;
     return OK;

@@ -584,9 +584,7 @@ static const struct option_def gateway_options[] = {
         "turn",
         .letter = 'u', .repeated = true, .env = "ONCE_GATEWAY_UPSTREAM"),
     OPT_PROFILE,
-    TEXT("on-status", "STATUS=RESULT",
-        "what an answer means, by status or class: seal, release or unknown; 5xx=release if the "
-        "API rolls back before it answers 5xx",
+    TEXT("on-status", "STATUS=RESULT", "what an answer means: 5xx=release if the API rolls back",
         .repeated = true, .env = "ONCE_GATEWAY_ON_STATUS"),
     OPT_POLICY,
     OPT_STORE,

@@ -126,7 +126,7 @@ struct config_route {
     enum config_retention retention;
     int64_t window_ms;
     int64_t lease_ms;           /* 60 s */
-    int64_t wait_ms_max;        /* of Prefer: wait; 10 s */
+    int64_t wait_ms;            /* of a duplicate, for the first one's answer; 10 s */
     const char *principal_text; /* as written */
     enum config_principal principal;
     const char *principal_name; /* of the field, or of the claim */

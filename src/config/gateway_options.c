@@ -141,11 +141,12 @@ const struct config_option config_gateway_options[] = {
         .unsure = "timeout.total or a little more."},
     {.path = "gateway.wait",
         .kind = CONFIG_DURATION,
-        BOTH(wait_ms_max),
+        BOTH(wait_ms),
         .fallback = "10s",
         .max = LIMIT_WAIT_MS_MAX,
-        .help = "The longest a duplicate may wait for the first answer when it asks with Prefer: "
-                "wait. 0s: it never waits.",
+        .help = "How long a duplicate waits for the answer of the first one that is still "
+                "running; then it gets 409 and Retry-After. A client may ask for less with "
+                "Prefer: wait. 0s: it never waits.",
         .unsure = "Leave it."},
     {.path = "gateway.principal",
         .kind = CONFIG_TEXT,

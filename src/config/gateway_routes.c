@@ -265,7 +265,7 @@ static void check_window(
         (void)snprintf(from, sizeof from, " (line %u of the policy file)", policy);
     }
     if (ms < least || ms > most) {
-        refuse(maker, &place, "give the route a window that fits, or another profile or kind",
+        refuse(maker, &place, "give the route a window that fits, or a different profile or kind",
             "a window of %s%s is %s than %s: %s", text_put_duration(window, ms), from,
             ms < least ? "less" : "more", text_put_duration(bound, ms < least ? least : most), why);
     }

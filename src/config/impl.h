@@ -55,6 +55,12 @@ void reader_warn(struct config_reader *reader, const struct yaml_node *place, co
 /* "null", "~" or nothing at all. */
 bool yaml_is_null(const struct yaml_node *node);
 
+/* A row of a table of options: its path, its kind (DURATION for CONFIG_DURATION), then members. */
+#define ROW(path_, kind_, ...)                                                                     \
+    {                                                                                              \
+        .path = path_, .kind = CONFIG_##kind_, __VA_ARGS__                                         \
+    }
+
 enum { VALUE_FAULT_BYTES_MAX = 320 };
 /* What is wrong with a value, and what to do about it. */
 struct value_fault {

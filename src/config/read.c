@@ -340,7 +340,7 @@ static bool explain_rule(struct config_reader *reader, const struct yaml_node *k
         return false;
     }
     reader_fault(reader, key, "once gateway --policy FILE takes a file of such rules",
-        "'%.*s' is of a policy file, not of a configuration", SLICE_ARGS(key->text));
+        "'%.*s' belongs in a policy file, not in a configuration", SLICE_ARGS(key->text));
     return true;
 }
 

@@ -111,10 +111,10 @@ static enum status read_digest(
 #define AT(member) .offset = offsetof(struct config_token, member)
 
 static const struct config_option members[] = {
-    {.path = "sha256", .kind = CONFIG_OWN, .read = read_digest, AT(sha256), .is_required = true},
-    {.path = "tenant", .kind = CONFIG_OWN, .read = read_text, AT(tenant), .is_required = true},
-    {.path = "rights", .kind = CONFIG_OWN, .read = read_rights, AT(rights)},
-    {.path = "name", .kind = CONFIG_OWN, .read = read_text, AT(name)},
+    ROW("sha256", OWN, AT(sha256), .read = read_digest, .is_required = true),
+    ROW("tenant", OWN, AT(tenant), .read = read_text, .is_required = true),
+    ROW("rights", OWN, AT(rights), .read = read_rights),
+    ROW("name", OWN, AT(name), .read = read_text),
     {0},
 };
 

@@ -273,8 +273,8 @@ static enum status check_url(const char *name, struct slice url, struct value_fa
     }
     return is_authority(slice_of(rest.data, host))
                ? OK
-               : value_refuse(fault, hint, "%s: '%.*s' has no host, or a host or port that is none",
-                     name, SHOWN(url));
+               : value_refuse(fault, hint, "%s: '%.*s' has a missing or invalid host or port", name,
+                     SHOWN(url));
 }
 
 /* ---- the others -------------------------------------------------------------------------- */
@@ -333,8 +333,7 @@ static enum status check_template(const char *name, struct slice text, struct va
         size_t len = mark_bytes(slice_of(text.data + i, text.len - i));
         if (len == 0 && (text.data[i] == '{' || text.data[i] == '}')) {
             return value_refuse(fault, hint,
-                "%s: '%.*s' has a brace that is no part of {key} or {operation_id}", name,
-                SHOWN(text));
+                "%s: '%.*s' has a brace outside {key} and {operation_id}", name, SHOWN(text));
         }
         marks += len > 0;
         i += len > 0 ? len - 1 : 0;

@@ -289,7 +289,7 @@ static const char *life_fault(const struct record *record)
         return "a fence and an attempt come together"; /* R1 */
     }
     if (record->fence == 0 && !before_grant(status)) {
-        return "there is no fence or attempt"; /* R1 */
+        return "the fence or attempt is missing"; /* R1 */
     }
     if ((record->lease_expires_ms != 0) != (status == RECORD_IN_PROGRESS)) {
         return "only what is in progress has a lease"; /* R2, R3, R4 */

@@ -221,6 +221,13 @@ struct metric_labels_place metric_labels_find(
     return (struct metric_labels_place){found->number, found->tenant};
 }
 
+void metric_labels_expect(struct metric_labels *labels, struct slice tenant)
+{
+    (void)pthread_mutex_lock(&labels->lock);
+    (void)find_tenant(labels, name_valid(tenant) ? tenant : other);
+    (void)pthread_mutex_unlock(&labels->lock);
+}
+
 /* --- Reading ---------------------------------------------------------------------------------- */
 
 size_t metric_labels_count(const struct metric_labels *labels)

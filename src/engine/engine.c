@@ -444,7 +444,7 @@ static void turn(struct engine *engine, struct batch *batch)
         histogram_add(engine->stats.batch_sizes, batch->count, 1);
     }
     engine->stats.now_ms = engine->cycle.now_ms;
-    engine->stats.unknown_since_ms = engine->cycle.counts.unknown_since_ms;
+    engine->stats.checkpoint_ms = engine->janitor.checkpoint_ms;
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->cycle.clock_held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;

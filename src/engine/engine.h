@@ -45,6 +45,8 @@ struct engine_call {
     void *context;             /* the caller's */
     struct arena *arena; /* where the answer's bytes live; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
+    /* It found in_progress and begins to wait, or goes on waiting. Must not block. NULL is fine. */
+    void (*waits)(struct engine_call *call);
 
     /* Set by the engine before done. */
     struct err err;           /* status OK: decision holds; otherwise why not */
@@ -88,7 +90,7 @@ struct engine_stats {
     uint64_t
         flush_micros[ENGINE_BUCKETS]; /* flushes of at most 64, 128, 256, … µs; the last: more */
     int64_t now_ms;                   /* the store's time; a little old */
-    int64_t unknown_since_ms;         /* of the oldest unknown one, a little late; 0: none */
+    int64_t checkpoint_ms;            /* when a signed checkpoint last covered all evidence */
     uint64_t entries;                 /* of evidence in this process's chain */
     struct store_counts counts;       /* of live keys; a little old */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */

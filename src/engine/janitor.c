@@ -198,12 +198,11 @@ static enum status keep_house(struct janitor *janitor, struct err *err)
 static enum status sign_checkpoint(struct janitor *janitor, struct err *err)
 {
     struct cycle *cycle = janitor->cycle;
-    if (cycle->chain.seq == janitor->checkpoint_seq) {
-        return OK;
-    }
-    enum status status = cycle_checkpoint(cycle, janitor->identity, err);
+    bool is_new = cycle->chain.seq != janitor->checkpoint_seq;
+    enum status status = is_new ? cycle_checkpoint(cycle, janitor->identity, err) : OK;
     if (status == OK) {
         janitor->checkpoint_seq = cycle->chain.seq;
+        janitor->checkpoint_ms = cycle->now_ms;
     }
     return fatal_only(status, err);
 }

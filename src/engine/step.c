@@ -185,7 +185,8 @@ static bool past_keys_max(const struct cycle *cycle, const struct step *step)
         cycle->counts.records < cycle->keys_max) {
         return false;
     }
-    (void)err_limit(&call->err, ERR_LIMIT_KEYS, "no room for another key: keys_max (%llu) are live",
+    (void)err_limit(&call->err, ERR_LIMIT_KEYS,
+        "cannot remember a new key: keys_max (%llu) is reached",
         (unsigned long long)cycle->keys_max);
     return true;
 }

@@ -312,8 +312,9 @@ void fenced_handle(struct gateway_request *request)
 {
     struct fenced *fenced = CONTAINER_OF(request, struct fenced, request);
     const struct http_head *head = request->exchange->head;
-    struct flood_rate rate = {request->route->duplicate_rate, request->route->duplicate_burst};
     struct slice body;
+    fenced->call.rate =
+        (struct flood_rate){request->route->duplicate_rate, request->route->duplicate_burst};
     if (fenced->has_refusal) {
         fenced_refuse(fenced, &fenced->refusal, NULL);
         return;
@@ -334,8 +335,8 @@ void fenced_handle(struct gateway_request *request)
         refuse_fault(fenced, status, REFUSAL_REQUEST);
         return;
     }
-    if (!door_admit(
-            request->gateway->door, &fenced->call.engine.request.key, rate, &fenced->flooded_ms)) {
+    if (!door_admit(request->gateway->door, &fenced->call.engine.request.key, fenced->call.rate,
+            &fenced->flooded_ms)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_FLOODED, .retry_after_ms = fenced->flooded_ms},
             "duplicate_refused");
@@ -548,7 +549,7 @@ static void answer_settled(struct fenced *fenced)
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
-                .detail = SLICE_LIT("somebody else settled this operation while it ran"),
+                .detail = SLICE_LIT("the operation was settled while it ran"),
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {

@@ -12,8 +12,10 @@ void fenced_report(struct fenced *fenced, unsigned status)
     }
     struct door_report report = {.call = &fenced->call.engine,
         .flooded_ms = fenced->flooded_ms,
-        .rate = {route->duplicate_rate, route->duplicate_burst},
+        .rate = fenced->call.rate,
+        .was_counted = fenced->call.is_counted,
         .tenant = slice_str(route->tenant),
+        .label = slice_str(route->match),
         .request_id = request->exchange->request_id,
         .trace_id = trace_id,
         .status = status,

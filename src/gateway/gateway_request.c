@@ -65,7 +65,7 @@ void gateway_request_end(struct gateway_request *request, unsigned status)
 {
     struct gateway *gateway = request->gateway;
     metrics_request(door_metrics(gateway->door), request->exchange->loop,
-        request->has_key ? "gateway, fenced" : "gateway, passed through", status,
+        request->has_key ? "gateway_fenced" : "gateway_relayed", status,
         clock_nanos() - request->exchange->started_nanos);
     gateway_config_drop(gateway, request->config);
 }

@@ -147,6 +147,7 @@ static void report_settled(const struct reconciling *reconciling)
 {
     struct door_report report = {.call = &reconciling->settle,
         .tenant = reconciling->key.tenant,
+        .label = slice_str(reconciling->route->match),
         .actor = reconciling->settle.request.actor,
         .request_id = slice_str(reconciling->request_id),
         .status = reconciling->out.status,

@@ -55,8 +55,8 @@ def test_each_route_is_shown_with_upstream_profile_and_window(once):
         "route   POST,PUT /v1/payments/** -> http://127.0.0.1:3000",
         "        guardia, window 24h, key required (a UUID), fences POST PUT",
         ON_500,
-        "        note: reconcile asks by {key}, which two principals may share; the API has to "
-        "look at Once-Operation-Id, or ask by {operation_id}",
+        "        note: reconcile asks by {key}, which two principals may share: have the API "
+        "check Once-Operation-Id, or ask by {operation_id}",
         "route   /hooks/** -> http://127.0.0.1:3001",
         "        ops, window 336h, key required, fences POST PUT PATCH DELETE",
         ON_500,
@@ -218,7 +218,7 @@ def test_the_policy_of_the_source_is_taken_and_explained_line_by_line(once, name
 @pytest.mark.parametrize("text, place, says", [
     ("ttl: {api_hours: 96}\n", "1:18", "ttl.api_hours: 96 is more than 72 hours"),
     ("ttl: {webhook_days: 3}\n", "1:21", "ttl.webhook_days: 3 is less than 7 days"),
-    ("reject_on_body_mismatch: false\n", "1:26", "is refused: another body under the same key"),
+    ("reject_on_body_mismatch: false\n", "1:26", "is refused: a different body under the same key"),
     ("logging:\n  include_fields: [desicion]\n", "2:20", "is not a field of the log"),
     ("ttl: {}\nrequire_header: [a]\n", "2:1", "unknown key 'require_header'"),
 ])
@@ -236,7 +236,7 @@ def test_a_policy_is_no_configuration(once):
     name = write(once, (VECTORS / "indented.yml").read_text(), "idempotency.yml")
     done = once("serve", "--test", "--config", name)
     assert done.code == 78
-    assert "'require_headers' is of a policy file" in done.message
+    assert "'require_headers' belongs in a policy file" in done.message
     assert "hint: once gateway --policy FILE" in done.message
 
 

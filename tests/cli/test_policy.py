@@ -232,7 +232,7 @@ FAULTS = [  # a file that is wrong, and where
     (case(["{request: {path: /}, expect: {}}"]), "cases.yaml:3:36: expect is empty"),
     (case(["{request: {path: a}}"]), "cases.yaml:3:24: path: 'a' is not a path"),
     (case(["{request: {path: /, headers: {Content-Length: 1}}}"]),
-        "cases.yaml:3:37: 'Content-Length' is said by the body itself"),
+        "cases.yaml:3:37: 'Content-Length' is set by the body itself"),
     (case(["{request: {path: /, body: a, json: b}}"]), "cases.yaml:3:36: there is a body already"),
     (case(["{request: {path: /}, upstream: {fail: slow}}"]),
         "cases.yaml:3:45: fail: 'slow' is not one of none, refuse"),

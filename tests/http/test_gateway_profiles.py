@@ -179,7 +179,7 @@ def test_a_duplicate_while_the_first_runs(gateway, origin, profile):
     with gateway.peer() as peer:
         peer.send(request_for("POST", "/pay", {"amount": 1}, key, do="hold=1"))
         origin.wait_for(key)
-        answer = gateway.post(key, headers={"Request-Id": "r-3"})
+        answer = gateway.post(key, headers={"Request-Id": "r-3", "Prefer": "wait=0"})
         # A conflict is seen before it is seen that the first still runs (P7).
         conflict = gateway.post(key, {"amount": 2})
         origin.let_go(key)

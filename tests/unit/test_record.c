@@ -663,7 +663,7 @@ static void what_does_not_hold_together_is_refused_by_name(void **state)
         {&pending, "the due time is not one that the status has"},
         {&dead, "the due time is not one that the status has"},
         {&waiting, "the status is not one that the kind has"},
-        {&executed, "there is no fence or attempt"},
+        {&executed, "the fence or attempt is missing"},
         {&held, "only what is in progress has a holder"},
         {&half, "a fence and an attempt come together"},
     };
