@@ -67,6 +67,16 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = (struct engine_stats){.now_ms = engine->cycle.now_ms};
 }
 
+void engine_on_due(struct engine *engine, struct due_subscription *subscription)
+{
+    janitor_on_due(&engine->janitor, subscription);
+}
+
+void engine_off_due(struct engine *engine, struct due_subscription *subscription)
+{
+    janitor_off_due(&engine->janitor, subscription);
+}
+
 uint64_t engine_incarnation(const struct engine *engine)
 {
     return engine->janitor.incarnation;
