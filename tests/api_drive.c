@@ -80,9 +80,9 @@ __attribute__((weak)) void problem_put(
     struct buf *out, const struct problem *problem, struct slice request_id)
 {
     buf_printf(out,
-        "{\"type\":\"about:blank\",\"title\":\"%s\",\"status\":%u,\"code\":\"%s\","
+        "{\"type\":\"/docs/problems.md#%s\",\"title\":\"%s\",\"status\":%u,\"code\":\"%s\","
         "\"effect\":\"%s\",\"retry\":\"%s\",\"request_id\":\"%.*s\"",
-        http_status_phrase(problem->status), problem->status, problem->code,
+        problem->code, http_status_phrase(problem->status), problem->status, problem->code,
         effects[problem->effect], retries[problem->retry], SLICE_ARGS(request_id));
     if (problem->operation_id.len > 0) {
         buf_printf(out, ",\"operation_id\":\"%.*s\"", SLICE_ARGS(problem->operation_id));

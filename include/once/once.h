@@ -122,6 +122,8 @@ struct once_source {
     const char *version;
 };
 
+/* Names (scope, key, principal, actor, those of a source, effect_id, tenant) are UTF-8 without
+ * control characters, at most 255 bytes each; any other is refused by name. */
 struct once_begin {
     const char *scope;         /* the namespace of the key; "" */
     const char *key;           /* required: names the operation, at most 255 bytes */

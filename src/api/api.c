@@ -124,7 +124,8 @@ static enum status note_changes(struct api *api, const struct api_policy *policy
     return status;
 }
 
-enum status api_reload(struct api *api, const struct api_policy *policy, struct err *err)
+enum status api_reload_prepare(
+    struct api *api, const struct api_policy *policy, struct api_held **ret_held, struct err *err)
 {
     struct api_held *held = held_new(api->mem, policy);
     if (held == NULL) {
@@ -135,12 +136,20 @@ enum status api_reload(struct api *api, const struct api_policy *policy, struct 
         held_free(api->mem, held);
         return status;
     }
-    (void)pthread_mutex_lock(&api->lock);
-    struct api_held *before = api->held;
-    api->held = held;
-    (void)pthread_mutex_unlock(&api->lock);
-    held_drop(api, before);
+    *ret_held = held;
     return OK;
+}
+
+void api_reload_end(struct api *api, struct api_held *held, bool is_used)
+{
+    struct api_held *before = held;
+    if (is_used) {
+        (void)pthread_mutex_lock(&api->lock);
+        before = api->held;
+        api->held = held;
+        (void)pthread_mutex_unlock(&api->lock);
+    }
+    held_drop(api, before);
 }
 
 void api_not_ready(struct api *api, const char *reason)
@@ -449,7 +458,12 @@ static void dispatch(struct api_ask *ask)
         return;
     }
     if (ask->exchange->body.len > ask->policy->body_bytes_max) {
-        refuse_plain(ask, 413, "body_too_large", "the body is longer than limits.body_bytes_max");
+        api_refuse(ask, &(struct problem){.status = 413,
+                            .code = "body_too_large",
+                            .detail = SLICE_LIT("the body is longer than limits.body_bytes_max"),
+                            .effect = PROBLEM_EFFECT_NO,
+                            .retry = PROBLEM_RETRY_NO,
+                            .body_bytes_max = ask->policy->body_bytes_max});
         return;
     }
     ask->route->handle(ask);

@@ -18,6 +18,7 @@
 #include "http/serve.h"
 
 struct api;
+struct api_held; /* a policy and how many requests hold it; api.c's */
 
 /* What a token allows. */
 enum api_right {
@@ -66,10 +67,12 @@ void api_attach(struct api *api, struct http_server *server);
 /* For struct http_server_options; context is the api. */
 void api_handle(void *api, struct http_exchange *exchange);
 
-/* Use another policy for requests that begin from now on, and leave config.changed in the evidence.
- * On failure the old one stays. */
-enum status api_reload(
-    struct api *api, const struct api_policy *policy, struct err *err) MUST_CHECK;
+/* Make a different policy ready and leave config.changed in the evidence. Nothing of it is used
+ * yet, and api_reload_end must follow; because of the evidence nothing may fail between the two. */
+enum status api_reload_prepare(struct api *api, const struct api_policy *policy,
+    struct api_held **ret_held, struct err *err) MUST_CHECK;
+/* Use it for requests that begin from now on, or drop it. */
+void api_reload_end(struct api *api, struct api_held *held, bool is_used);
 /* /readyz says no from now on; everything else is served. */
 void api_not_ready(struct api *api, const char *reason);
 

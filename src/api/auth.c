@@ -1,7 +1,7 @@
 #include "api/auth.h"
 
 #include "base/limits.h"
-#include "base/text.h"
+#include "base/name.h"
 
 enum {
     /* Far beyond what once token new makes; a longer one is not even hashed. */
@@ -62,7 +62,7 @@ static enum auth_verdict check_own(const struct http_head *head, struct api_call
     struct slice tenant = SLICE_LIT("default");
     bool is_single = http_find_single(head, SLICE_LIT("Once-Tenant"), &tenant);
     if (!is_single || tenant.len == 0 || tenant.len > LIMIT_TENANT_BYTES_MAX ||
-        !text_utf8(tenant) || slice_is(tenant, "*")) {
+        !name_valid(tenant) || slice_is(tenant, "*")) {
         return AUTH_WRONG;
     }
     *ret_caller = (struct api_caller){

@@ -189,16 +189,16 @@ static enum status take_reason(
 
 struct ms_rule {
     const char *name;
-    const char *min_name;
+    const char *min_limit; /* its name, as it is shown; "": it has none */
     int64_t min;
-    const char *max_name;
+    const char *max_limit;
     int64_t max;
 };
 
-static const struct ms_rule rule_ttl = {"ttl", "1ms", 1, "window_ms_max", LIMIT_WINDOW_MS_MAX};
+static const struct ms_rule rule_ttl = {"ttl", "", 1, " (window_ms_max)", LIMIT_WINDOW_MS_MAX};
 static const struct ms_rule rule_lease = {
-    "lease", "lease_ms_min", LIMIT_LEASE_MS_MIN, "lease_ms_max", LIMIT_LEASE_MS_MAX};
-static const struct ms_rule rule_wait = {"wait", "0", 0, "wait_ms_max", LIMIT_WAIT_MS_MAX};
+    "lease", " (lease_ms_min)", LIMIT_LEASE_MS_MIN, " (lease_ms_max)", LIMIT_LEASE_MS_MAX};
+static const struct ms_rule rule_wait = {"wait", "", 0, " (wait_ms_max)", LIMIT_WAIT_MS_MAX};
 
 /* A duration such as "30s". Absent: *ret_ms is left alone. */
 static enum status take_ms(const struct ms_rule *rule, const struct json_value *value,
@@ -213,12 +213,12 @@ static enum status take_ms(const struct ms_rule *rule, const struct json_value *
             fault, "member '%s' must be a duration such as \"30s\" or \"24h\"", rule->name);
     }
     if (ms < rule->min) {
-        return WRONG(fault, "member '%s' is %" PRId64 " ms, less than %s (%" PRId64 ")", rule->name,
-            ms, rule->min_name, rule->min);
+        return WRONG(fault, "member '%s' is %" PRId64 " ms; the least is %" PRId64 " ms%s",
+            rule->name, ms, rule->min, rule->min_limit);
     }
     if (ms > rule->max) {
-        return WRONG(fault, "member '%s' is %" PRId64 " ms, more than %s (%" PRId64 ")", rule->name,
-            ms, rule->max_name, rule->max);
+        return WRONG(fault, "member '%s' is %" PRId64 " ms; the most is %" PRId64 " ms%s",
+            rule->name, ms, rule->max, rule->max_limit);
     }
     *ret_ms = ms;
     return OK;
@@ -475,6 +475,13 @@ static enum status take_retry_failed(
                : WRONG(fault, "member 'retry_failed' must be true or false");
 }
 
+/* The names in the request, in the words that all doors use. */
+static enum status check_names(const struct api_call *call, struct api_body_fault *fault)
+{
+    enum status status = request_names_check(&call->door.engine.request, &fault->err);
+    return status == OK ? OK : fault_of(fault, status, NULL);
+}
+
 static enum status take_version(
     const struct json_value *value, struct slice *ret_text, struct api_body_fault *fault)
 {
@@ -537,6 +544,7 @@ enum status api_body_begin(struct api_call *call, const struct json_value *objec
     status = status == OK ? take_on_unknown(call, values[BEGIN_ON_UNKNOWN], fault) : status;
     status = status == OK ? take_retry_failed(call, values[BEGIN_RETRY_FAILED], fault) : status;
     status = status == OK ? take_source(call, values[BEGIN_SOURCE], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_trace(call, values[BEGIN_TRACE], fault) : status;
     return status == OK ? take_asked(call, values, fault) : status;
 }
@@ -600,6 +608,7 @@ enum status api_body_seal(struct api_call *call, const struct json_value *object
     status = status == OK ? take_fence(call, values[SEAL_FENCE], fault) : status;
     status = status == OK ? take_status(call, values[SEAL_STATUS], statuses, 3, fault) : status;
     status = status == OK ? take_effect_id(call, values[SEAL_EFFECT_ID], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_ms(&rule_ttl, values[SEAL_TTL], &request->policy.window_ms, fault)
                           : status;
     status = status == OK ? take_trace(call, NULL, fault) : status;
@@ -664,6 +673,7 @@ enum status api_body_resolve(
     enum status status = pick_body(&members, object, values, fault);
     status = status == OK ? take_status(call, values[RESOLVE_STATUS], statuses, 3, fault) : status;
     status = status == OK ? take_effect_id(call, values[RESOLVE_EFFECT_ID], fault) : status;
+    status = status == OK ? check_names(call, fault) : status;
     status = status == OK ? take_reason(call, values[RESOLVE_REASON], fault) : status;
     status = status == OK ? check_resolve(call, values, fault) : status;
     if (status == OK && values[RESOLVE_FENCE] != NULL) {

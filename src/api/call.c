@@ -34,6 +34,7 @@ void api_call_report(struct api_call *call, const struct api_document *shown)
     struct door_report report = {.call = &call->door.engine,
         .flooded_ms = call->flooded_ms,
         .rate = rate_of(ask->policy),
+        .was_counted = call->door.is_counted,
         .tenant = ask->caller.tenant,
         .actor = ask->caller.actor,
         .request_id = exchange->request_id,
@@ -116,6 +117,7 @@ void api_call_submit(struct api_call *call)
     ask->exchange->resume = resume;
     call->door.engine.done = done;
     call->door.refused = refused;
+    call->door.rate = rate_of(ask->policy);
     door_submit(ask->api->door, ask->exchange->loop, &call->door);
 }
 

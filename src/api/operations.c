@@ -153,8 +153,8 @@ static bool take_status(struct slice text, enum record_status *ret_status, struc
         return true;
     }
     (void)err_set(err, E_INVALID,
-        "parameter 'status' is none of in_progress, unknown, released, "
-        "executed, failed, rejected and compensated");
+        "parameter 'status' must be one of in_progress, unknown, released, "
+        "executed, failed, rejected or compensated");
     return false;
 }
 

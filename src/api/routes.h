@@ -18,8 +18,6 @@
 #include "api/auth.h"
 #include "http/problem.h"
 
-struct api_held; /* a policy and how many requests hold it; api.c's */
-
 struct api {
     const struct mem *mem;
     struct door *door;

@@ -174,7 +174,7 @@ static int local_call(struct backend *backend, const struct once_call *call,
 
 static void local_let_go(struct backend *backend)
 {
-    (void)once_close(backend->once, NULL); /* only looked; what was answered is durable (P2) */
+    (void)once_close(backend->once, NULL); /* only read; what was answered is durable (P2) */
     backend->once = NULL;
 }
 
@@ -183,11 +183,11 @@ static int local_refresh(struct backend *backend, bool *ret_ready)
 {
     struct once_error error = {0};
     struct cli_open how = {.read_only = true, .must_exist = true};
-    (void)once_close(backend->once, NULL); /* only looked */
+    (void)once_close(backend->once, NULL); /* only read */
     backend->once = NULL;
     int result = cli_try_open(backend->cli, how, &backend->once, &error);
     *ret_ready = result == ONCE_OK;
-    /* A writer may be at it. */
+    /* A writer may hold it at the moment. */
     return result == ONCE_OK || result == ONCE_E_UNAVAILABLE ? CLI_OK : cli_fail(&error);
 }
 
@@ -255,7 +255,7 @@ int backend_named_server(struct cli *cli, struct remote **ret_remote)
     return remote_new(&options, ret_remote);
 }
 
-/* Somebody answers at the socket: one that a killed server left behind refuses. */
+/* A server answers at the socket; one that a killed server left refuses connections. */
 static bool is_served(const char *path, int64_t *ret_pid)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -270,7 +270,7 @@ static bool is_served(const char *path, int64_t *ret_pid)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool served = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
     if (served && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
-        *ret_pid = peer.pid; /* 0 when it is in another PID namespace */
+        *ret_pid = peer.pid; /* 0 when it is in a different PID namespace */
     }
     if (fd >= 0) {
         (void)close(fd); /* only tried */
@@ -292,7 +292,7 @@ void backend_own_server(struct cli *cli, struct backend_server *ret_server)
     }
 }
 
-/* *ret is NULL when there is none. */
+/* *ret is NULL when no server holds the store. */
 static int find_own_server(struct cli *cli, struct remote **ret_remote)
 {
     struct backend_server server;

@@ -38,7 +38,7 @@ struct backend_answer {
 struct backend_ops {
     /* get without a message, and without the bodies: the result is once.h's. */
     int (*peek)(struct backend *backend, const char *operation_id, const struct operation **ret);
-    /* *ret is NULL when there is none. */
+    /* *ret is NULL when there is no such operation. */
     int (*get)(struct backend *backend, const char *operation_id, const struct operation **ret);
     int (*lookup)(struct backend *backend, const char *scope, const char *principal,
         const char *key, const struct operation **ret);
@@ -75,20 +75,20 @@ struct backend {
 
 /* The server that holds the store of --store, found by the socket in its directory. */
 struct backend_server {
-    const char *url; /* "unix:…", in cli's arena; NULL: there is none */
-    int64_t pid;     /* 0: not told */
+    const char *url; /* "unix:…", in cli's arena; NULL: no server */
+    int64_t pid;     /* 0: not known */
 };
 void backend_own_server(struct cli *cli, struct backend_server *ret_server);
 
-/* The server of --server or ONCE_SERVER; *ret is NULL when none was named. */
+/* The server of --server or ONCE_SERVER; *ret is NULL when neither was given. */
 int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
-/* To look; never creates anything. */
+/* To read; never creates anything. */
 int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same without a message; the result is once.h's. */
 int backend_try_look(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* To change something. */
 int backend_open_to_change(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
-/* The same, and made when it is not there unless how says otherwise; without a message. The result
+/* The same, created when absent unless how says otherwise; without a message. The result
  * is once.h's, and error says why. */
 int backend_try_open(struct cli *cli, struct cli_open how, struct backend *ret_origin,
     struct once_error *error) MUST_CHECK;

@@ -12,18 +12,9 @@
 #include "lib/inspect.h"
 
 enum {
-    PATH_BYTES_MAX = 4096,            /* a scope and a key, every byte of them escaped */
-    PAGE_MAX = 1000,                  /* of operations or entries: what a server gives at most */
-    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
+    PATH_BYTES_MAX = 4096, /* a scope and a key, every byte of them escaped */
+    PAGE_MAX = 1000,       /* of operations or entries: what a server gives at most */
 };
-
-/* The server said something that cannot be read. */
-static int unreadable(const struct backend *backend, struct err *err)
-{
-    err_prefix(err, "cannot read the answer of '%s'", remote_url(backend->remote));
-    (void)cli_fail_err(err);
-    return CLI_UNAVAILABLE;
-}
 
 static bool is_last_page(const struct json_value *next)
 {
@@ -32,7 +23,7 @@ static bool is_last_page(const struct json_value *next)
 
 /* ---- operations -------------------------------------------------------------------------- */
 
-/* As the library: what is no id is the command line's fault, and not "not found". */
+/* As in the library: text that is not an id is invalid, and not "not found". */
 static int check_id(const char *operation_id)
 {
     if (inspect_is_operation_id(operation_id)) {
@@ -42,13 +33,13 @@ static int check_id(const char *operation_id)
     return CLI_USAGE;
 }
 
-/* Of a path that does not exist, another server says 404 too. */
+/* A server that is not Once answers 404 too. */
 static bool is_not_found(const struct remote_answer *answer)
 {
     return answer->status == 404 && slice_is(answer->code, "operation_not_found");
 }
 
-/* GET one. *ret is NULL when there is none. The result is once.h's. */
+/* GET one. *ret is NULL when there is no such operation. The result is once.h's. */
 static int fetch(struct backend *backend, const char *id, const struct operation **ret,
     struct remote_answer *ret_answer, struct once_error *error)
 {
@@ -138,7 +129,7 @@ static int visit_page(
     for (uint32_t i = 0; i < list->count && !walk->is_over; i++) {
         struct operation operation;
         if (operation_read(text, &list->items[i], &backend->arena, &operation, &err) != OK) {
-            return unreadable(backend, &err);
+            return remote_unreadable(backend->remote, &err);
         }
         if (!matches(walk->filter, &operation)) {
             continue;
@@ -176,8 +167,8 @@ static int walk_page(struct backend *backend, struct walk *walk)
     const struct json_value *next = json_find(answer.root, SLICE_LIT("next"));
     struct slice cursor = next == NULL ? SLICE_EMPTY : json_text(next);
     if (!json_is(list, JSON_ARRAY) || cursor.len >= sizeof walk->after) {
-        (void)err_set(&err, E_INVALID, "it is no page of operations");
-        return unreadable(backend, &err);
+        (void)err_set(&err, E_INVALID, "the answer is not a page of operations");
+        return remote_unreadable(backend->remote, &err);
     }
     memcpy(walk->after, cursor.len == 0 ? "" : cursor.data, cursor.len);
     walk->after[cursor.len] = '\0';
@@ -231,11 +222,11 @@ static int server_lookup(struct backend *backend, const char *scope, const char 
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
-/* What our own reading left: whoever follows would otherwise see nothing but that they follow. */
+/* An entry about our own reading: without this, --follow would print what it causes itself. */
 static bool is_own_read(const struct backend *backend, const struct remote_entry *entry)
 {
-    return slice_is(entry->type, "access.read") &&
-           slice_is(entry->request_id, remote_request_id(backend->remote));
+    return slice_is(entry->words.type, "access.read") &&
+           slice_is(entry->words.request_id, remote_request_id(backend->remote));
 }
 
 static int visit_entries(struct backend *backend, const struct json_value *list,
@@ -245,7 +236,7 @@ static int visit_entries(struct backend *backend, const struct json_value *list,
     for (uint32_t i = 0; i < list->count && !*ret_stopped; i++) {
         struct remote_entry entry;
         if (remote_read_entry(&list->items[i], &backend->arena, &entry, &err) != OK) {
-            return unreadable(backend, &err);
+            return remote_unreadable(backend->remote, &err);
         }
         if (!is_own_read(backend, &entry)) {
             *ret_stopped = visit(context, &entry.entry) != 0;
@@ -257,29 +248,18 @@ static int visit_entries(struct backend *backend, const struct json_value *list,
 static int server_evidence(struct backend *backend, const char *operation_id, const char *after,
     once_entry_visit visit, void *context)
 {
-    char path[PATH_BYTES_MAX];
     char cursor[CURSOR_BYTES_MAX];
-    (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
+    struct remote_page page;
     bool stopped = false;
     int code = operation_id == NULL ? CLI_OK : check_id(operation_id);
+    (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
     while (code == CLI_OK && !stopped) {
-        struct err err = {0};
-        struct remote_answer answer;
-        bool more = false;
         arena_clear(&backend->arena);
-        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s%s%s", PAGE_MAX, cursor,
-            operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
-        code = remote_get(backend->remote, path, &backend->arena, &answer);
-        if (code != CLI_OK) {
-            return code;
+        code = remote_evidence(backend->remote, operation_id, cursor, &backend->arena, &page);
+        if (code == CLI_OK) {
+            code = visit_entries(backend, page.entries, visit, context, &stopped);
+            stopped = stopped || page.is_last;
         }
-        const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
-        if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
-            (void)err_set(&err, E_INVALID, "it is no page of evidence");
-            return unreadable(backend, &err);
-        }
-        code = visit_entries(backend, list, visit, context, &stopped);
-        stopped = stopped || !more;
     }
     return code;
 }
@@ -288,22 +268,20 @@ static int server_near_end(
     struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
     struct err err = {0};
-    struct remote_answer answer;
+    struct remote_head head;
     struct evidence_cursor cursor;
-    uint64_t seq = 0;
     arena_clear(&backend->arena);
-    int code = remote_get(backend->remote, "/v1/evidence/head", &backend->arena, &answer);
+    int code = remote_head(backend->remote, &backend->arena, &head);
     if (code != CLI_OK) {
         return code;
     }
-    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &seq) ||
-        !uuid_read(cli_member(answer.root, SLICE_LIT("chain_id")), cursor.chain_id)) {
-        (void)err_set(&err, E_INVALID, "it is no head of a chain");
-        return unreadable(backend, &err);
+    if (!uuid_read(slice_str(head.chain_id), cursor.chain_id)) {
+        (void)err_set(&err, E_INVALID, "the answer is not the head of a chain");
+        return remote_unreadable(backend->remote, &err);
     }
-    cursor.seq = seq - back;
+    cursor.seq = head.seq - back;
     ret_cursor[0] = '\0';
-    if (seq > back) {
+    if (head.seq > back) {
         (void)evidence_cursor_put(ret_cursor, &cursor);
     }
     return CLI_OK;
@@ -402,7 +380,7 @@ static void put_call(const struct once_call *call, char path[PATH_BYTES_MAX], st
     jsonw_close(&json, '}');
 }
 
-/* As the library: what is no id is the caller's fault, and not "not found". */
+/* As in the library: text that is not an id is invalid, and not "not found". */
 static bool is_named(const struct once_call *call, struct once_error *error)
 {
     const char *id = call->begin != NULL     ? NULL
@@ -530,7 +508,7 @@ static int server_call(struct backend *backend, const struct once_call *call,
 
 /* ---- the table --------------------------------------------------------------------------- */
 
-/* Every page is asked for anew. */
+/* Every page is fetched when it is needed. */
 static int server_refresh(struct backend *backend, bool *ret_ready)
 {
     (void)backend;

@@ -1,13 +1,12 @@
 /*
  * once bench: durable pairs of begin and seal per second, inside this process.
  *
- * A slot is one pair under way. The library answers on its own thread and hands the slot back to
- * the thread that owns it, which submits the next call.
+ * A slot is one pair under way. The library answers on its own thread and puts the slot on the list
+ * of ready ones, from which the threads take slots and submit their next call.
  */
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -20,24 +19,13 @@
 enum { THREADS_MAX = 64, IN_FLIGHT_MAX = 16384, SECONDS_MAX = 3600 };
 
 struct bench_slot {
-    struct bench_thread *owner;
-    struct bench_slot *next; /* in the owner's list of ready ones */
+    struct bench *bench;
+    struct bench_slot *next; /* in the list of ready ones */
     uint64_t number;         /* of the slot */
     uint64_t round;          /* pairs done in it */
-    bool granted;            /* begun; to be sealed next */
+    bool is_granted;         /* begun; to be sealed next */
     uint64_t fence;
     char operation_id[40];
-};
-
-struct bench_thread {
-    struct bench *bench;
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    struct bench_slot *ready; /* under mutex */
-    size_t slots;             /* it owns */
-    size_t flying;            /* submitted and not yet back; its own */
-    uint64_t pairs;
 };
 
 struct bench {
@@ -46,27 +34,26 @@ struct bench {
     uint64_t until_ns;
     struct bench_slot *slots;
     size_t slot_count;
-    struct bench_thread threads[THREADS_MAX];
+    pthread_t threads[THREADS_MAX];
     size_t thread_count;
-    pthread_mutex_t mutex;
-    struct once_error error; /* the first; under mutex */
+    pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t changed;
+    struct bench_slot *ready; /* their call was answered, or is their first */
+    size_t active;            /* slots that go on */
+    uint64_t pairs;
+    struct once_error error; /* the first */
 };
 
-static void note_error(struct bench *bench, const struct once_error *error)
+/* Give a slot back. The caller holds the mutex; error is NULL unless its call failed. */
+static void put_ready(struct bench_slot *slot, const struct once_error *error)
 {
-    (void)pthread_mutex_lock(&bench->mutex);
-    if (bench->error.result == ONCE_OK) {
+    struct bench *bench = slot->bench;
+    if (error != NULL && bench->error.result == ONCE_OK) {
         bench->error = *error;
     }
-    (void)pthread_mutex_unlock(&bench->mutex);
-}
-
-static bool has_error(struct bench *bench)
-{
-    (void)pthread_mutex_lock(&bench->mutex);
-    bool has = bench->error.result != ONCE_OK;
-    (void)pthread_mutex_unlock(&bench->mutex);
-    return has;
+    slot->next = bench->ready;
+    bench->ready = slot;
+    (void)pthread_cond_signal(&bench->changed);
 }
 
 /* On the library's thread: must not block. */
@@ -74,143 +61,102 @@ static void answered(
     void *context, int result, struct once_answer *answer, const struct once_error *error)
 {
     struct bench_slot *slot = context;
-    struct bench_thread *owner = slot->owner;
-    if (result != ONCE_OK) {
-        note_error(owner->bench, error);
-    } else {
+    struct bench *bench = slot->bench;
+    uint64_t done = slot->is_granted ? 1 : 0;
+    if (result == ONCE_OK) {
         slot->fence = answer->fence;
         memcpy(slot->operation_id, answer->operation_id, sizeof slot->operation_id);
-        once_answer_free(owner->bench->once, answer);
+        slot->is_granted = !slot->is_granted;
+        slot->round += done;
+        once_answer_free(bench->once, answer);
     }
-    (void)pthread_mutex_lock(&owner->mutex);
-    slot->next = owner->ready;
-    owner->ready = slot;
-    (void)pthread_cond_signal(&owner->wake);
-    (void)pthread_mutex_unlock(&owner->mutex);
+    (void)pthread_mutex_lock(&bench->mutex);
+    bench->pairs += result == ONCE_OK ? done : 0;
+    put_ready(slot, result == ONCE_OK ? NULL : error);
+    (void)pthread_mutex_unlock(&bench->mutex);
 }
 
-static bool submit(struct bench_thread *owner, struct bench_slot *slot)
+static int submit(struct bench_slot *slot, struct once_error *error)
 {
-    struct once_error error;
     char key[64];
     struct once_begin begin = {.scope = "bench", .key = key, .payload = {"{\"n\":1}", 7}};
     struct once_seal seal = {.operation_id = slot->operation_id,
         .fence = slot->fence,
         .status = ONCE_EXECUTED,
         .outcome = {.code = 200, .body = {"{\"ok\":true}", 11}}};
-    struct once_call call = {0};
-    (void)snprintf(key, sizeof key, "%016llx-%llu-%llu", (unsigned long long)owner->bench->nonce,
+    struct once_call call = {
+        .begin = slot->is_granted ? NULL : &begin, .seal = slot->is_granted ? &seal : NULL};
+    (void)snprintf(key, sizeof key, "%016llx-%llu-%llu", (unsigned long long)slot->bench->nonce,
         (unsigned long long)slot->number, (unsigned long long)slot->round);
-    if (slot->granted) {
-        call.seal = &seal;
-    } else {
-        call.begin = &begin;
-    }
-    if (once_submit(owner->bench->once, &call, answered, slot, &error) != ONCE_OK) {
-        note_error(owner->bench, &error);
-        return false;
-    }
-    owner->flying++;
-    return true;
-}
-
-static struct bench_slot *take_ready(struct bench_thread *owner)
-{
-    (void)pthread_mutex_lock(&owner->mutex);
-    while (owner->ready == NULL) {
-        (void)pthread_cond_wait(&owner->wake, &owner->mutex);
-    }
-    struct bench_slot *list = owner->ready;
-    owner->ready = NULL;
-    (void)pthread_mutex_unlock(&owner->mutex);
-    return list;
-}
-
-/* A slot came back: its pair goes on, or the next one begins. */
-static void advance(struct bench_thread *owner, struct bench_slot *slot)
-{
-    bool over = clock_nanos() >= owner->bench->until_ns || has_error(owner->bench);
-    owner->pairs += slot->granted ? 1 : 0;
-    slot->round += slot->granted ? 1 : 0;
-    slot->granted = !slot->granted;
-    if (!over) {
-        (void)submit(owner, slot);
-    }
+    return once_submit(slot->bench->once, &call, answered, slot, error);
 }
 
 static void *thread_main(void *context)
 {
-    struct bench_thread *owner = context;
-    struct bench *bench = owner->bench;
-    for (size_t i = 0; i < bench->slot_count; i++) {
-        if (bench->slots[i].owner == owner && !submit(owner, &bench->slots[i])) {
-            break;
+    struct bench *bench = context;
+    (void)pthread_mutex_lock(&bench->mutex);
+    while (bench->active > 0) {
+        struct bench_slot *slot = bench->ready;
+        if (slot == NULL) {
+            (void)pthread_cond_wait(&bench->changed, &bench->mutex);
+            continue;
+        }
+        bench->ready = slot->next;
+        if (clock_nanos() >= bench->until_ns || bench->error.result != ONCE_OK) {
+            bench->active--;
+            continue;
+        }
+        struct once_error error;
+        (void)pthread_mutex_unlock(&bench->mutex);
+        int result = submit(slot, &error);
+        (void)pthread_mutex_lock(&bench->mutex);
+        if (result != ONCE_OK) {
+            put_ready(slot, &error);
         }
     }
-    while (owner->flying > 0) {
-        struct bench_slot *list = take_ready(owner);
-        while (list != NULL) {
-            struct bench_slot *slot = list;
-            list = slot->next;
-            owner->flying--;
-            advance(owner, slot);
-        }
-    }
+    (void)pthread_cond_broadcast(&bench->changed);
+    (void)pthread_mutex_unlock(&bench->mutex);
     return NULL;
 }
 
-static double measure(struct bench *bench, uint64_t seconds, uint64_t *ret_pairs)
+static double measure(struct bench *bench, uint64_t seconds)
 {
     uint64_t start = clock_nanos();
-    uint64_t pairs = 0;
     bench->until_ns = start + seconds * 1000000000;
-    for (size_t i = 0; i < bench->thread_count; i++) {
-        struct bench_thread *thread = &bench->threads[i];
-        thread->bench = bench;
-        (void)pthread_mutex_init(&thread->mutex, NULL);
-        (void)pthread_cond_init(&thread->wake, NULL);
-    }
+    bench->active = bench->slot_count;
     for (size_t i = 0; i < bench->slot_count; i++) {
-        bench->slots[i].owner = &bench->threads[i % bench->thread_count];
-        bench->slots[i].number = i;
+        bench->slots[i] = (struct bench_slot){.bench = bench, .number = i, .next = bench->ready};
+        bench->ready = &bench->slots[i];
     }
     for (size_t i = 0; i < bench->thread_count; i++) {
-        ASSERT(
-            pthread_create(&bench->threads[i].thread, NULL, thread_main, &bench->threads[i]) == 0);
+        ASSERT(pthread_create(&bench->threads[i], NULL, thread_main, bench) == 0);
     }
     for (size_t i = 0; i < bench->thread_count; i++) {
-        ASSERT(pthread_join(bench->threads[i].thread, NULL) == 0);
-        pairs += bench->threads[i].pairs;
+        ASSERT(pthread_join(bench->threads[i], NULL) == 0);
     }
-    *ret_pairs = pairs;
     return (double)(clock_nanos() - start) / 1e9;
 }
 
-static int print_result(
-    struct cli *cli, const struct bench *bench, const char *dir, uint64_t pairs, double seconds)
+static int print_result(struct cli *cli, const struct bench *bench, const char *dir, double seconds)
 {
+    uint64_t pairs = bench->pairs;
     struct inspect_speed speed = {0};
     bool timed = dir != NULL && inspect_speed(dir, &speed, NULL) == OK;
     double p50_ms = (double)speed.buffered_p50_ns / 1e6;
     double p99_ms = (double)speed.buffered_p99_ns / 1e6;
     if (cli->json) {
-        struct buf bytes;
-        struct jsonw json = {.out = &bytes};
-        buf_init(&bytes, &mem_libc, 1 << 16);
-        jsonw_open(&json, NULL, '{');
-        jsonw_u64(&json, "pairs", pairs);
-        jsonw_real(&json, "seconds", seconds);
-        jsonw_real(&json, "pairs_per_second", (double)pairs / seconds);
-        jsonw_u64(&json, "threads", bench->thread_count);
-        jsonw_u64(&json, "in_flight", bench->slot_count);
+        struct out_json whole;
+        struct jsonw *json = out_json_begin(&whole, 1 << 16);
+        jsonw_u64(json, "pairs", pairs);
+        jsonw_real(json, "seconds", seconds);
+        jsonw_real(json, "pairs_per_second", (double)pairs / seconds);
+        jsonw_u64(json, "threads", bench->thread_count);
+        jsonw_u64(json, "in_flight", bench->slot_count);
         if (timed) {
-            jsonw_real(&json, "flush_p50_ms", p50_ms);
-            jsonw_real(&json, "flush_p99_ms", p99_ms);
+            jsonw_real(json, "flush_p50_ms", p50_ms);
+            jsonw_real(json, "flush_p99_ms", p99_ms);
         }
-        jsonw_close(&json, '}');
-        int code = jsonw_print(&json);
-        buf_release(&bytes);
-        return code;
+        return out_json_end(&whole);
     }
     out_text(
         "%.0f pairs of begin and seal per second (%llu in %.2f s, %zu in flight, %zu threads)\n",
@@ -229,8 +175,7 @@ static int run_on(struct cli *cli, struct bench *bench, const char *url)
     if (once_open(&options, &bench->once, &error) != ONCE_OK) {
         return cli_fail(&error);
     }
-    uint64_t pairs = 0;
-    double seconds = measure(bench, cli_count(cli, "seconds"), &pairs);
+    double seconds = measure(bench, cli_count(cli, "seconds"));
     int closed = once_close(bench->once, &error);
     if (bench->error.result != ONCE_OK) {
         return cli_fail(&bench->error);
@@ -238,7 +183,7 @@ static int run_on(struct cli *cli, struct bench *bench, const char *url)
     if (closed != ONCE_OK) {
         return cli_fail(&error);
     }
-    return print_result(cli, bench, cli_store_dir(cli, url), pairs, seconds);
+    return print_result(cli, bench, cli_store_dir(cli, url), seconds);
 }
 
 static int check_options(struct cli *cli)
@@ -274,6 +219,7 @@ int cmd_bench(struct cli *cli)
         return CLI_UNAVAILABLE;
     }
     (void)pthread_mutex_init(&bench->mutex, NULL);
+    (void)pthread_cond_init(&bench->changed, NULL);
     if (store != NULL) {
         return run_on(cli, bench, store);
     }

@@ -36,7 +36,7 @@ struct capture {
     uint64_t bytes_max;                /* of both streams together */
     uint64_t kept[CAPTURE_STREAMS];    /* bytes in pieces */
     uint64_t dropped[CAPTURE_STREAMS]; /* bytes that came after the bound was reached */
-    int last_stream;                   /* of the last piece; -1 for none */
+    int last_stream;                   /* of the last piece; -1: no piece yet */
     size_t last_head;                  /* where that piece's head is */
 };
 

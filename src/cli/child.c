@@ -239,7 +239,7 @@ static void chunks_to_late(struct child *child)
     }
 }
 
-/* The command has ended: its output is in the pipes, and whoever inherited them may add to it. */
+/* The command has ended: its output is in the pipes, and processes that inherited them may add. */
 static void drain(struct child *child)
 {
     uint64_t until = clock_nanos() + (uint64_t)CHILD_DRAIN_MS * 1000000;

@@ -5,7 +5,7 @@
  *
  * Promises:  everything the command wrote is in the capture when child_follow returns, at the
  *            latest CHILD_DRAIN_MS after its end (what it started may hold its pipes open longer).
- *            Nobody who is slow to read our output delays the recording of the command's end.
+ *            A slow reader of our output does not delay the recording of the command's end.
  *            Signals sent to us are passed on; those that the terminal sent to the whole group are
  *            not sent a second time.
  * Does not:  kill the command when this process dies. It may be in the middle of its effect, and
@@ -28,7 +28,7 @@ struct child_stream {
     int to;          /* our own descriptor; -1 when nobody listens */
     size_t at;       /* next byte of chunk to show */
     size_t filled;   /* bytes in chunk */
-    int write_errno; /* why nobody listens any more; 0: somebody does */
+    int write_errno; /* why our output can no longer be written; 0: it can */
     char chunk[CHILD_CHUNK_BYTES];
 };
 
@@ -46,7 +46,7 @@ struct child {
 /* Block what is to be passed on. A signal that arrives before the command runs stays pending. */
 void child_block(sigset_t *ret_before);
 void child_unblock(const sigset_t *before);
-/* A signal that asks us to end is pending: its number, taken off; 0 for none. */
+/* A signal that asks us to end is pending: its number, taken off; 0: no signal. */
 int child_pending_signal(void);
 
 /* show: pass output on to our own streams. 0, or the errno of what failed; nothing runs then. */
@@ -56,7 +56,7 @@ int child_start(struct child *child, char **argv, char **environment, const sigs
 void child_follow(struct child *child);
 /* What could not be shown meanwhile. May block as long as our readers like. */
 void child_show_rest(struct child *child);
-/* The errno of the first failure to write one of our streams; 0 for none. */
+/* The errno of the first failure to write one of our streams; 0: no failure. */
 int child_write_errno(const struct child *child);
 void child_release(struct child *child);
 

@@ -180,7 +180,8 @@ int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
 static void hint_other_store(int result, const char *hint)
 {
     if (result == ONCE_E_UNAVAILABLE && hint[0] == '\0') {
-        cli_hint("--store URL or ONCE_STORE names another one; the first once run makes one");
+        cli_hint("name a different store with --store URL or ONCE_STORE; the first once run "
+                 "creates one");
     }
 }
 

@@ -31,7 +31,7 @@ enum cli_exit {
     CLI_INTERNAL = 70,    /* EX_SOFTWARE */
     CLI_IO = 74,          /* EX_IOERR: standard output or input */
     CLI_AGAIN = 75,       /* EX_TEMPFAIL: in progress, or not known */
-    CLI_NOT_ALLOWED = 77, /* EX_NOPERM: the server wants a token, or one with another right */
+    CLI_NOT_ALLOWED = 77, /* EX_NOPERM: the server wants a token, or one with more rights */
     CLI_CONFIG = 78,      /* EX_CONFIG: an ONCE_* variable */
     CLI_RUN_FAILED = 125, /* run: once itself failed */
     CLI_RUN_NOT_EXECUTABLE = 126,
@@ -53,13 +53,13 @@ struct cli {
     char **operands;      /* what is left, terminated by NULL */
     size_t operand_count; /* of these */
     bool json;            /* --json */
-    bool help;            /* --help: nothing else was looked at */
+    bool help;            /* --help: nothing else was checked */
     struct arena arena;   /* for the whole run of the program */
 };
 
 /* The flag was given. */
 bool cli_flag(const struct cli *cli, const char *name);
-/* The last one given, else its variable, else its default; NULL when there is none of them. */
+/* The last one given, else its variable, else its default; NULL when there is neither. */
 const char *cli_text(const struct cli *cli, const char *name);
 /* The nth one given of an option that may be repeated; NULL past the last. */
 const char *cli_nth(const struct cli *cli, const char *name, size_t n);
@@ -68,7 +68,7 @@ int64_t cli_ms(const struct cli *cli, const char *name);
 uint64_t cli_bytes(const struct cli *cli, const char *name);
 uint64_t cli_count(const struct cli *cli, const char *name);
 
-/* Fill cli from the command line behind the command's name. 0, or an exit code with the message
+/* Fill cli from the command line after the command's name. 0, or an exit code with the message
  * written. */
 int cli_parse(struct cli *cli, int argc, char **argv) MUST_CHECK;
 
@@ -111,7 +111,7 @@ int cli_read_file(
     struct cli *cli, const char *path, size_t bytes_max, struct slice *ret_bytes) MUST_CHECK;
 
 struct json_value;
-/* The text of a string or number member; empty when there is none. */
+/* The text of a string or number member; empty when it is absent. */
 struct slice cli_member(const struct json_value *object, struct slice name);
 
 /* The wall clock, to show to people: it may jump at any time, so nothing may wait by it. */

@@ -28,13 +28,13 @@ enum { OPTION_CHOICES_MAX = 8 };
 /* Arrays of these end with a zeroed one. */
 struct option_def {
     const char *name; /* without the dashes */
-    char letter;      /* short form; 0: none */
+    char letter;      /* short form; 0: absent */
     enum option_kind kind;
     bool required;
     bool repeated;        /* may be given more than once; otherwise the last one counts */
     const char *argument; /* its name in texts, such as "URL" */
     const char *fallback; /* what holds when it is not given, as text; NULL: nothing */
-    const char *env;      /* the variable that stands in for it; NULL: none */
+    const char *env;      /* the variable that stands in for it; may be NULL */
     const char *choices[OPTION_CHOICES_MAX]; /* of a choice; NULL ends them */
     const char *help;                        /* whole phrases, lower case, no full stop */
 };
@@ -52,7 +52,7 @@ struct example_def {
 struct command_def {
     const char *name;
     const char *summary;                             /* one line */
-    const char *operands;                            /* "-- COMMAND [ARGUMENT…]"; "" for none */
+    const char *operands;                            /* "-- COMMAND [ARGUMENT…]"; may be "" */
     const char *operand_choices[OPTION_CHOICES_MAX]; /* for completion of the first operand */
     size_t operands_min;
     size_t operands_max;

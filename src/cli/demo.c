@@ -27,19 +27,14 @@ static int print_table(const struct demo_result *result, const char *store)
 
 static int print_json(const struct demo_result *result, const struct demo_options *options)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, JSON_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, JSON_BYTES_MAX);
     for (size_t i = 0; i < DEMO_FIGURES; i++) {
-        jsonw_u64(&json, result->figures[i].member, result->figures[i].value);
+        jsonw_u64(json, result->figures[i].member, result->figures[i].value);
     }
-    jsonw_u64(&json, "seed", options->seed);
-    jsonw_str(&json, "store", options->store);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    jsonw_u64(json, "seed", options->seed);
+    jsonw_str(json, "store", options->store);
+    return out_json_end(&whole);
 }
 
 static int play(struct cli *cli, const struct demo_options *options)

@@ -183,7 +183,7 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
     int64_t seconds = (cli_now_ms() - facts->unknown_since_ms) / 1000;
     examine(doctor, VERDICT_WARN, "unknown",
         "once ls --status unknown, then once why and once resolve",
-        "%llu operations of unknown outcome, the oldest for %s", (unsigned long long)facts->unknown,
+        "%llu unknown operation(s), the oldest for %s", (unsigned long long)facts->unknown,
         text_put_duration(age, seconds * 1000));
 }
 
@@ -226,7 +226,7 @@ static void check_server(struct doctor *doctor)
     struct backend_server server;
     backend_own_server(doctor->cli, &server);
     if (server.url == NULL) {
-        examine(doctor, VERDICT_PASS, "server", NULL, "none is running on this store");
+        examine(doctor, VERDICT_PASS, "server", NULL, "no server is running on this store");
         return;
     }
     char who[64] = "a server";
@@ -267,7 +267,7 @@ static void check_all(struct doctor *doctor)
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
     if (doctor->dir == NULL) {
         examine(doctor, VERDICT_WARN, "store", "name a journal with --store journal:DIRECTORY",
-            "'%s' is no journal: there is nothing to look at", doctor->url);
+            "'%s' is not a journal: there is nothing to check", doctor->url);
         return;
     }
     if (stat(doctor->dir, &facts) != 0 && errno == ENOENT) {

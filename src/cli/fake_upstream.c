@@ -4,12 +4,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -19,346 +16,266 @@
 
 enum {
     PIECE_BYTES = 64 << 10, /* read at a time */
-    HEAD_BYTES_MAX = 1 << 20,
+    REQUEST_BYTES_MAX = 64 << 20,
     ANSWER_BYTES_MAX = 16 << 20,
-    HELD_MAX = 256,    /* connections that are not answered yet; one more is reset */
-    READ_SECONDS = 10, /* a request that does not come is none */
+    CONNECTIONS_MAX = 256, /* one more is reset */
+    READ_SECONDS = 10,     /* a request that takes longer is dropped */
     BACKLOG = 64,
     URL_BYTES_MAX = 64,
 };
 
-/* A request that was read and is answered later, or never. */
-struct held {
+struct fake_upstream {
+    int listener;      /* bound: keeps the port, and refuses connections unless … */
+    bool is_listening; /* … it listens, and … */
+    pthread_t thread;  /* … this one accepts */
+    char url[URL_BYTES_MAX];
+    pthread_mutex_t lock;   /* over what follows */
+    pthread_cond_t changed; /* requests are released, or a connection ended */
+    const struct case_upstream *script;
+    uint64_t releases; /* calls of fake_upstream_release */
+    bool is_over;      /* nothing waits any longer */
+    uint64_t calls;
+    size_t connections; /* each with a thread */
+};
+
+struct connection {
+    struct fake_upstream *fake;
     int fd;
     bool is_head;
     bool is_question; /* of the gateway itself: no effect */
-    uint64_t call;
-    const struct case_upstream *script;
 };
-
-/*
- * What the two threads share is guarded by the lock: what is wanted is set by the owner, who rings
- * the bell; what is, by the thread.
- */
-struct fake_upstream {
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int bell;     /* eventfd: look at what is wanted */
-    int reserved; /* bound and never listening: keeps the port */
-    int listener; /* the thread's; -1: connections are refused */
-    uint16_t port;
-    char url[URL_BYTES_MAX];
-    const struct case_upstream *script; /* wanted */
-    bool wants_listen;
-    bool wants_release;
-    bool wants_end;
-    bool is_settled; /* the thread has seen all that was wanted */
-    int failure;     /* errno of a listener that could not be made again; 0: none */
-    uint64_t calls;
-    struct held held[HELD_MAX]; /* the thread's */
-    size_t held_count;
-};
-
-/* ---- sockets ----------------------------------------------------------------------------- */
-
-/* Bound to the port on the loopback; 0: any. -1: errno says why. */
-static int bind_port(uint16_t port)
-{
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-                       bind(fd, (const struct sockaddr *)&address, sizeof address) != 0)) {
-        int kept = errno;
-        (void)close(fd);
-        errno = kept;
-        return -1;
-    }
-    return fd;
-}
-
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_in address = {.sin_port = 0};
-    socklen_t len = sizeof address;
-    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 ? ntohs(address.sin_port) : 0;
-}
-
-static void close_some(int *fd)
-{
-    if (*fd >= 0) {
-        (void)close(*fd);
-        *fd = -1;
-    }
-}
-
-/* Connections that wait to be accepted are reset with the listener. */
-static int listen_again(struct fake_upstream *fake, bool wants_listen)
-{
-    if (!wants_listen) {
-        close_some(&fake->listener);
-    } else if (fake->listener < 0) {
-        fake->listener = bind_port(fake->port);
-        if (fake->listener < 0 || listen(fake->listener, BACKLOG) != 0) {
-            int failure = errno;
-            close_some(&fake->listener);
-            return failure;
-        }
-    }
-    return 0;
-}
-
-static void reset(int fd)
-{
-    struct linger now = {.l_onoff = 1, .l_linger = 0};
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    (void)close(fd);
-}
-
-static bool send_all(int fd, struct slice bytes)
-{
-    while (bytes.len > 0) {
-        ssize_t sent = send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR) {
-            return false;
-        }
-        if (sent > 0) {
-            bytes = slice_of(bytes.data + sent, bytes.len - (size_t)sent);
-        }
-    }
-    return true;
-}
 
 /* ---- the request ------------------------------------------------------------------------- */
 
 /* False: no more comes. */
 static bool read_more(int fd, struct buf *in)
 {
+    char piece[PIECE_BYTES];
     ssize_t got = -1;
-    char *room = buf_reserve(in, PIECE_BYTES) == OK ? buf_extend(in, PIECE_BYTES) : NULL;
-    if (room == NULL) {
-        return false;
-    }
     do {
-        got = recv(fd, room, PIECE_BYTES, 0);
+        got = recv(fd, piece, sizeof piece, 0);
     } while (got < 0 && errno == EINTR);
-    in->len -= PIECE_BYTES - (got > 0 ? (size_t)got : 0);
-    return got > 0;
+    buf_append(in, piece, got > 0 ? (size_t)got : 0);
+    return got > 0 && buf_status(in) == OK;
 }
 
-/* All of the body is read and nothing of it kept. */
-static bool read_body(int fd, const struct http_head *head, struct buf *in)
+/* HTTP_DONE when all of a request is there. */
+static enum http_verdict parse(struct slice rest, struct connection *connection)
 {
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
-    struct http_refusal refusal;
-    struct http_body body;
-    limits.body_bytes_max = UINT64_MAX;
-    enum http_verdict verdict = http_body_init(&body, head, &limits, &refusal);
-    struct slice rest = slice_of(in->data + head->bytes, in->len - head->bytes);
-    while (verdict == HTTP_MORE || verdict == HTTP_DATA) {
-        size_t used = 0;
-        struct slice piece = SLICE_EMPTY;
-        verdict = http_body_next(&body, rest, &used, &piece, &refusal);
-        rest = slice_of(rest.data + used, rest.len - used);
-        if (verdict == HTTP_MORE) {
-            buf_clear(in);
-            if (!read_more(fd, in)) {
-                return false;
-            }
-            rest = buf_view(in);
-        }
-    }
-    return verdict == HTTP_DONE;
-}
-
-/* A gateway asks what became of an operation with a GET that has its fence; of what it passes
- * through, no request has one. */
-static bool is_question(const struct http_head *head)
-{
-    return head->method == HTTP_METHOD_GET &&
-           http_find(head, SLICE_LIT("Once-Fence"), 0) < head->field_count;
-}
-
-static bool read_request(int fd, struct held *held)
-{
-    struct http_limits limits = HTTP_LIMITS_DEFAULT;
-    limits.head_bytes_max = HEAD_BYTES_MAX; /* the gateway adds to what it was sent */
     struct http_refusal refusal;
     struct http_head head;
-    struct buf in;
-    enum http_verdict verdict = HTTP_MORE;
+    struct http_body body;
+    limits.head_bytes_max = REQUEST_BYTES_MAX; /* the gateway adds to what it was sent */
+    limits.body_bytes_max = REQUEST_BYTES_MAX;
     http_head_init(&head);
-    buf_init(&in, &mem_libc, HEAD_BYTES_MAX);
-    while (verdict == HTTP_MORE && read_more(fd, &in)) {
-        verdict = http_request_head(buf_view(&in), &limits, &head, &refusal);
+    enum http_verdict verdict = http_request_head(rest, &limits, &head, &refusal);
+    if (verdict != HTTP_DONE) {
+        return verdict;
     }
-    bool is_whole = verdict == HTTP_DONE && read_body(fd, &head, &in);
-    held->is_head = is_whole && head.method == HTTP_METHOD_HEAD;
-    held->is_question = is_whole && is_question(&head);
+    connection->is_head = head.method == HTTP_METHOD_HEAD;
+    /* The gateway asks with a GET that has a fence; what it passes through has none. */
+    connection->is_question = head.method == HTTP_METHOD_GET &&
+                              http_find(&head, SLICE_LIT("Once-Fence"), 0) < head.field_count;
+    verdict = http_body_init(&body, &head, &limits, &refusal);
+    verdict = verdict == HTTP_MORE ? HTTP_DATA : verdict;
+    for (size_t used = head.bytes; verdict == HTTP_DATA;) {
+        struct slice piece = SLICE_EMPTY;
+        rest = slice_of(rest.data + used, rest.len - used);
+        verdict = http_body_next(&body, rest, &used, &piece, &refusal);
+    }
+    return verdict;
+}
+
+static bool read_request(struct connection *connection)
+{
+    enum http_verdict verdict = HTTP_MORE;
+    struct buf in;
+    buf_init(&in, &mem_libc, REQUEST_BYTES_MAX);
+    while (verdict == HTTP_MORE && read_more(connection->fd, &in)) {
+        verdict = parse(buf_view(&in), connection);
+    }
     buf_release(&in);
-    return is_whole;
+    return verdict == HTTP_DONE;
 }
 
 /* ---- the answer -------------------------------------------------------------------------- */
 
-static void put_head(struct buf *out, const struct case_upstream *script, struct slice body)
+static void put_answer(
+    struct buf *out, const struct case_upstream *script, struct slice body, bool is_head)
 {
-    bool has_none = script->status == 204 || script->status == 304;
+    const struct case_content *content = &script->content;
+    bool is_bare = script->status == 204 || script->status == 304;
+    bool is_text = content->has_body && !content->is_json;
     buf_printf(out, "HTTP/1.1 %" PRIu64 " Scripted\r\nConnection: close\r\n", script->status);
-    if (!has_none) {
+    if (!is_bare) {
         buf_printf(out, "Content-Length: %zu\r\n", body.len);
     }
-    if (!has_none && !case_headers_have(&script->content.headers, "Content-Type")) {
+    if (!is_bare && !case_headers_have(&content->headers, "Content-Type")) {
         buf_printf(out, "Content-Type: %s\r\n",
-            script->content.has_body && !script->content.is_json ? "text/plain; charset=utf-8"
-                                                                 : "application/json");
+            is_text ? "text/plain; charset=utf-8" : "application/json");
     }
-    for (size_t i = 0; i < script->content.headers.count; i++) {
-        buf_printf(out, "%s: %s\r\n", script->content.headers.items[i].name,
-            script->content.headers.items[i].value);
+    for (size_t i = 0; i < content->headers.count; i++) {
+        const struct case_header *header = &content->headers.items[i];
+        buf_printf(out, "%s: %s\r\n", header->name, header->value);
     }
     buf_str(out, "\r\n");
+    if (!is_bare && !is_head) {
+        body.len /= script->fail == CASE_FAIL_HALF ? 2 : 1;
+        buf_slice(out, body);
+    }
 }
 
-static void answer(const struct held *held)
+static void answer(
+    const struct connection *connection, const struct case_upstream *script, uint64_t call)
 {
-    const struct case_upstream *script = held->script;
     char small[32];
-    (void)snprintf(small, sizeof small, "{\"call\":%" PRIu64 "}", held->call);
-    struct slice body = script->content.has_body ? script->content.body : slice_str(small);
+    (void)snprintf(small, sizeof small, "{\"call\":%" PRIu64 "}", call);
     struct buf out;
     buf_init(&out, &mem_libc, ANSWER_BYTES_MAX);
-    put_head(&out, script, body);
-    if (!held->is_head && script->status != 204 && script->status != 304) {
-        buf_slice(&out, script->fail == CASE_FAIL_HALF ? slice_of(body.data, body.len / 2) : body);
+    put_answer(&out, script, script->content.has_body ? script->content.body : slice_str(small),
+        connection->is_head);
+    struct slice rest = buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
+    ssize_t sent = 0;
+    while (rest.len > 0 && (sent >= 0 || errno == EINTR)) { /* else the gateway is gone */
+        sent = send(connection->fd, rest.data, rest.len, MSG_NOSIGNAL);
+        rest = sent > 0 ? slice_of(rest.data + sent, rest.len - (size_t)sent) : rest;
     }
-    (void)!(buf_status(&out) == OK && send_all(held->fd, buf_view(&out))); /* or it is gone */
     buf_release(&out);
-    (void)close(held->fd);
 }
 
-static void hold(struct fake_upstream *fake, const struct held *held)
-{
-    if (fake->held_count == HELD_MAX) {
-        reset(held->fd);
-    } else {
-        fake->held[fake->held_count++] = *held;
-    }
-}
-
-/* Those that wait get their answer, and the others never do. */
-static void let_go(struct fake_upstream *fake)
-{
-    for (size_t i = 0; i < fake->held_count; i++) {
-        if (fake->held[i].script->waits) {
-            answer(&fake->held[i]);
-        } else {
-            (void)close(fake->held[i].fd);
-        }
-    }
-    fake->held_count = 0;
-}
-
-static void serve_one(struct fake_upstream *fake, int fd)
+/* The script of a request that was counted, when its answer is due. */
+static const struct case_upstream *await_script(
+    const struct connection *connection, uint64_t *ret_call)
 {
     static const struct case_upstream no_word = {.status = 503};
+    struct fake_upstream *fake = connection->fake;
+    (void)pthread_mutex_lock(&fake->lock);
+    *ret_call = fake->calls += !connection->is_question;
+    const struct case_upstream *script = fake->script;
+    ASSERT(script != NULL); /* the owner gives one before anything is sent here */
+    if (connection->is_question) {
+        script = script->reconcile != NULL ? script->reconcile : &no_word;
+    }
+    uint64_t releases = fake->releases;
+    bool is_held = script->waits || script->fail == CASE_FAIL_TIMEOUT;
+    while (is_held && releases == fake->releases && !fake->is_over) {
+        (void)pthread_cond_wait(&fake->changed, &fake->lock);
+    }
+    (void)pthread_mutex_unlock(&fake->lock);
+    return script;
+}
+
+static void close_with(int fd, bool is_reset)
+{
+    struct linger now = {.l_onoff = is_reset, .l_linger = 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    (void)close(fd);
+}
+
+static void *connection_main(void *context)
+{
+    struct connection *connection = context;
+    struct fake_upstream *fake = connection->fake;
     struct timeval patience = {.tv_sec = READ_SECONDS};
-    struct held held = {.fd = fd};
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (!read_request(fd, &held)) {
-        (void)close(fd);
-        return;
-    }
-    (void)pthread_mutex_lock(&fake->lock);
-    fake->calls += !held.is_question;
-    held.call = fake->calls;
-    held.script = fake->script;
-    (void)pthread_mutex_unlock(&fake->lock);
-    ASSERT(held.script != NULL); /* the owner gives one before anybody is sent here */
-    if (held.is_question) {
-        held.script = held.script->reconcile != NULL ? held.script->reconcile : &no_word;
-    }
-    if (held.script->waits || held.script->fail == CASE_FAIL_TIMEOUT) {
-        hold(fake, &held);
-    } else if (held.script->fail == CASE_FAIL_RESET) {
-        reset(fd);
-    } else {
-        answer(&held);
-    }
-}
-
-/* ---- its thread -------------------------------------------------------------------------- */
-
-/* Do what is wanted; false: the end. */
-static bool obey(struct fake_upstream *fake)
-{
-    uint64_t rung = 0;
-    (void)!read(fake->bell, &rung, sizeof rung); /* how often does not matter */
-    (void)pthread_mutex_lock(&fake->lock);
-    bool goes_on = !fake->wants_end;
-    bool releases = fake->wants_release || !goes_on;
-    fake->wants_release = false;
-    fake->failure = listen_again(fake, fake->wants_listen && goes_on);
-    fake->is_settled = true;
-    (void)pthread_cond_broadcast(&fake->changed);
-    (void)pthread_mutex_unlock(&fake->lock);
-    if (releases) {
-        let_go(fake);
-    }
-    return goes_on;
-}
-
-static void *fake_upstream_main(void *context)
-{
-    struct fake_upstream *fake = context;
-    bool goes_on = true;
-    while (goes_on) {
-        struct pollfd ready[] = {{.fd = fake->bell, .events = POLLIN},
-            {.fd = fake->listener, .events = POLLIN}}; /* -1 is passed over */
-        (void)poll(ready, 2, -1);
-        if (ready[0].revents != 0) {
-            goes_on = obey(fake);
-        } else if (ready[1].revents != 0) {
-            int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0) {
-                serve_one(fake, fd);
-            }
+    bool is_reset = false;
+    (void)setsockopt(connection->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (read_request(connection)) {
+        uint64_t call = 0;
+        const struct case_upstream *script = await_script(connection, &call);
+        is_reset = script->fail == CASE_FAIL_RESET;
+        if (!is_reset && script->fail != CASE_FAIL_TIMEOUT) {
+            answer(connection, script, call);
         }
     }
+    close_with(connection->fd, is_reset);
+    mem_free(&mem_libc, connection);
+    (void)pthread_mutex_lock(&fake->lock);
+    fake->connections--;
+    (void)pthread_cond_broadcast(&fake->changed);
+    (void)pthread_mutex_unlock(&fake->lock);
     return NULL;
 }
 
-/* ---- its owner --------------------------------------------------------------------------- */
+/* ---- listening --------------------------------------------------------------------------- */
 
-static void ring(struct fake_upstream *fake)
+static bool connection_start(struct fake_upstream *fake, int fd)
 {
-    uint64_t one = 1;
-    (void)!write(fake->bell, &one, sizeof one); /* full means rung already */
+    pthread_t thread;
+    struct connection *connection = mem_zalloc(&mem_libc, 1, sizeof *connection);
+    bool starts = connection != NULL && fake->connections < CONNECTIONS_MAX;
+    if (starts) {
+        *connection = (struct connection){.fake = fake, .fd = fd};
+        starts = pthread_create(&thread, NULL, connection_main, connection) == 0 &&
+                 pthread_detach(thread) == 0;
+    }
+    if (starts) {
+        fake->connections++;
+    } else {
+        mem_free(&mem_libc, connection);
+    }
+    return starts;
 }
 
-static enum status fail(struct err *err, int number)
+static void *accept_main(void *context)
+{
+    struct fake_upstream *fake = context;
+    for (;;) {
+        int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && errno != EINTR && errno != ECONNABORTED) {
+            return NULL; /* the listener was shut down */
+        }
+        (void)pthread_mutex_lock(&fake->lock); /* a connection cannot end before it is counted */
+        bool is_served = fd < 0 || connection_start(fake, fd);
+        (void)pthread_mutex_unlock(&fake->lock);
+        if (!is_served) {
+            close_with(fd, true);
+        }
+    }
+}
+
+/* Linux keeps the port of a listener that is shut down, and lets it listen again. Connections that
+ * wait to be accepted are reset. */
+static void refuse_connections(struct fake_upstream *fake)
+{
+    if (fake->is_listening) {
+        (void)shutdown(fake->listener, SHUT_RD); /* ends accept4 */
+        (void)pthread_join(fake->thread, NULL);
+        fake->is_listening = false;
+    }
+}
+
+static enum status cannot(int number, struct err *err)
 {
     return err_set(err, E_UNAVAILABLE, "cannot stand in for the upstream: %s", strerror(number));
 }
 
-static enum status open_all(struct fake_upstream *fake, struct err *err)
+static enum status accept_connections(struct fake_upstream *fake, struct err *err)
 {
-    fake->bell = eventfd(0, EFD_CLOEXEC);
-    fake->reserved = fake->bell < 0 ? -1 : bind_port(0);
-    if (fake->reserved < 0) {
-        return fail(err, errno);
+    if (fake->is_listening) {
+        return OK;
     }
-    fake->port = port_of(fake->reserved);
-    (void)snprintf(fake->url, sizeof fake->url, "http://127.0.0.1:%u", fake->port);
-    int failed = pthread_create(&fake->thread, NULL, fake_upstream_main, fake);
-    if (failed != 0) {
-        return fail(err, failed);
-    }
-    fake->has_thread = true;
-    return OK;
+    int failed = listen(fake->listener, BACKLOG) != 0
+                     ? errno
+                     : pthread_create(&fake->thread, NULL, accept_main, fake);
+    fake->is_listening = failed == 0;
+    return failed == 0 ? OK : cannot(failed, err);
+}
+
+/* ---- its owner --------------------------------------------------------------------------- */
+
+/* On any port of the loopback. False: errno says why. */
+static bool bind_any(struct fake_upstream *fake)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_bound = fake->listener >= 0 &&
+                    bind(fake->listener, (const struct sockaddr *)&address, len) == 0 &&
+                    getsockname(fake->listener, (struct sockaddr *)&address, &len) == 0;
+    (void)snprintf(
+        fake->url, sizeof fake->url, "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+    return is_bound;
 }
 
 enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
@@ -367,11 +284,10 @@ enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
     if (fake == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    fake->bell = fake->reserved = fake->listener = -1;
     (void)pthread_mutex_init(&fake->lock, NULL);
     (void)pthread_cond_init(&fake->changed, NULL);
-    enum status status = open_all(fake, err);
-    if (status != OK) {
+    if (!bind_any(fake)) {
+        enum status status = cannot(errno, err);
         fake_upstream_free(fake);
         return status;
     }
@@ -384,16 +300,17 @@ void fake_upstream_free(struct fake_upstream *fake)
     if (fake == NULL) {
         return;
     }
-    if (fake->has_thread) {
-        (void)pthread_mutex_lock(&fake->lock);
-        fake->wants_end = true;
-        (void)pthread_mutex_unlock(&fake->lock);
-        ring(fake);
-        (void)pthread_join(fake->thread, NULL);
+    refuse_connections(fake);
+    (void)pthread_mutex_lock(&fake->lock);
+    fake->is_over = true;
+    (void)pthread_cond_broadcast(&fake->changed);
+    while (fake->connections > 0) {
+        (void)pthread_cond_wait(&fake->changed, &fake->lock);
     }
-    close_some(&fake->bell);
-    close_some(&fake->reserved);
-    close_some(&fake->listener);
+    (void)pthread_mutex_unlock(&fake->lock);
+    if (fake->listener >= 0) {
+        (void)close(fake->listener);
+    }
     (void)pthread_cond_destroy(&fake->changed);
     (void)pthread_mutex_destroy(&fake->lock);
     mem_free(&mem_libc, fake);
@@ -409,15 +326,12 @@ enum status fake_upstream_script(
 {
     (void)pthread_mutex_lock(&fake->lock);
     fake->script = script;
-    fake->wants_listen = script->fail != CASE_FAIL_REFUSE;
-    fake->is_settled = false;
-    ring(fake);
-    while (!fake->is_settled) {
-        (void)pthread_cond_wait(&fake->changed, &fake->lock);
-    }
-    int failure = fake->failure;
     (void)pthread_mutex_unlock(&fake->lock);
-    return failure == 0 ? OK : fail(err, failure);
+    if (script->fail == CASE_FAIL_REFUSE) {
+        refuse_connections(fake);
+        return OK;
+    }
+    return accept_connections(fake, err);
 }
 
 uint64_t fake_upstream_calls(struct fake_upstream *fake)
@@ -431,7 +345,7 @@ uint64_t fake_upstream_calls(struct fake_upstream *fake)
 void fake_upstream_release(struct fake_upstream *fake)
 {
     (void)pthread_mutex_lock(&fake->lock);
-    fake->wants_release = true;
+    fake->releases++;
+    (void)pthread_cond_broadcast(&fake->changed);
     (void)pthread_mutex_unlock(&fake->lock);
-    ring(fake);
 }

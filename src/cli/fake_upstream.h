@@ -1,11 +1,11 @@
 /*
- * fake_upstream: an upstream that answers what a case says, on a loopback port and a thread of its
- * own. Not on http_server, which can neither refuse, reset nor leave a client without an answer.
+ * fake_upstream: an upstream that answers what a case says, on a loopback port. Not on http_server,
+ * which can neither refuse, reset nor leave a client without an answer.
  *
- * Promises:  a request is counted when all of it was read, before anything is said to it. Its port
- *            is kept while it refuses connections, so that nobody else can take it.
+ * Promises:  a request is counted when all of it was read, before it is answered. The port is kept
+ *            while connections are refused, so that no other process can take it.
  * Does not:  keep a connection for a second request.
- * Threads:   all functions on one thread, beside its own.
+ * Threads:   all functions on one thread. A thread of its own accepts, and each connection has one.
  */
 #ifndef ONCE_CLI_FAKE_UPSTREAM_H
 #define ONCE_CLI_FAKE_UPSTREAM_H
@@ -23,12 +23,12 @@ void fake_upstream_free(struct fake_upstream *fake);
 /* "http://127.0.0.1:41234", until fake_upstream_free. */
 const char *fake_upstream_url(const struct fake_upstream *fake);
 /* What it answers to requests from now on; it has to live until fake_upstream_free. E_UNAVAILABLE:
- * it cannot listen any more. */
+ * it can no longer listen. */
 enum status fake_upstream_script(
     struct fake_upstream *fake, const struct case_upstream *script, struct err *err) MUST_CHECK;
-/* Requests it has read; the gateway's own questions (reconcile) are none. */
+/* Requests it has read; the gateway's own questions (reconcile) do not count. */
 uint64_t fake_upstream_calls(struct fake_upstream *fake);
-/* Answer whoever waits. */
+/* Answer the requests that wait, and close those that never get an answer. */
 void fake_upstream_release(struct fake_upstream *fake);
 
 #endif

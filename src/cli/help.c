@@ -142,13 +142,8 @@ int cmd_version(struct cli *cli)
         out_text("once %s\n", once_version());
         return out_finish();
     }
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, 4096);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "version", once_version());
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, 4096);
+    jsonw_str(json, "version", once_version());
+    return out_json_end(&whole);
 }

@@ -17,7 +17,7 @@ struct holder {
     uint64_t boot; /* this start of the machine */
     uint64_t pids; /* the PID namespace: containers count their own processes */
     int64_t pid;
-    int64_t start; /* clock ticks after boot; a reused id has another */
+    int64_t start; /* clock ticks after boot; a reused id has a different one */
 };
 
 enum presence { PRESENT, ABSENT, NOT_TOLD };

@@ -2,11 +2,11 @@
  * holder: which process holds the grant of a run, so that the next one can tell that it is gone.
  *
  * A lease alone would let a killed `once run` look alive for half a minute. The begin therefore
- * leaves behind who we are, in the trace: process id, its start, the boot and the PID namespace.
- * Whoever finds the run in progress on the same machine can see whether that process still exists.
+ * leaves in the trace which process it is: its id, its start, the boot and the PID namespace.
+ * A call that finds the run in progress on the same machine sees whether that process still exists.
  *
- * Promises:  gone is only said of a process that certainly no longer exists; when in doubt (another
- *            machine, another container, no /proc) the lease decides alone.
+ * Promises:  "gone" means that the process certainly no longer exists; when in doubt (a different
+ *            machine or container, no /proc) the lease decides alone.
  */
 #ifndef ONCE_CLI_HOLDER_H
 #define ONCE_CLI_HOLDER_H

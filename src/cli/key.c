@@ -29,17 +29,12 @@ static int print_key(struct cli *cli, const struct digest *digest, struct slice 
     char hex[65];
     text_put_hex(hex, digest->bytes, sizeof digest->bytes);
     if (cli->json) {
-        struct buf bytes;
-        struct jsonw json = {.out = &bytes};
-        buf_init(&bytes, &mem_libc, 8U * LIMIT_JSON_BYTES_MAX);
-        jsonw_open(&json, NULL, '{');
-        jsonw_str(&json, "kind", cli->operands[0]);
-        jsonw_str(&json, "key", hex);
-        jsonw_bytes(&json, "canonical", hashed);
-        jsonw_close(&json, '}');
-        int code = jsonw_print(&json);
-        buf_release(&bytes);
-        return code;
+        struct out_json whole;
+        struct jsonw *json = out_json_begin(&whole, 8U * LIMIT_JSON_BYTES_MAX);
+        jsonw_str(json, "kind", cli->operands[0]);
+        jsonw_str(json, "key", hex);
+        jsonw_bytes(json, "canonical", hashed);
+        return out_json_end(&whole);
     }
     if (cli_flag(cli, "show")) {
         out_bytes(hashed);
@@ -55,7 +50,7 @@ int cmd_key(struct cli *cli)
     enum key_kind kind = KEY_COMMAND;
     struct slice text;
     if (!kind_read(cli->operands[0], &kind)) {
-        return cli_usage(cli, "key: '%s' is none of command, effect, source", cli->operands[0]);
+        return cli_usage(cli, "key: '%s' is not one of command, effect, source", cli->operands[0]);
     }
     int code = cli_read_stdin(cli, LIMIT_JSON_BYTES_MAX, &text);
     if (code != CLI_OK) {

@@ -73,7 +73,7 @@ static int visit_unknown(void *context, const struct operation *operation)
     return waiting->no_memory || waiting->list.left == 0 || out_broken() ? 1 : 0;
 }
 
-/* All of them are looked at, whatever the limit: the oldest may come last. */
+/* All of them are read, whatever the limit: the oldest may come last. */
 static int list_unknown(struct cli *cli, struct backend *backend, const struct once_filter *filter)
 {
     struct waiting waiting = {0};

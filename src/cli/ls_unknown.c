@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 enum {
-    NAME_COLUMNS_MAX = 32, /* of scope and key; behind longer ones the last word is askew */
+    NAME_COLUMNS_MAX = 32, /* of scope and key; after longer ones the reason is out of line */
     WORD_COLUMNS_MIN = 24, /* less is no sentence: it goes on in the next row */
-    FIXED_COLUMNS = 72,    /* of a line, in front of scope and key */
+    FIXED_COLUMNS = 72,    /* of a line, before scope and key */
     CUT_COLUMNS = 3,       /* "..." */
 };
 
@@ -172,7 +172,7 @@ static size_t columns_of(struct slice text)
     return columns;
 }
 
-/* Of the terminal; 0: it is none, so nothing is cut. */
+/* Of the terminal; 0: it is not one, so nothing is cut. */
 static size_t terminal_columns(void)
 {
     struct winsize size = {0};
@@ -223,8 +223,7 @@ static void print_words(const struct ls_unknown *list, struct ls_row **rows, siz
     }
     if (list->printed == 0 && count > 0) {
         out_text("%s%-39s  %-11s  %4s  %4s  %4s  %-*s  %s%s\n", out_tint(TINT_FAINT), "OPERATION",
-            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "LAST WORD",
-            out_plain());
+            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "REASON", out_plain());
     }
     size_t columns = terminal_columns();
     for (size_t i = 0; i < count && !out_broken(); i++) {

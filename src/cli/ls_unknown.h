@@ -1,5 +1,5 @@
 /*
- * ls_unknown: the operations that somebody has to look at, the one that waits longest first.
+ * ls_unknown: the operations that somebody has to settle, the oldest first.
  *
  * Each with how long it has been unknown and the last word about it: why nobody knows. That is the
  * reason in its record, and the time is that of its last change: duplicates do not change it.
@@ -34,7 +34,7 @@ struct ls_unknown {
     size_t printed;
 };
 
-/* limit: print at most so many; 0 is all. */
+/* limit: how many are printed at most; 0 is all. */
 void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit);
 /* Take a copy of one. False: out of memory. */
 bool ls_unknown_add(struct ls_unknown *list, const struct operation *operation) MUST_CHECK;
@@ -45,8 +45,8 @@ void ls_unknown_release(struct ls_unknown *list);
 /* Whole units, for people: "0s", "59s", "3m", "23h", "2d". A time to come is "0s". Returns its
  * argument. */
 char *ls_put_age(char ret_text[32], int64_t ms);
-/* Bytes of a text that fit into so many columns of a terminal, as out_safe writes them. Never ends
- * inside a character. Each character counts as one column. */
+/* Bytes of a text that fit into that many columns of a terminal, as out_safe writes them. Never
+ * ends inside a character. Each character counts as one column. */
 size_t ls_fit(struct slice text, size_t columns);
 
 #endif

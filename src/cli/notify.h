@@ -1,5 +1,5 @@
 /*
- * notify: what the supervisor of the process is told (sd_notify(3)), when there is one.
+ * notify: what is reported to the supervisor of the process (sd_notify(3)), if there is one.
  *
  * By hand: one datagram a message to the socket that NOTIFY_SOCKET names. A supervisor that cannot
  * be reached finds out by itself, so nothing here fails.

@@ -172,7 +172,7 @@ static struct operation_outcome outcome_of(const struct once_operation *from, bo
         .bytes = outcome->body.size};
 }
 
-/* The request as it stands in the document; bytes that are no text, as they are. */
+/* The request as it stands in the document; bytes that are not text, as they are. */
 static enum status copy_request(
     const struct once_operation *from, struct arena *arena, struct slice *ret_request)
 {
@@ -299,18 +299,14 @@ void out_safe_lines(struct slice text)
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
-bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
+struct entry_words entry_words_of(const struct json_value *root)
 {
-    const struct json_value *root = NULL;
-    *ret_words = (struct entry_words){0};
-    if (json_read(json, arena, &root, NULL) != OK || !json_is(root, JSON_OBJECT)) {
-        return false;
-    }
     const struct json_value *decided = json_find(root, SLICE_LIT("decided"));
     const struct json_value *trace = json_find(root, SLICE_LIT("trace"));
-    *ret_words = (struct entry_words){
+    return (struct entry_words){
         .root = root,
         .type = cli_member(root, SLICE_LIT("type")),
+        .chain_id = cli_member(root, SLICE_LIT("chain_id")),
         .request = cli_member(decided, SLICE_LIT("request")),
         .decision = cli_member(decided, SLICE_LIT("decision")),
         .rule = cli_member(decided, SLICE_LIT("rule")),
@@ -325,19 +321,29 @@ bool entry_words_read(struct slice json, struct arena *arena, struct entry_words
         .attempt = cli_member(decided, SLICE_LIT("attempt")),
         .count = cli_member(root, SLICE_LIT("count")),
     };
+}
+
+bool entry_words_read(struct slice json, struct arena *arena, struct entry_words *ret_words)
+{
+    const struct json_value *root = NULL;
+    if (json_read(json, arena, &root, NULL) != OK || !json_is(root, JSON_OBJECT)) {
+        return false;
+    }
+    *ret_words = entry_words_of(root);
     return true;
 }
 
-/* The rows of core/decide.h, as one says them to somebody who asks. */
+/* The rows of core/decide.h, in words for a person. */
 static const struct {
     const char *rule;
     const char *words;
 } rules[] = {
     {"B1", "nothing was remembered under this key, so it may run"},
     {"B2", "the key was used with something else, so it is refused and nothing changes"},
-    {"B3", "somebody holds the grant and the lease is alive, so it has to wait"},
-    {"B4", "nobody knew what became of it, and the caller asked to take over"},
-    {"B5", "nobody knows what became of it, so it is held until somebody looks"},
+    {"B3", "a different caller holds the grant and its lease has not ended, so this one has to "
+           "wait"},
+    {"B4", "the outcome was unknown, and the caller asked to take over"},
+    {"B5", "the outcome is unknown, so it is held until somebody settles it"},
     {"B6", "it was certainly not executed before, so it may run"},
     {"B7", "it failed or was rejected before, and the caller asked to try again"},
     {"B8", "it was settled before, so the first outcome is given again"},
@@ -348,60 +354,60 @@ static const struct {
     {"E2", "the key was used with something else, so it is refused and nothing changes"},
     {"E3", "it was settled before, so the first outcome is given again"},
     {"E4", "it is queued, waits, runs or was given up, so it is not queued again"},
-    {"E5", "nobody knows what became of it, so it is held until somebody looks"},
+    {"E5", "the outcome is unknown, so it is held until somebody settles it"},
     {"E6", "it failed or was rejected before, and the policy lets it be tried again"},
     {"E7", "a newer version of its source was settled already, so it is refused"},
-    {"C1", "there is no such operation any more"},
+    {"C1", "the operation no longer exists"},
     {"C2", "it was due, so it was granted"},
     {"C3", "it is not due yet, so nothing changes"},
     {"C4", "a newer version of its source was settled already, so it does not run"},
     {"C5", "it is not queued, so it cannot be granted"},
-    {"H1", "there is no such operation any more"},
+    {"H1", "the operation no longer exists"},
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},
     {"H4", "it was given back already"},
-    {"H5", "the holder of the grant said so"},
+    {"H5", "the holder of the grant reported it"},
     {"H6", "the right to execute it was given up already"},
     {"T1", "the holder asked for a later attempt"},
     {"T2", "its attempts or its deadline are used up, so it was given up"},
     {"T3", "the holder has it wait"},
     {"T4", "its attempts or its deadline are used up, so it was given up"},
     {"T5", "it has attempts and time left, so it is not given up"},
-    {"N1", "there is no such operation any more"},
+    {"N1", "the operation no longer exists"},
     {"N2", "it was settled already"},
     {"N3", "it was found not to have been executed already"},
     {"N4", "its holder is still alive, so nothing changes"},
-    {"N5", "somebody looked and settled it"},
-    {"N6", "there was another attempt since somebody looked, so nothing changes"},
+    {"N5", "somebody checked and settled it"},
+    {"N6", "there has been a newer attempt since that check, so nothing changes"},
     {"N7", "it is queued, waits or was given up, so there is nothing to settle"},
-    {"N8", "nobody knew whether it was undone, and somebody looked"},
-    {"J1", "there is no such operation any more"},
-    {"J2", "the lease ran out without a word, so nobody knows what became of it"},
+    {"N8", "it was unknown whether it was undone, and somebody checked"},
+    {"J1", "the operation no longer exists"},
+    {"J2", "the lease ended and the holder reported nothing, so the outcome is unknown"},
     {"J3", "there was nothing to do"},
-    {"J4", "the process that held the grant is gone, so nobody knows what became of it"},
+    {"J4", "the process that held the grant is gone, so the outcome is unknown"},
     {"J5", "there was nothing to do"},
-    {"W1", "there is no such operation any more"},
+    {"W1", "the operation no longer exists"},
     {"W2", "what it waited for came, or was refused"},
     {"W3", "what it waited for came too late, so nothing changes"},
     {"W4", "it does not wait, so nothing changes"},
     {"W5", "it was never granted, so it cannot have been executed"},
-    {"X1", "there is no such operation any more"},
+    {"X1", "the operation no longer exists"},
     {"X2", "it was cancelled before it ran"},
     {"X3", "it was cancelled already"},
     {"X4", "it is too late to cancel it, so nothing changes"},
-    {"U1", "there is no such operation any more"},
+    {"U1", "the operation no longer exists"},
     {"U2", "somebody took it up again, so it is queued"},
     {"U3", "it was not given up, so nothing changes"},
-    {"Q1", "there is no such operation any more"},
-    {"Q2", "there was another attempt meanwhile, so nothing changes"},
-    {"Q3", "it is still unknown and is looked into again later"},
+    {"Q1", "the operation no longer exists"},
+    {"Q2", "there has been a newer attempt meanwhile, so nothing changes"},
+    {"Q3", "it is still unknown and is checked again later"},
     {"Q4", "it is not unknown, so nothing changes"},
-    {"K1", "there is no such operation any more"},
+    {"K1", "the operation no longer exists"},
     {"K2", "somebody asked to undo it"},
     {"K3", "it is being undone, or was, already"},
     {"K4", "it was not executed, so there is nothing to undo"},
     {"K5", "it was undone"},
-    {"K6", "nobody knows whether it was undone"},
+    {"K6", "it is unknown whether it was undone"},
     {"K7", "that was so already"},
     {"K8", "it is not being undone, so nothing changes"},
     {"A1", "work of this kind has no such step, so nothing changes"},

@@ -24,7 +24,7 @@ struct operation_outcome {
 };
 
 /* A document, read. Slices point into it or into the arena it was read with. Members that are not
- * known are passed over: a newer server may say more. */
+ * known are ignored: a newer server may send more. */
 struct operation {
     struct slice json;             /* the whole document */
     const struct json_value *root; /* its members; outcome and request may be left out */
@@ -45,8 +45,7 @@ struct operation {
     int64_t lease_expires_ms; /* 0: no lease */
 };
 
-/* A document that a server gave; root was read from text. E_INVALID: it is no operation. E_NOMEM.
- */
+/* A document from a server; root was read from text. E_INVALID: it is not an operation. E_NOMEM. */
 enum status operation_read(struct slice text, const struct json_value *root, struct arena *arena,
     struct operation *ret_operation, struct err *err) MUST_CHECK;
 /* What the library gave, as the document that a server would give, in the arena. Its bodies, which
@@ -77,11 +76,13 @@ void out_safe(struct slice text);
 /* The same with a newline left as it is. */
 void out_safe_lines(struct slice text);
 
-/* One evidence entry, taken apart. Slices point into its JSON. */
+/* What is shown of an evidence entry; members that are absent are empty. Not evidence/entry_view:
+ * that one refuses an entry with a member out of place, and such an entry has to be shown too. */
 struct entry_words {
     const struct json_value *root;
-    struct slice type;     /* "execution.started" */
-    struct slice request;  /* the first one, as JSON; bytes that are no text as they are */
+    struct slice type; /* "execution.started" */
+    struct slice chain_id;
+    struct slice request;  /* "begin", "seal", … */
     struct slice decision; /* "first_seen", … */
     struct slice rule;     /* "B1" */
     struct slice operation_id;
@@ -95,7 +96,9 @@ struct entry_words {
     struct slice attempt;
     struct slice count; /* of a note: duplicates, entries read */
 };
-/* False when the entry is not readable; then all is empty. */
+/* The slices point into the text that root was read from. */
+struct entry_words entry_words_of(const struct json_value *root);
+/* The same of an entry's text. False: it is not a JSON object. */
 bool entry_words_read(
     struct slice json, struct arena *arena, struct entry_words *ret_words) MUST_CHECK;
 /* What a rule of the decision table means, or "". */

@@ -71,3 +71,22 @@ int jsonw_print(struct jsonw *json)
     out_bytes(buf_view(json->out));
     return out_finish();
 }
+
+struct jsonw *out_json_begin(struct out_json *whole, size_t bytes_max)
+{
+    buf_init(&whole->bytes, &mem_libc, bytes_max);
+    whole->json = (struct jsonw){.out = &whole->bytes};
+    jsonw_open(&whole->json, NULL, '{');
+    return &whole->json;
+}
+
+int out_json_end(struct out_json *whole)
+{
+    jsonw_close(&whole->json, '}');
+    int code = jsonw_print(&whole->json);
+    if (whole->bytes.data != NULL) {
+        mem_wipe(whole->bytes.data, whole->bytes.cap); /* it may hold a token */
+    }
+    buf_release(&whole->bytes);
+    return code;
+}

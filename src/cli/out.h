@@ -31,4 +31,14 @@ const char *out_plain(void);
 /* The text and a newline to standard output. 0, or an exit code with the message written. */
 int jsonw_print(struct jsonw *json);
 
+/* A JSON object for standard output. */
+struct out_json {
+    struct buf bytes;
+    struct jsonw json;
+};
+/* Open the object, of at most that many bytes; members go into what is returned. */
+struct jsonw *out_json_begin(struct out_json *whole, size_t bytes_max);
+/* Close, print and wipe it. 0, or an exit code with the message written. */
+int out_json_end(struct out_json *whole);
+
 #endif

@@ -48,7 +48,7 @@ static const char *value_fault(const struct option_def *option, const char *valu
                 return NULL;
             }
         }
-        return "is none of its values";
+        return "is not one of its values";
     }
     return NULL;
 }

@@ -1,7 +1,6 @@
 /* once policy: test a gateway's configuration with requests and what is expected of them. */
 #include "cli/policy.h"
 
-#include <curl/curl.h>
 #include <signal.h>
 #include <string.h>
 
@@ -64,7 +63,7 @@ static int print_tally(struct cli *cli, struct jsonw *json, const struct policy_
 
 /* ---- the command ------------------------------------------------------------------------- */
 
-/* In the order of the file, each told as soon as it is known. */
+/* In the order of the file, each reported as soon as it is known. */
 static int run_all(struct policy_bench *bench, const char *path, const struct config_cases *cases)
 {
     struct cli *cli = bench->cli;
@@ -102,20 +101,16 @@ static int run_all(struct policy_bench *bench, const char *path, const struct co
 
 static int say_faults(struct cli *cli, const char *path, const struct config_faults *faults)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
+    struct out_json whole;
     if (!cli->json) {
         serve_faults_say(cli_text(cli, "config"), faults);
         return CLI_CONFIG;
     }
-    buf_init(&bytes, &mem_libc, JSON_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "file", path);
-    jsonw_bool(&json, "ok", false);
-    serve_faults_json(&json, faults);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
+    struct jsonw *json = out_json_begin(&whole, JSON_BYTES_MAX);
+    jsonw_str(json, "file", path);
+    jsonw_bool(json, "ok", false);
+    serve_faults_json(json, "faults", faults);
+    int code = out_json_end(&whole);
     return code == CLI_OK ? CLI_CONFIG : code;
 }
 
@@ -124,22 +119,18 @@ static int test(struct cli *cli, const char *path)
     struct config *config = NULL;
     struct config_faults faults = {.count = 0};
     struct config_cases cases = {.count = 0};
-    struct policy_bench bench;
+    struct policy_bench bench = {0};
     int code = serve_config(cli, &config, &faults);
-    if (config != NULL) { /* what is wrong with either is told together */
+    if (config != NULL) { /* the errors of both are reported together */
         int read = serve_config_cases(path, config, &cases, &faults);
         code = code == CLI_OK ? read : code;
     }
     if (code == CLI_CONFIG && faults.count > 0) {
         code = say_faults(cli, path, &faults);
     }
-    if (code == CLI_OK && policy_bench_init(&bench, cli, config) != OK) {
-        cli_say("out of memory for the configuration");
-        code = CLI_UNAVAILABLE;
-    }
-    if (code == CLI_OK) {
-        code = run_all(&bench, path, &cases);
-    }
+    code = code == CLI_OK ? policy_bench_init(&bench, cli, config) : code;
+    code = code == CLI_OK ? run_all(&bench, path, &cases) : code;
+    policy_bench_release(&bench);
     config_free(config);
     return code;
 }
@@ -150,11 +141,5 @@ int cmd_policy(struct cli *cli)
         return cli_usage(cli, "policy: '%s' is not test", cli->operands[0]);
     }
     (void)signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error of write */
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        cli_say("cannot send requests: out of memory");
-        return CLI_UNAVAILABLE;
-    }
-    int code = test(cli, cli->operands[1]);
-    curl_global_cleanup();
-    return code;
+    return test(cli, cli->operands[1]);
 }

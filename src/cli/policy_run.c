@@ -1,7 +1,7 @@
 /*
  * One case: a store, an engine and a gateway of its own in this process, a fake upstream, and its
  * requests over real sockets, one after another. A request whose upstream waits is sent on a
- * thread of its own, and what is expected of it is looked at when the case is over.
+ * thread of its own, and is compared with what is expected when the case is over.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -22,6 +22,8 @@ enum {
     SHOWN_BYTES_MAX = 200,    /* of a value in a difference */
     CODE_BYTES_MAX = 1 << 20, /* of memory to read a refusal */
     CONNECTIONS_MAX = 256,
+    HEAD_BYTES_MAX = 256 << 10, /* of an answer */
+    BODY_BYTES_MAX = 64 << 20,
 };
 
 /* A request that is under way while others follow. */
@@ -29,11 +31,12 @@ struct case_waiting {
     pthread_t thread;
     const struct case_step *step;
     size_t number;
+    struct once_client *client;
     const char *address;
     uint64_t calls_before;
-    struct policy_answer answer;
-    atomic_bool is_over; /* the answer is here */
-    bool is_open;        /* its thread has to be joined */
+    struct client_response *answer; /* NULL: no memory for one */
+    atomic_bool is_over;            /* the answer is here */
+    bool is_open;                   /* its thread has to be joined */
 };
 
 /* A case that runs. */
@@ -50,8 +53,11 @@ struct case_run {
 
 /* ---- the bench --------------------------------------------------------------------------- */
 
-enum status policy_bench_init(struct policy_bench *bench, struct cli *cli, struct config *config)
+int policy_bench_init(struct policy_bench *bench, struct cli *cli, struct config *config)
 {
+    struct once_client_options options = {
+        .headers_bytes_max = HEAD_BYTES_MAX, .body_bytes_max = BODY_BYTES_MAX};
+    struct once_error error = {0};
     struct config_gateway *gateway = &config->gateway;
     *bench = (struct policy_bench){.cli = cli,
         .config = config,
@@ -61,7 +67,11 @@ enum status policy_bench_init(struct policy_bench *bench, struct cli *cli, struc
             arena_zalloc(&config->arena, (gateway->route_count + 1) * sizeof(struct config_route)),
         .otherwise = arena_zalloc(&config->arena, sizeof(struct config_route))};
     if (bench->routes == NULL || bench->otherwise == NULL) {
-        return E_NOMEM;
+        cli_say("out of memory for the configuration");
+        return CLI_UNAVAILABLE;
+    }
+    if (once_client_new(&options, &bench->client, &error) != ONCE_OK) {
+        return cli_fail(&error);
     }
     config->store = "mem:";
     config->listen_count = 0;
@@ -75,7 +85,12 @@ enum status policy_bench_init(struct policy_bench *bench, struct cli *cli, struc
     gateway->listen_count = 1;
     gateway->tls_cert = gateway->tls_key = NULL;
     gateway->spool_dir = NULL;
-    return OK;
+    return CLI_OK;
+}
+
+void policy_bench_release(struct policy_bench *bench)
+{
+    once_client_free(bench->client);
 }
 
 static bool has_timeout(const struct config_case *of)
@@ -152,7 +167,7 @@ static void differ(
         return; /* the spare one is used already */
     }
     struct policy_difference *one = arena_zalloc(run->arena, sizeof *one);
-    if (one == NULL) { /* that it differs is told whatever memory there is */
+    if (one == NULL) { /* a difference is reported even without memory */
         one = &run->result->spare;
     }
     *one = (struct policy_difference){
@@ -163,15 +178,19 @@ static void differ(
 
 /* ---- what came --------------------------------------------------------------------------- */
 
-static struct slice field_of(const struct policy_answer *answer, const char *name)
+static struct slice field_of(const struct client_response *answer, const char *name)
 {
-    struct slice value = SLICE_EMPTY;
-    (void)policy_answer_field(answer, name, &value);
-    return value;
+    const char *value = once_response_header(&answer->shown, name);
+    return value == NULL ? SLICE_EMPTY : slice_str(value);
 }
 
-/* Without a word of the gateway's: whether it came to the upstream tells which of the two it is. */
-static struct slice decision_of(const struct policy_answer *answer, bool has_reached)
+static struct slice body_of(const struct client_response *answer)
+{
+    return slice_of(answer->shown.body.data, answer->shown.body.size);
+}
+
+/* If the gateway does not say: whether it came to the upstream tells which of the two it is. */
+static struct slice decision_of(const struct client_response *answer, bool has_reached)
 {
     struct slice said = field_of(answer, "Once-Decision");
     return said.len > 0 ? said : has_reached ? SLICE_LIT("passed_through") : SLICE_LIT("refused");
@@ -193,14 +212,13 @@ static struct slice code_in(const struct json_value *root)
     return code != NULL && json_is(code, JSON_STRING) ? json_text(code) : SLICE_EMPTY;
 }
 
-static const char *code_of(struct case_run *run, const struct policy_answer *answer)
+static const char *code_of(struct case_run *run, const struct client_response *answer)
 {
     struct arena scratch;
     const struct json_value *root = NULL;
     const char *code = "";
     arena_init(&scratch, &mem_libc, CODE_BYTES_MAX);
-    if (json_read(buf_view(&answer->body), &scratch, &root, NULL) == OK &&
-        json_is(root, JSON_OBJECT)) {
+    if (json_read(body_of(answer), &scratch, &root, NULL) == OK && json_is(root, JSON_OBJECT)) {
         code = shown(run, code_in(root));
     }
     arena_release(&scratch);
@@ -229,39 +247,40 @@ static bool contains(struct slice text, const char *part)
 }
 
 static void compare_fields(
-    struct case_run *run, struct place at, const struct policy_answer *answer)
+    struct case_run *run, struct place at, const struct client_response *answer)
 {
     const struct case_headers *headers = &at.step->expect.headers;
     for (size_t i = 0; i < headers->count; i++) {
         const struct case_header *header = &headers->items[i];
-        struct slice value = SLICE_EMPTY;
-        bool is_there = policy_answer_field(answer, header->name, &value);
-        bool is_fine =
-            header->value == NULL ? !is_there : is_there && slice_is(value, header->value);
-        if (!is_fine) {
+        const char *value = once_response_header(&answer->shown, header->name);
+        if ((value == NULL) != (header->value == NULL) ||
+            (value != NULL && strcmp(value, header->value) != 0)) {
             char what[SHOWN_BYTES_MAX];
             (void)snprintf(what, sizeof what, "header %s", header->name);
-            differ(run, at, shown(run, slice_str(what)), is_there ? shown(run, value) : "none",
+            differ(run, at, shown(run, slice_str(what)),
+                value == NULL ? "none" : shown(run, slice_str(value)),
                 header->value == NULL ? "none" : header->value);
         }
     }
 }
 
 static void compare(
-    struct case_run *run, struct place at, const struct policy_answer *answer, bool has_reached)
+    struct case_run *run, struct place at, const struct client_response *answer, bool has_reached)
 {
     const struct case_expect *expect = &at.step->expect;
     uint64_t calls = fake_upstream_calls(run->fake);
-    if (answer->status == 0) {
-        differ(run, at, "answer", shown(run, slice_str(answer->why)), "one");
+    if (answer == NULL || answer->shown.status == 0) {
+        const char *why = answer == NULL ? "out of memory" : answer->why;
+        differ(run, at, "answer", shown(run, slice_str(why)), "one");
         return;
     }
-    if (expect->status != 0 && answer->status != expect->status) {
-        differ(run, at, "status", number(run, answer->status), number(run, expect->status));
+    uint64_t status = (uint64_t)answer->shown.status;
+    if (expect->status != 0 && status != expect->status) {
+        differ(run, at, "status", number(run, status), number(run, expect->status));
     }
     compare_text(
         run, at, "decision", decision_of(answer, has_reached), case_decision(expect->decision));
-    bool is_replayed = slice_is(field_of(answer, "Idempotent-Replayed"), "true");
+    bool is_replayed = answer->shown.is_replayed != 0;
     if (expect->replayed == (is_replayed ? CASE_NOT_REPLAYED : CASE_REPLAYED)) {
         differ(run, at, "replayed", is_replayed ? "true" : "false", is_replayed ? "false" : "true");
     }
@@ -277,9 +296,8 @@ static void compare(
             server_route(run->bench->config, request->method, request->path, run->arena);
         compare_text(run, at, "route", slice_str(route), expect->route);
     }
-    if (expect->body_contains != NULL &&
-        !contains(buf_view(&answer->body), expect->body_contains)) {
-        differ(run, at, "body", shown(run, buf_view(&answer->body)), expect->body_contains);
+    if (expect->body_contains != NULL && !contains(body_of(answer), expect->body_contains)) {
+        differ(run, at, "body", shown(run, body_of(answer)), expect->body_contains);
     }
     compare_fields(run, at, answer);
 }
@@ -289,17 +307,26 @@ static void compare(
 static void *waiting_main(void *context)
 {
     struct case_waiting *waiting = context;
-    policy_ask(waiting->address, waiting->step->request, &waiting->answer);
+    waiting->answer = policy_ask(waiting->client, waiting->address, waiting->step->request);
     atomic_store(&waiting->is_over, true);
     return NULL;
+}
+
+/* Compare an answer with what is expected, and free it. */
+static void answer_end(
+    struct case_run *run, struct place at, struct client_response *answer, uint64_t calls_before)
+{
+    compare(run, at, answer, fake_upstream_calls(run->fake) > calls_before);
+    if (answer != NULL) {
+        once_response_free(run->bench->client, &answer->shown);
+    }
 }
 
 static void waiting_end(struct case_run *run, struct case_waiting *waiting)
 {
     (void)pthread_join(waiting->thread, NULL);
-    compare(run, (struct place){waiting->step, waiting->number}, &waiting->answer,
-        fake_upstream_calls(run->fake) > waiting->calls_before);
-    policy_answer_release(&waiting->answer);
+    struct place at = {waiting->step, waiting->number};
+    answer_end(run, at, waiting->answer, waiting->calls_before);
     waiting->is_open = false;
 }
 
@@ -309,6 +336,7 @@ static void step_wait(struct case_run *run, struct place at)
     struct case_waiting *waiting = &run->waiting[run->waiting_count++];
     *waiting = (struct case_waiting){.step = at.step,
         .number = at.number,
+        .client = run->bench->client,
         .address = server_address(run->serve.server, "gateway", 0),
         .calls_before = fake_upstream_calls(run->fake)};
     if (pthread_create(&waiting->thread, NULL, waiting_main, waiting) != 0) {
@@ -328,11 +356,9 @@ static void step_wait(struct case_run *run, struct place at)
 
 static void step_once(struct case_run *run, struct place at)
 {
-    struct policy_answer answer;
     uint64_t before = fake_upstream_calls(run->fake);
-    policy_ask(server_address(run->serve.server, "gateway", 0), at.step->request, &answer);
-    compare(run, at, &answer, fake_upstream_calls(run->fake) > before);
-    policy_answer_release(&answer);
+    const char *address = server_address(run->serve.server, "gateway", 0);
+    answer_end(run, at, policy_ask(run->bench->client, address, at.step->request), before);
 }
 
 static enum status run_steps(struct case_run *run, struct err *err)
@@ -345,7 +371,7 @@ static enum status run_steps(struct case_run *run, struct err *err)
         if (status == OK && at.step->upstream.waits) {
             step_wait(run, at);
         }
-        /* One difference of a step is enough: the same a hundred times tells no more. */
+        /* One difference of a step is enough: a hundred equal ones say no more. */
         struct policy_difference **before = run->last;
         for (uint64_t k = 0;
              status == OK && !at.step->upstream.waits && k < at.step->repeat && run->last == before;

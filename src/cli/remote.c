@@ -1,25 +1,25 @@
 #include "cli/remote.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 
-#include "base/buf.h"
 #include "base/check.h"
 #include "base/percent.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "cli/backend.h"
+#include "client/attempt.h"
 
 enum { URL_BYTES_MAX = 8192, HEADER_BYTES_MAX = 8192, TOKEN_BYTES_MAX = 4096 };
 
 struct remote {
-    CURL *curl;
-    struct curl_slist *headers;
+    struct once_client *client;
+    struct client_response *response; /* of the last request */
+    struct curl_slist *lines;         /* header fields of every request */
     struct remote_options options;
-    const char *base; /* what a path is appended to */
+    const char *socket; /* NULL: the URL has a host */
+    const char *base;   /* what a path is appended to */
     size_t base_bytes;
     char request_id[REMOTE_REQUEST_ID_BYTES];
-    char why[CURL_ERROR_SIZE]; /* what libcurl says of a failure */
 };
 
 /* ---- setting up -------------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ static int check_options(const struct remote_options *options)
 {
     const char *url = options->url;
     if (!begins(url, "http://") && !begins(url, "https://") && !begins(url, "unix:")) {
-        cli_say("'%s' is no address of a server", url);
+        cli_say("'%s' is not a server address", url);
         cli_hint("--server http://127.0.0.1:7411, https://once.example, or unix:/run/once.sock");
         return CLI_USAGE;
     }
@@ -90,66 +90,66 @@ static int make_request_id(struct remote *remote)
 }
 
 /* False without memory. A field without a value is not sent. */
-static bool add_header(struct remote *remote, const char *name, const char *value)
+static bool add_line(struct remote *remote, const char *name, const char *value)
 {
     char line[HEADER_BYTES_MAX];
     if (value == NULL) {
         return true;
     }
     (void)snprintf(line, sizeof line, "%s: %s", name, value);
-    struct curl_slist *longer = curl_slist_append(remote->headers, line);
+    struct curl_slist *longer = curl_slist_append(remote->lines, line);
     mem_wipe(line, sizeof line);
-    remote->headers = longer == NULL ? remote->headers : longer;
+    remote->lines = longer == NULL ? remote->lines : longer;
     return longer != NULL;
 }
 
-static bool add_token(struct remote *remote)
+static bool add_lines(struct remote *remote)
 {
-    char value[TOKEN_BYTES_MAX + 8];
-    if (remote->options.token == NULL) {
-        return true;
-    }
-    (void)snprintf(value, sizeof value, "Bearer %s", remote->options.token);
-    bool added = add_header(remote, "Authorization", value);
-    mem_wipe(value, sizeof value);
+    char token[TOKEN_BYTES_MAX + 8];
+    bool has_token = remote->options.token != NULL;
+    (void)snprintf(token, sizeof token, "Bearer %s", has_token ? remote->options.token : "");
+    bool added = add_line(remote, "Accept", "application/json, application/problem+json") &&
+                 add_line(remote, "Content-Type", "application/json") &&
+                 add_line(remote, "Expect", "") && /* no pause before the body: bodies are small */
+                 add_line(remote, "Request-Id", remote->request_id) &&
+                 add_line(remote, "Once-Tenant", remote->options.tenant) &&
+                 add_line(remote, "Authorization", has_token ? token : NULL);
+    mem_wipe(token, sizeof token);
     return added;
 }
 
-static bool set_up(struct remote *remote)
+static void set_base(struct remote *remote)
 {
-    CURL *curl = remote->curl;
-    bool ok = true;
-    if (begins(remote->options.url, "unix:")) {
-        remote->base = "http://localhost";
-        ok = curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, remote->options.url + 5) == CURLE_OK;
-        ok = ok &&
-             curl_easy_setopt(curl, CURLOPT_PROXY, "") == CURLE_OK; /* there is none to a file */
-    } else {
-        remote->base = remote->options.url;
-    }
+    bool is_socket = begins(remote->options.url, "unix:");
+    remote->socket = is_socket ? remote->options.url + 5 : NULL;
+    remote->base = is_socket ? "http://localhost" : remote->options.url;
     remote->base_bytes = strlen(remote->base);
     while (remote->base_bytes > 0 && remote->base[remote->base_bytes - 1] == '/') {
         remote->base_bytes--;
     }
-    if (remote->options.cacert != NULL) {
-        ok = ok && curl_easy_setopt(curl, CURLOPT_CAINFO, remote->options.cacert) == CURLE_OK;
+}
+
+static int set_up(struct remote *remote)
+{
+    struct once_client_options options = {
+        .ca_file = remote->options.cacert, .user_agent = "once/" ONCE_VERSION};
+    struct once_error error = {0};
+    static_assert((int)CLIENT_BODY_BYTES_MAX == (int)REMOTE_ANSWER_BYTES_MAX, "of an answer");
+    static_assert((int)CLIENT_CONNECT_MS == (int)REMOTE_CONNECT_MS_MAX, "to connect");
+    set_base(remote);
+    int code = make_request_id(remote);
+    if (code != CLI_OK) {
+        return code;
     }
-    ok = ok && add_header(remote, "Accept", "application/json, application/problem+json");
-    ok = ok && add_header(remote, "Content-Type", "application/json");
-    ok = ok && add_header(remote, "Expect", ""); /* no waiting for 100: bodies are small */
-    ok = ok && add_header(remote, "Request-Id", remote->request_id);
-    ok = ok && add_header(remote, "Once-Tenant", remote->options.tenant);
-    ok = ok && add_token(remote);
-    ok = ok && curl_easy_setopt(curl, CURLOPT_HTTPHEADER, remote->headers) == CURLE_OK;
-    ok = ok && curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
-    ok = ok && curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, remote->why) == CURLE_OK;
-    ok = ok && curl_easy_setopt(curl, CURLOPT_USERAGENT, "once/" ONCE_VERSION) == CURLE_OK;
-    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
-    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)REMOTE_CONNECT_MS_MAX);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)REMOTE_ANSWER_MS_MAX);
-    return ok;
+    if (once_client_new(&options, &remote->client, &error) != ONCE_OK) {
+        return cli_fail(&error);
+    }
+    remote->response = client_response_new(remote->client);
+    if (remote->response == NULL || !add_lines(remote)) {
+        cli_say("cannot ask the server: out of memory");
+        return CLI_UNAVAILABLE;
+    }
+    return CLI_OK;
 }
 
 int remote_new(const struct remote_options *options, struct remote **ret_remote)
@@ -159,18 +159,12 @@ int remote_new(const struct remote_options *options, struct remote **ret_remote)
         return code;
     }
     struct remote *remote = mem_zalloc(&mem_libc, 1, sizeof *remote);
-    if (remote == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        mem_free(&mem_libc, remote);
+    if (remote == NULL) {
         cli_say("cannot ask the server: out of memory");
         return CLI_UNAVAILABLE;
     }
     remote->options = *options;
-    remote->curl = curl_easy_init();
-    code = make_request_id(remote);
-    if (code == CLI_OK && (remote->curl == NULL || !set_up(remote))) {
-        cli_say("cannot ask the server: out of memory");
-        code = CLI_UNAVAILABLE;
-    }
+    code = set_up(remote);
     if (code != CLI_OK) {
         remote_free(remote);
         return code;
@@ -184,9 +178,11 @@ void remote_free(struct remote *remote)
     if (remote == NULL) {
         return;
     }
-    curl_easy_cleanup(remote->curl);
-    curl_slist_free_all(remote->headers);
-    curl_global_cleanup();
+    if (remote->response != NULL) {
+        once_response_free(remote->client, &remote->response->shown);
+    }
+    once_client_free(remote->client);
+    curl_slist_free_all(remote->lines);
     mem_free(&mem_libc, remote);
 }
 
@@ -216,93 +212,42 @@ const char *remote_escape(struct arena *arena, const char *text)
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-/* For libcurl: anything but size * count stops the transfer. */
-static size_t receive(char *data, size_t size, size_t count, void *context)
+/* There is no answer. */
+static int unanswered(
+    const struct remote *remote, const struct attempt_facts *facts, struct once_error *error)
 {
-    struct buf *answer = context;
-    buf_append(answer, data, size * count);
-    return buf_status(answer) == OK ? size * count : 0;
-}
-
-/* No byte of the request can have reached the server. */
-static bool never_left(CURLcode failed)
-{
-    return failed == CURLE_COULDNT_CONNECT || failed == CURLE_COULDNT_RESOLVE_HOST ||
-           failed == CURLE_COULDNT_RESOLVE_PROXY || failed == CURLE_PEER_FAILED_VERIFICATION ||
-           failed == CURLE_SSL_CONNECT_ERROR || failed == CURLE_SSL_CACERT_BADFILE ||
-           failed == CURLE_URL_MALFORMAT || failed == CURLE_UNSUPPORTED_PROTOCOL;
-}
-
-static void hint_why(CURLcode failed, struct once_error *error)
-{
+    const char *url = remote->options.url;
     const char *hint = "";
-    if (failed == CURLE_PEER_FAILED_VERIFICATION || failed == CURLE_SSL_CACERT_BADFILE) {
+    int result = facts->was_sent && !facts->is_read ? ONCE_E_UNKNOWN : ONCE_E_UNAVAILABLE;
+    if (facts->end == ATTEMPT_ANSWERED) {
+        backend_error(error, result, "the answer of '%s' is longer than %d bytes", url,
+            REMOTE_ANSWER_BYTES_MAX);
+    } else {
+        backend_error(error, result,
+            facts->was_sent ? "no answer from the server '%s': %s"
+                            : "cannot reach the server '%s': %s",
+            url, remote->response->why);
+    }
+    if (facts->end == ATTEMPT_HOPELESS) {
         hint = "--cacert FILE names the authority that signed the server's certificate";
-    } else if (failed == CURLE_COULDNT_CONNECT || failed == CURLE_COULDNT_RESOLVE_HOST) {
+    } else if (facts->end == ATTEMPT_NOT_SENT) {
         hint = "once serve starts one; --server or ONCE_SERVER says where it is";
+    } else if (result == ONCE_E_UNKNOWN) {
+        hint = "it was sent and may have taken effect: check before trying again";
     }
     (void)snprintf(error->hint, sizeof error->hint, "%s", hint);
-}
-
-/* There is no answer. */
-static int unanswered(const struct remote *remote, CURLcode failed, bool is_change,
-    const struct buf *answer, struct once_error *error)
-{
-    const char *why = remote->why[0] != '\0' ? remote->why : curl_easy_strerror(failed);
-    int result = is_change ? ONCE_E_UNKNOWN : ONCE_E_UNAVAILABLE;
-    if (buf_status(answer) != OK) {
-        backend_error(error, result, "the answer of '%s' is longer than %d bytes",
-            remote->options.url, REMOTE_ANSWER_BYTES_MAX);
-    } else if (never_left(failed)) {
-        result = ONCE_E_UNAVAILABLE;
-        backend_error(error, result, "cannot reach the server '%s': %s", remote->options.url, why);
-        hint_why(failed, error);
-    } else {
-        backend_error(
-            error, result, "no answer from the server '%s': %s", remote->options.url, why);
-    }
-    if (result == ONCE_E_UNKNOWN) {
-        (void)snprintf(error->hint, sizeof error->hint,
-            "it was sent and may have been done: look before trying again");
-    }
     return result;
 }
 
-static CURLcode perform(
-    struct remote *remote, const char *path, struct slice body, struct buf *answer)
+/* A root that is NULL says that it is not JSON. */
+static int read_answer(
+    struct remote *remote, struct arena *arena, struct remote_answer *ret, struct once_error *error)
 {
-    char url[URL_BYTES_MAX];
-    CURL *curl = remote->curl;
-    int used = snprintf(url, sizeof url, "%.*s%s", (int)remote->base_bytes, remote->base, path);
-    CURLcode failed = used < 0 || (size_t)used >= sizeof url
-                          ? CURLE_URL_MALFORMAT
-                          : curl_easy_setopt(curl, CURLOPT_URL, url);
-    if (failed != CURLE_OK) {
-        return failed;
-    }
-    remote->why[0] = '\0';
-    if (body.len > 0) {
-        (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
-    } else {
-        (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
-    }
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
-    return curl_easy_perform(curl);
-}
-
-/* Something that is no JSON is told by the root that is missing. */
-static int read_answer(struct remote *remote, struct slice text, struct arena *arena,
-    struct remote_answer *ret, struct once_error *error)
-{
+    const struct once_response *shown = &remote->response->shown;
     struct slice kept = SLICE_EMPTY;
     const struct json_value *root = NULL;
     struct err err = {0};
-    long status = 0;
-    (void)curl_easy_getinfo(remote->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (arena_copy(arena, text, &kept) != OK) {
+    if (arena_copy(arena, slice_of(shown->body.data, shown->body.size), &kept) != OK) {
         backend_error(error, ONCE_E_NOMEM, "cannot read the answer of the server: out of memory");
         return ONCE_E_NOMEM;
     }
@@ -310,22 +255,33 @@ static int read_answer(struct remote *remote, struct slice text, struct arena *a
         backend_error(error, (int)err.status, "cannot read the answer of the server: %s", err.text);
         return (int)err.status;
     }
-    *ret = (struct remote_answer){.status = status, .text = kept, .root = root};
-    ret->code = status < 300 ? SLICE_EMPTY : cli_member(root, SLICE_LIT("code"));
+    *ret = (struct remote_answer){.status = shown->status, .text = kept, .root = root};
+    ret->code = shown->status < 300 ? SLICE_EMPTY : cli_member(root, SLICE_LIT("code"));
     return ONCE_OK;
 }
 
 int remote_try(struct remote *remote, const char *path, struct slice body, struct arena *arena,
     struct remote_answer *ret_answer, struct once_error *error)
 {
-    struct buf answer;
-    buf_init(&answer, &mem_libc, REMOTE_ANSWER_BYTES_MAX);
-    CURLcode failed = perform(remote, path, body, &answer);
-    int result = failed != CURLE_OK
-                     ? unanswered(remote, failed, body.len > 0, &answer, error)
-                     : read_answer(remote, buf_view(&answer), arena, ret_answer, error);
-    buf_release(&answer);
-    return result;
+    char url[URL_BYTES_MAX];
+    struct attempt_facts facts;
+    struct client_request request = {.method = body.len > 0 ? "POST" : "GET",
+        .url = url,
+        .body = {body.data, body.len},
+        .is_read = body.len == 0,
+        .has_body = body.len > 0,
+        .socket = remote->socket,
+        .lines = remote->lines};
+    int used = snprintf(url, sizeof url, "%.*s%s", (int)remote->base_bytes, remote->base, path);
+    if (used < 0 || (size_t)used >= sizeof url) {
+        backend_error(error, ONCE_E_INVALID, "the path of the request is too long");
+        return ONCE_E_INVALID;
+    }
+    client_response_clear(remote->response);
+    client_attempt(remote->client, &request, REMOTE_ANSWER_MS_MAX, remote->response, &facts);
+    return facts.end == ATTEMPT_ANSWERED && !remote->response->body_too_large
+               ? read_answer(remote, arena, ret_answer, error)
+               : unanswered(remote, &facts, error);
 }
 
 int remote_ask(struct remote *remote, const char *path, struct slice body, struct arena *arena,
@@ -372,17 +328,17 @@ void remote_refusal(
     struct slice said = cli_member(answer->root, SLICE_LIT("detail"));
     const char *hint = "";
     if (answer->code.len == 0) {
-        backend_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %ld, and not as Once does",
+        backend_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %d, and not as Once does",
             remote->options.url, answer->status);
         hint = "is it a Once server? Its address ends where /v1 would begin";
     } else {
         said = said.len > 0 ? said : answer->code;
-        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%ld)", tame(said, detail), answer->status);
+        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%d)", tame(said, detail), answer->status);
     }
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";
     } else if (answer->code.len > 0 && answer->status == 403) {
-        hint = "the token lacks a right: once run needs execute, looking operate or audit, "
+        hint = "the token lacks a right: once run needs execute, reading operate or audit, "
                "evidence audit, resolving operate";
     } else if (answer->code.len > 0 && (answer->status == 429 || answer->status == 503)) {
         hint = "nothing happened; try again in a moment";

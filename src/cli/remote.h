@@ -1,11 +1,11 @@
 /*
  * remote: a Once server, asked over HTTP.
  *
- * Promises:  an answer is whole JSON of at most REMOTE_ANSWER_BYTES_MAX, or there is none. Every
+ * Promises:  an answer is whole and of at most REMOTE_ANSWER_BYTES_MAX, or it is an error. Every
  *            wait has a limit. Certificates are checked; redirects are not followed, so that a
- *            token goes where it was meant to go and nowhere else. A refusal is said in words, with
- *            the exit code that fits; a change that timed out after it was sent is CLI_AGAIN: it
- *            may have happened (P5).
+ *            token goes where it was meant to go and nowhere else. A refusal is reported with the
+ *            exit code that fits; a change that timed out after it was sent is CLI_AGAIN: it may
+ *            have happened (P5).
  * Ownership: answers live in the arena given.
  * Threads:   one.
  */
@@ -27,7 +27,7 @@ struct remote;
 /* Where it is and who asks. Strings outlive the remote. */
 struct remote_options {
     const char *url;        /* http://…, https://…, unix:PATH */
-    const char *token;      /* NULL: none */
+    const char *token;      /* may be NULL */
     const char *tenant;     /* named in Once-Tenant; NULL: the token says it */
     const char *cacert;     /* PEM file of authorities; NULL: the system's */
     const char *request_id; /* of every request; NULL: one is made up */
@@ -44,10 +44,10 @@ const char *remote_url(const struct remote *remote);
 const char *remote_escape(struct arena *arena, const char *text) MUST_CHECK;
 
 struct remote_answer {
-    long status;                   /* of HTTP */
+    int status;                    /* of HTTP */
     struct slice text;             /* the body */
-    const struct json_value *root; /* NULL: it is no JSON */
-    struct slice code;             /* of a problem document; empty: none */
+    const struct json_value *root; /* NULL: it is not JSON */
+    struct slice code;             /* of a problem document; may be empty */
 };
 
 /* The same without a message: the result is once.h's, and error says why there is no answer. */

@@ -1,5 +1,7 @@
 #include "cli/remote_read.h"
 
+#include <stdio.h>
+
 #include "base/text.h"
 #include "base/uuid.h"
 #include "canon/jcs.h"
@@ -80,24 +82,34 @@ enum status remote_read_entry(const struct json_value *object, struct arena *are
     read.entry.json = (struct once_bytes){text.data, text.len};
     read.entry.time_ms = time_of(object, "occurred_at");
     memcpy(read.entry.hash, read.hash.bytes, DIGEST_BYTES);
-    read.type = cli_member(object, SLICE_LIT("type"));
-    read.chain_id = cli_member(object, SLICE_LIT("chain_id"));
-    read.operation_id = cli_member(object, SLICE_LIT("operation_id"));
-    read.request_id = cli_member(json_find(object, SLICE_LIT("trace")), SLICE_LIT("request_id"));
+    read.words = entry_words_of(object);
     *ret_entry = read;
     struct evidence_cursor cursor = {.seq = read.entry.seq};
-    if (uuid_read(read.chain_id, cursor.chain_id)) {
+    if (uuid_read(read.words.chain_id, cursor.chain_id)) {
         ret_entry->entry.cursor = evidence_cursor_put(ret_entry->cursor, &cursor);
     }
     return OK;
 }
 
-bool remote_read_next(const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_more)
+/* ---- pages ------------------------------------------------------------------------------- */
+
+enum { PAGE_MAX = 1000, PATH_BYTES_MAX = 512 }; /* what a server gives at most */
+
+int remote_unreadable(const struct remote *remote, struct err *err)
+{
+    err_prefix(err, "cannot read the answer of '%s'", remote_url(remote));
+    (void)cli_fail_err(err);
+    return CLI_UNAVAILABLE;
+}
+
+/* Where the next page begins. False: it is not a cursor, or the same again. */
+static bool take_next(
+    const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_is_last)
 {
     const struct json_value *next = json_find(page, SLICE_LIT("next"));
     struct slice text = json_is(next, JSON_STRING) ? json_text(next) : SLICE_EMPTY;
-    *ret_more = next != NULL && !json_is(next, JSON_NULL);
-    if (!*ret_more) {
+    *ret_is_last = next == NULL || json_is(next, JSON_NULL);
+    if (*ret_is_last) {
         return true;
     }
     if (text.len == 0 || text.len >= CURSOR_BYTES_MAX || slice_is(text, cursor)) {
@@ -108,4 +120,46 @@ bool remote_read_next(const struct json_value *page, char cursor[CURSOR_BYTES_MA
     /* It goes into a query as it is: what would need escaping is not a cursor of ours. */
     return strspn(cursor, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") ==
            text.len;
+}
+
+int remote_evidence(struct remote *remote, const char *operation_id, char cursor[CURSOR_BYTES_MAX],
+    struct arena *arena, struct remote_page *ret_page)
+{
+    char path[PATH_BYTES_MAX];
+    struct err err = {0};
+    struct remote_answer answer;
+    (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s%s%s", PAGE_MAX, cursor,
+        operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
+    int code = remote_get(remote, path, arena, &answer);
+    if (code != CLI_OK) {
+        return code;
+    }
+    ret_page->entries = json_find(answer.root, SLICE_LIT("entries"));
+    if (!json_is(ret_page->entries, JSON_ARRAY) ||
+        !take_next(answer.root, cursor, &ret_page->is_last)) {
+        (void)err_set(&err, E_INVALID, "the answer is not a page of evidence");
+        return remote_unreadable(remote, &err);
+    }
+    return CLI_OK;
+}
+
+int remote_head(struct remote *remote, struct arena *arena, struct remote_head *ret_head)
+{
+    struct err err = {0};
+    struct remote_answer answer;
+    int code = remote_get(remote, "/v1/evidence/head", arena, &answer);
+    if (code != CLI_OK) {
+        return code;
+    }
+    struct slice chain_id = cli_member(answer.root, SLICE_LIT("chain_id"));
+    struct slice hash = cli_member(answer.root, SLICE_LIT("hash"));
+    *ret_head = (struct remote_head){0};
+    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &ret_head->seq) ||
+        !text_hex(hash, ret_head->hash.bytes, DIGEST_BYTES) || chain_id.len == 0 ||
+        chain_id.len >= CHAIN_ID_BYTES_MAX) {
+        (void)err_set(&err, E_INVALID, "the answer is not the head of a chain");
+        return remote_unreadable(remote, &err);
+    }
+    memcpy(ret_head->chain_id, chain_id.data, chain_id.len);
+    return CLI_OK;
 }

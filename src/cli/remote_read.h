@@ -1,42 +1,56 @@
 /*
- * remote_read: what a server says of evidence, as the library would say it.
+ * remote_read: the evidence of a server, page by page, as the library would give it.
  *
- * So that everything that is shown of an entry is written once, wherever it came from. Members
- * that are not known are passed over: a newer server may say more.
+ * What is shown of an entry is written once, wherever the entry came from. Members that are not
+ * known are ignored: a newer server may send more.
  *
- * Ownership: what is read lives in the arena.
+ * Ownership: what is read lives in the arena, until the caller clears it.
  */
 #ifndef ONCE_CLI_REMOTE_READ_H
 #define ONCE_CLI_REMOTE_READ_H
 
 #include "canon/digest.h"
-#include "canon/json.h"
-#include "cli/cli.h"
+#include "cli/operation.h"
+#include "cli/remote.h"
 #include "evidence/cursor.h"
 
 /* An entry with what ties it to the one before. */
 struct remote_entry {
-    struct once_entry entry; /* json is the canonical form, without the two hashes */
-    struct digest prev_hash; /* as the server says */
-    struct digest hash;      /* as the server says; entry.hash is the same */
-    struct slice type;
-    struct slice chain_id;
-    struct slice operation_id;
-    struct slice request_id;            /* of the request that left it; empty: none was given */
+    struct once_entry entry;            /* json is the canonical form, without the two hashes */
+    struct entry_words words;           /* of it */
+    struct digest prev_hash;            /* as the server says */
+    struct digest hash;                 /* as the server says; entry.hash is the same */
     char cursor[EVIDENCE_CURSOR_BYTES]; /* entry.cursor */
 };
-
-/* E_INVALID: it is no entry; E_NOMEM. Whether the hash fits is not checked. */
+/* E_INVALID: it is not an entry; E_NOMEM. Whether the hash fits is not checked. */
 enum status remote_read_entry(const struct json_value *object, struct arena *arena,
     struct remote_entry *ret_entry, struct err *err) MUST_CHECK;
 
-enum { CURSOR_BYTES_MAX = 256 }; /* of a server's own making; ours are shorter */
+enum { CURSOR_BYTES_MAX = 256, CHAIN_ID_BYTES_MAX = 64 }; /* as a server made them */
 
-/* Where the next page begins, after the page that began at the cursor. *ret_more is false, and the
- * cursor as it was, after the last page. False: it is not a place, or the same again. */
-bool remote_read_next(const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_more);
+/* A page of evidence. */
+struct remote_page {
+    const struct json_value *entries; /* an array */
+    bool is_last;
+};
+/* The page after the cursor, which then is where the next one begins. operation_id NULL: of all
+ * operations. 0, or an exit code with the message written. */
+int remote_evidence(struct remote *remote, const char *operation_id, char cursor[CURSOR_BYTES_MAX],
+    struct arena *arena, struct remote_page *ret_page) MUST_CHECK;
 
-/* A member that is a number, or a number as text, as numbers past 2^53 are. False: it is none. */
+/* The last entry of the chain. */
+struct remote_head {
+    uint64_t seq;
+    struct digest hash;
+    char chain_id[CHAIN_ID_BYTES_MAX];
+};
+int remote_head(
+    struct remote *remote, struct arena *arena, struct remote_head *ret_head) MUST_CHECK;
+
+/* Report an answer that cannot be read. Returns the exit code. */
+int remote_unreadable(const struct remote *remote, struct err *err);
+
+/* A member that is a number, or a number as text, as numbers past 2^53 are. False: it is not. */
 bool remote_read_u64(const struct json_value *object, struct slice name, uint64_t *ret_value);
 
 #endif

@@ -8,7 +8,7 @@
 
 enum { LOCK_WAIT_MS = 1000 };
 
-/* Until then or until told to stop; true to stop. */
+/* Wait until then or until stopped; true: stopped. */
 static bool rest(struct renewer *renewer, int64_t ms)
 {
     struct timespec until;
@@ -35,8 +35,8 @@ static enum renewal judge(const struct grant *grant, const struct backend_answer
     }
     cli_say("warning: the grant of %s is lost: %s", grant->operation_id,
         once_decision_name(answer->decision));
-    cli_hint(
-        "the command goes on, but its end will not be recorded; once why %s", grant->operation_id);
+    cli_hint("the command keeps running, but its end will not be recorded: once why %s",
+        grant->operation_id);
     return RENEWAL_LOST;
 }
 

@@ -31,7 +31,7 @@ struct renewer {
 
 /* 0 or an errno. */
 int renewer_start(struct renewer *renewer, struct cli *cli, const struct grant *grant) MUST_CHECK;
-/* Returns when no renewal is under way any more. */
+/* Returns when no renewal is under way. */
 void renewer_stop(struct renewer *renewer);
 
 #endif

@@ -31,19 +31,14 @@ static int print_done(struct cli *cli, const struct backend_answer *answer)
             answer->repeated ? " (as it was before)" : "");
         return out_finish();
     }
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "decision", once_decision_name(answer->decision));
-    jsonw_bool(&json, "repeated", answer->repeated);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, 8U * LIMIT_OUTCOME_BYTES_MAX);
+    jsonw_str(json, "decision", once_decision_name(answer->decision));
+    jsonw_bool(json, "repeated", answer->repeated);
     if (answer->operation != NULL) {
-        jsonw_raw(&json, "operation", answer->operation->json);
+        jsonw_raw(json, "operation", answer->operation->json);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static int report(struct cli *cli, const struct backend_answer *answer)
@@ -62,8 +57,8 @@ static int report(struct cli *cli, const struct backend_answer *answer)
         return CLI_DATA;
     }
     if (answer->decision == ONCE_STALE_FENCE) {
-        cli_say("%s has had another attempt since; nothing changed", id);
-        cli_hint("look again: once why %s", id);
+        cli_say("there has been a newer attempt of %s; nothing changed", id);
+        cli_hint("check again: once why %s", id);
         return CLI_DATA;
     }
     cli_say("%s was settled differently before; nothing changed", id);

@@ -4,7 +4,8 @@
  *   compose what is compared > begin > run the command > record its end > show the rest
  *
  * Where it begins and is recorded is a store or a server (backend.h). Neither is held while the
- * command runs: each call finds again who has the store, so that a server may come and go.
+ * command runs: each call finds out again whether a server holds the store, so that one may come
+ * and go.
  *
  * A crash of this process between
  *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran;
@@ -101,7 +102,7 @@ static int settle_call(struct run *run, struct backend *backend,
     return result;
 }
 
-/* The decision we asked for; anything else means that the grant was not ours any more. */
+/* The decision we asked for; anything else means that the grant was no longer ours. */
 static bool settled(const struct settlement *settlement, const struct backend_answer *answer)
 {
     switch (settlement->how) {
@@ -128,7 +129,7 @@ static int settle_once(
             cli_say("the end of %s was not recorded: %s", run->grant.operation_id,
                 once_decision_name(answer.decision));
             cli_hint(
-                "somebody else settled it or took it over; once why %s", run->grant.operation_id);
+                "it was settled or taken over meanwhile: once why %s", run->grant.operation_id);
         }
     }
     backend_close(&backend); /* what was answered is durable (P2) */

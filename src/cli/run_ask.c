@@ -67,7 +67,7 @@ static int put_directory(struct jsonw *json)
 {
     char path[PATH_MAX];
     if (getcwd(path, sizeof path) == NULL) {
-        cli_say("cannot tell the working directory: %s", strerror(errno));
+        cli_say("cannot read the working directory: %s", strerror(errno));
         cli_hint("--ignore-cwd leaves it out of what is compared");
         return CLI_RUN_FAILED;
     }
@@ -179,7 +179,7 @@ static int begin(struct run *run, struct backend_answer *ret_answer)
     int result = ask(run, &backend, &request, ret_answer, &error);
     error.result = result;
     int code = result == ONCE_OK ? CLI_OK : fail(&error);
-    code = result != ONCE_OK && backend.is_flooded ? CLI_AGAIN : code; /* so many run it */
+    code = result != ONCE_OK && backend.is_flooded ? CLI_AGAIN : code; /* too many callers run it */
     backend_close(&backend); /* what was answered is durable (P2) */
     buf_release(&holder);
     return code;

@@ -29,7 +29,7 @@ void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t 
 {
     char store[512];
     place_option(run, store, sizeof store);
-    cli_hint("look:    once show %s%s", operation_id, store);
+    cli_hint("check:   once show %s%s", operation_id, store);
     cli_hint("         once why %s%s", operation_id, store);
     cli_hint("settle:  once resolve %s --fence %llu%s --status executed|failed|not_executed "
              "--reason TEXT",
@@ -67,38 +67,33 @@ static uint64_t attempt_of(const struct backend_answer *answer)
 static int print_document(const struct run *run, const struct backend_answer *answer,
     const struct recording *recording, const struct run_end *end)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, DOCUMENT_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "decision", once_decision_name(answer->decision));
-    jsonw_str(&json, "operation_id", answer->operation_id);
-    jsonw_str(&json, "scope", run->scope);
-    jsonw_str(&json, "key", run->key);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, DOCUMENT_BYTES_MAX);
+    jsonw_str(json, "decision", once_decision_name(answer->decision));
+    jsonw_str(json, "operation_id", answer->operation_id);
+    jsonw_str(json, "scope", run->scope);
+    jsonw_str(json, "key", run->key);
     if (fence_of(answer) != 0) {
-        jsonw_u64(&json, "fence", fence_of(answer));
-        jsonw_u64(&json, "attempt", attempt_of(answer));
+        jsonw_u64(json, "fence", fence_of(answer));
+        jsonw_u64(json, "attempt", attempt_of(answer));
     }
     if (end != NULL) {
-        jsonw_str(&json, "status", once_status_name(end->status));
-        jsonw_bool(&json, "recorded", end->recorded);
+        jsonw_str(json, "status", once_status_name(end->status));
+        jsonw_bool(json, "recorded", end->recorded);
         if (end->status != ONCE_STATUS_UNKNOWN) {
-            jsonw_i64(&json, "exit_code", end->code);
+            jsonw_i64(json, "exit_code", end->code);
         }
     }
     if (recording != NULL) {
-        put_recording(&json, recording);
+        put_recording(json, recording);
     }
     if (answer->diff.len > 0) {
-        jsonw_raw(&json, "diff", answer->diff);
+        jsonw_raw(json, "diff", answer->diff);
     }
     if (answer->decision == ONCE_IN_PROGRESS) {
-        jsonw_i64(&json, "retry_after_ms", answer->retry_after_ms);
+        jsonw_i64(json, "retry_after_ms", answer->retry_after_ms);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 /* ---- replay ------------------------------------------------------------------------------ */
@@ -191,7 +186,7 @@ static void say_diff(struct run *run, struct slice diff)
         const struct json_value *value = json_find(step, SLICE_LIT("value"));
         struct slice text = value == NULL ? SLICE_EMPTY : json_text(value);
         if (slice_is(op, "remove")) {
-            cli_say("  %.*s is not there any more", SLICE_ARGS(path));
+            cli_say("  %.*s was removed", SLICE_ARGS(path));
         } else if (json_is(value, JSON_STRING)) {
             cli_say("  %.*s is %s '%.*s'", SLICE_ARGS(path), slice_is(op, "add") ? "new:" : "now",
                 (int)(text.len < 200 ? text.len : 200), text.data == NULL ? "" : text.data);
@@ -204,10 +199,10 @@ static void say_diff(struct run *run, struct slice diff)
 static int refuse_conflict(struct run *run, const struct backend_answer *answer)
 {
     char store[512];
-    cli_say("conflict: key '%s' was used with another command", run->key);
+    cli_say("conflict: key '%s' was used with a different command", run->key);
     say_diff(run, answer->diff);
     if (answer->operation_id[0] != '\0') {
-        cli_hint("use another key; what was asked first: once show %s%s", answer->operation_id,
+        cli_hint("use a different key; the first request: once show %s%s", answer->operation_id,
             place_option(run, store, sizeof store));
     }
     return CLI_DATA;

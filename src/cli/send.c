@@ -84,7 +84,7 @@ static bool is_read(const char *method)
            strcmp(method, "OPTIONS") == 0 || strcmp(method, "TRACE") == 0;
 }
 
-/* The key is known, and told, before anything is sent: whatever happens, it can be continued. */
+/* The key is reported before anything is sent: whatever happens, it can be continued. */
 static int choose_key(struct cli *cli, struct once_client *client, const char *method,
     char made[ONCE_CLIENT_KEY_SIZE], const char **ret_key)
 {
@@ -144,30 +144,25 @@ static void put_headers(struct jsonw *json, const struct once_response *response
 
 static int print_json(const struct once_response *response)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, JSON_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_i64(&json, "status", response->status);
-    jsonw_str(&json, "effect", once_effect_name(response->effect));
-    jsonw_bool(&json, "replayed", response->is_replayed != 0);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, JSON_BYTES_MAX);
+    jsonw_i64(json, "status", response->status);
+    jsonw_str(json, "effect", once_effect_name(response->effect));
+    jsonw_bool(json, "replayed", response->is_replayed != 0);
     if (response->decision[0] != '\0') {
-        jsonw_bytes(&json, "decision", slice_str(response->decision));
+        jsonw_bytes(json, "decision", slice_str(response->decision));
     }
-    jsonw_str_some(&json, "idempotency_key", response->idempotency_key);
-    jsonw_str(&json, "request_id", response->request_id);
-    jsonw_i64(&json, "attempts", response->attempts);
+    jsonw_str_some(json, "idempotency_key", response->idempotency_key);
+    jsonw_str(json, "request_id", response->request_id);
+    jsonw_i64(json, "attempts", response->attempts);
     if (response->operation_id[0] != '\0') {
-        jsonw_bytes(&json, "operation_id", slice_str(response->operation_id));
+        jsonw_bytes(json, "operation_id", slice_str(response->operation_id));
     }
-    put_headers(&json, response);
+    put_headers(json, response);
     if (response->status != 0 && !response->body_is_lost) {
-        jsonw_bytes(&json, "body", slice_of(response->body.data, response->body.size));
+        jsonw_bytes(json, "body", slice_of(response->body.data, response->body.size));
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static int print(const struct cli *cli, const struct once_response *response)

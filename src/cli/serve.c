@@ -4,7 +4,7 @@
  *     configuration > signals blocked > server open > start lines, READY > wait for signals
  *         SIGHUP           reload: the new policy whole, or the old one and a loud log
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
- *         engine stopped   a loud log > close > exit 70, so that a supervisor starts it anew
+ *         engine stopped   a loud log > close > exit 70, so that a supervisor restarts it
  *
  * All of it on the main thread. Signals are blocked before any other thread is there, so that none
  * of them is ever interrupted.
@@ -40,7 +40,7 @@ static void signals_block(sigset_t *ret_set)
     (void)pthread_sigmask(SIG_BLOCK, ret_set, NULL);
 }
 
-/* The signal that came within the time; 0: none. */
+/* The signal that came within the time; 0: no signal. */
 static int signal_wait(const sigset_t *set, int64_t ms)
 {
     struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NANOS_PER_MS};
@@ -77,7 +77,7 @@ int serve_open(struct serve *serve)
     log_free(serve->log);
     serve->log = NULL;
     int code = cli_fail_err(&err);
-    /* A wrong address or URL is the configuration's fault, whoever found it. */
+    /* An invalid address or URL is an error of the configuration, wherever it is found. */
     return status == E_INVALID ? CLI_CONFIG : code;
 }
 
@@ -101,7 +101,8 @@ static void log_text(struct serve *serve, enum log_level level, const char *even
     log_event(serve->log, level, event, fields, 1);
 }
 
-static void log_faults(struct serve *serve, const struct config_faults *faults)
+static void log_faults(struct serve *serve, enum log_level level, const char *event,
+    const struct config_faults *faults)
 {
     struct slice file = slice_str(cli_text(serve->cli, "config"));
     for (size_t i = 0; i < faults->count; i++) {
@@ -110,7 +111,7 @@ static void log_faults(struct serve *serve, const struct config_faults *faults)
         struct log_field fields[] = {LOG_TEXT("file", own), LOG_NUMBER("line", fault->line),
             LOG_NUMBER("column", fault->column), LOG_TEXT("message", slice_str(fault->text)),
             LOG_TEXT("hint", slice_str(fault->hint))};
-        log_event(serve->log, LOG_ERROR, "config_fault", fields, 5);
+        log_event(serve->log, level, event, fields, 5);
     }
 }
 
@@ -122,10 +123,12 @@ static void reload(struct serve *serve)
     notify_reloading();
     int code = serve_config(serve->cli, &config, &faults);
     if (code != CLI_OK) {
-        log_faults(serve, &faults);
-        (void)err_set(&err, E_INVALID, "the configuration is wrong: the old one stays in use");
+        log_faults(serve, LOG_ERROR, "config_fault", &faults);
+        (void)err_set(
+            &err, E_INVALID, "the new configuration is invalid; the old one stays in use");
     }
     if (code == CLI_OK && server_reload(serve->server, config, &err) == OK) {
+        log_faults(serve, LOG_WARN, "config_warning", &config->warnings);
         notify_say("READY=1\nSTATUS=serving");
     } else {
         struct log_field fields[] = {
@@ -229,6 +232,7 @@ static void log_start(struct serve *serve)
         LOG_TEXT("store", slice_str(serve->config->store)),
         LOG_NUMBER("loops", server_facts(serve->server)->loops)};
     log_event(serve->log, LOG_INFO, "started", fields, 4);
+    log_faults(serve, LOG_WARN, "config_warning", &serve->config->warnings);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
         log_text(serve, LOG_WARN, "no_tls",
             "other machines can reach an address without tls: tokens travel in the clear");

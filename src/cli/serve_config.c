@@ -183,7 +183,7 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
     char name[64];
     const char *flag = given_flag(cli, option);
     const char *variable = option->env == NULL ? NULL : getenv(option->env);
-    if (flag != NULL && (option->kind == CONFIG_LIST)) {
+    if (flag != NULL && (option->kind == CONFIG_LIST || option->kind == CONFIG_RULES)) {
         return set_listed(cli, option, config, faults);
     }
     if (flag != NULL) {
@@ -216,8 +216,8 @@ static int set_all(struct cli *cli, const struct config_option *options, struct 
     return code;
 }
 
-/* The API of a gateway is on the data directory's socket, and elsewhere only if somebody says so:
- * whoever put a gateway in front of an API did not ask for another port. */
+/* The API of a gateway is on the data directory's socket, and elsewhere only if that is configured:
+ * a user who puts a gateway in front of an API did not ask for one more port. */
 static void leave_api(struct config *config)
 {
     if (config->listen_count > 0 && config->listen_at[0].line == 0 &&
@@ -276,9 +276,9 @@ void serve_faults_say(const char *path, const struct config_faults *faults)
     buf_release(&out);
 }
 
-void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
+void serve_faults_json(struct jsonw *json, const char *name, const struct config_faults *faults)
 {
-    jsonw_open(json, "faults", '[');
+    jsonw_open(json, name, '[');
     for (size_t i = 0; i < faults->count; i++) {
         const struct config_fault *fault = &faults->items[i];
         jsonw_open(json, NULL, '{');
@@ -297,23 +297,19 @@ void serve_faults_json(struct jsonw *json, const struct config_faults *faults)
 static int show_json(
     const char *path, const struct config *config, const struct config_faults *faults)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, FAULTS_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str_some(&json, "file", path);
-    jsonw_bool(&json, "ok", faults->count == 0);
-    serve_faults_json(&json, faults);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, FAULTS_BYTES_MAX);
+    jsonw_str_some(json, "file", path);
+    jsonw_bool(json, "ok", faults->count == 0);
+    serve_faults_json(json, "faults", faults);
+    serve_faults_json(json, "warnings", &config->warnings);
     if (faults->count == 0) {
-        jsonw_open(&json, "settings", '{');
-        config_put_server(&json, config);
-        jsonw_close(&json, '}');
-        serve_gateway_json(&json, config);
+        jsonw_open(json, "settings", '{');
+        config_put_server(json, config);
+        jsonw_close(json, '}');
+        serve_gateway_json(json, config);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static void show_text(const char *path, const struct config *config)
@@ -329,7 +325,7 @@ static void show_text(const char *path, const struct config *config)
         out_text("%-8s%llu token%s\n", "auth", (unsigned long long)config->token_count,
             config->token_count == 1 ? "" : "s");
     } else {
-        out_text("%-8snone: whoever can connect is tenant default\n", "auth");
+        out_text("%-8soff: every client is tenant default, with every right\n", "auth");
     }
     serve_gateway_text(config);
 }
@@ -340,6 +336,7 @@ int serve_config_show(struct cli *cli, const char *path, const struct config *co
     if (cli->json) {
         return show_json(path, config, faults);
     }
+    serve_faults_say(path, &config->warnings);
     show_text(path, config);
     return out_finish();
 }

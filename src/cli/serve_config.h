@@ -16,7 +16,7 @@ struct serve_file {
     struct config_faults faults; /* in its memory */
     bool is_policy;              /* it is a policy file and no configuration */
 };
-/* 0, or an exit code; faults say more, or the message was written when there are none. */
+/* 0, or an exit code; faults say more, or the message was written when there are no faults. */
 int serve_config_file(const char *path, struct serve_file *ret_file) MUST_CHECK;
 /* Read a policy file over a configuration, which is not checked yet. Its faults have its name. The
  * same. */
@@ -30,7 +30,7 @@ int serve_config_cases(const char *path, struct config *config, struct config_ca
 int serve_config(
     struct cli *cli, struct config **ret_config, struct config_faults *faults) MUST_CHECK;
 
-/* All faults as text. path is what the file is called; NULL: there is none. */
+/* All faults as text. path is what the file is called; NULL: no file. */
 void serve_faults_put(struct buf *out, const char *path, const struct config_faults *faults);
 /* To standard error. */
 void serve_faults_say(const char *path, const struct config_faults *faults);
@@ -42,10 +42,12 @@ int serve_config_show(struct cli *cli, const char *path, const struct config *co
 int serve_policy_show(struct cli *cli, const char *path, const struct serve_file *file);
 
 struct jsonw;
-/* The member "faults". */
-void serve_faults_json(struct jsonw *json, const struct config_faults *faults);
+/* The member "faults", or "warnings". */
+void serve_faults_json(struct jsonw *json, const char *name, const struct config_faults *faults);
+/* What an answer of 500 means on a route, in one sentence. */
+const char *serve_gateway_on_500(const struct config_route *route);
 /* What it comes to for the gateway, and what is not quite as a policy file says: lines on standard
- * output, or a member "gateway". Nothing when there is none. */
+ * output, or a member "gateway". Nothing without a gateway. */
 void serve_gateway_text(const struct config *config);
 void serve_gateway_json(struct jsonw *json, const struct config *config);
 

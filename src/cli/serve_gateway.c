@@ -16,6 +16,19 @@ static void text_upstreams(const struct config_route *route)
     }
 }
 
+const char *serve_gateway_on_500(const struct config_route *route)
+{
+    switch (config_result(route, 500)) {
+    case CONFIG_RESULT_SEAL: return "500 from the API is final: every duplicate gets it";
+    case CONFIG_RESULT_RELEASE:
+        return "500 from the API frees the key: on_status says that the API rolls back";
+    case CONFIG_RESULT_UNKNOWN:
+        return "500 from the API leaves the operation unknown until it is settled; "
+               "on_status: {5xx: release} says that the API rolls back";
+    }
+    return "";
+}
+
 static void text_route(const struct config_route *route)
 {
     char window[32];
@@ -26,10 +39,11 @@ static void text_route(const struct config_route *route)
         config_choice("gateway.profile", route->profile),
         text_put_duration(window, route->window_ms), config_choice("gateway.key", route->key),
         route->key_is_uuid ? " (a UUID)" : "", config_methods_put(methods, route->fenced));
+    out_text("%-8s%s\n", "", serve_gateway_on_500(route));
     if (route->reconcile.get != NULL && route->principal != CONFIG_PRINCIPAL_NONE &&
         strstr(route->reconcile.get, "{operation_id}") == NULL) {
-        out_text("%-8snote: reconcile asks by {key}, which two principals may share; the API has "
-                 "to look at Once-Operation-Id, or ask by {operation_id}\n",
+        out_text("%-8snote: reconcile asks by {key}, which two principals may share: have the "
+                 "API check Once-Operation-Id, or ask by {operation_id}\n",
             "");
     }
 }
@@ -155,20 +169,15 @@ enum { POLICY_BYTES_MAX = 1 << 20 };
 
 static int policy_json(const char *path, const struct serve_file *file)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, POLICY_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "file", path);
-    jsonw_bool(&json, "ok", file->faults.count == 0);
-    jsonw_str(&json, "kind", "policy");
-    serve_faults_json(&json, &file->faults);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, POLICY_BYTES_MAX);
+    jsonw_str(json, "file", path);
+    jsonw_bool(json, "ok", file->faults.count == 0);
+    jsonw_str(json, "kind", "policy");
+    serve_faults_json(json, "faults", &file->faults);
     static const struct config_policy none;
-    json_policy(&json, "lines", file->faults.count == 0 ? &file->config->policy : &none);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    json_policy(json, "lines", file->faults.count == 0 ? &file->config->policy : &none);
+    return out_json_end(&whole);
 }
 
 int serve_policy_show(struct cli *cli, const char *path, const struct serve_file *file)

@@ -7,9 +7,9 @@
 #include "lib/inspect.h"
 
 enum {
-    FOLLOW_MS = 300,       /* between two looks when something happens; doubled up to … */
-    FOLLOW_MS_MAX = 2400,  /* … when nothing does: a server notes down each look */
-    LOOK_BACK_FIRST = 256, /* entries from a server's end that are looked at first */
+    FOLLOW_MS = 300,       /* between two reads when something happens; doubled up to … */
+    FOLLOW_MS_MAX = 2400,  /* … when nothing does: a server records each read */
+    LOOK_BACK_FIRST = 256, /* entries from a server's end that are read first */
     ENTRY_ARENA_BYTES_MAX = 4 << 20,
     NOTE_BACK_FIRST = 1024, /* entries from the end that are looked at first for a note */
 };
@@ -20,7 +20,7 @@ struct tail {
     char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed, or passed over */
     uint64_t seen;                    /* entries that would be printed */
     uint64_t left;                    /* to be printed before it stops; 0: all there are */
-    uint64_t printed;                 /* in this look */
+    uint64_t printed;                 /* in this read */
     struct arena arena;
 };
 
@@ -87,7 +87,7 @@ static int print(void *context, const struct once_entry *entry)
     return out_broken() || tail->printed == tail->left ? 1 : 0;
 }
 
-/* The entries behind the last one, but for the first `seen` of them. */
+/* The entries after the last one, except the first `seen` of them. */
 static int print_new(struct tail *tail, struct backend *backend)
 {
     tail->printed = 0;
@@ -146,16 +146,11 @@ static int print_note(const struct cli *cli, struct slice note, uint64_t seq)
         out_bytes(note);
         return out_finish();
     }
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, 8 * CHECKPOINT_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    jsonw_u64(&json, "seq", seq);
-    jsonw_bytes(&json, "note", note);
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, 8 * CHECKPOINT_BYTES_MAX);
+    jsonw_u64(json, "seq", seq);
+    jsonw_bytes(json, "note", note);
+    return out_json_end(&whole);
 }
 
 static int tail_checkpoint(struct cli *cli)

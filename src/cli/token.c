@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/rand.h"
 #include "canon/digest.h"
 #include "cli/cli.h"
@@ -46,22 +47,14 @@ static void put_line(struct buf *out, struct cli *cli, const char *hex)
 
 static int print_json(const char *token, const char *hex, struct slice line)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
-    buf_init(&bytes, &mem_libc, LINE_BYTES_MAX * 4);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str_some(&json, "token", token);
-    jsonw_str(&json, "sha256", hex);
+    struct out_json whole;
+    struct jsonw *json = out_json_begin(&whole, LINE_BYTES_MAX * 4);
+    jsonw_str_some(json, "token", token);
+    jsonw_str(json, "sha256", hex);
     if (line.len > 0) {
-        jsonw_bytes(&json, "config", line);
+        jsonw_bytes(json, "config", line);
     }
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    if (bytes.data != NULL) {
-        mem_wipe(bytes.data, bytes.cap);
-    }
-    buf_release(&bytes);
-    return code;
+    return out_json_end(&whole);
 }
 
 static int print_new(struct cli *cli, const char *token, const char *hex)
@@ -104,13 +97,19 @@ static int check_new(struct cli *cli)
         return cli_usage(
             cli, "token: a tenant or name has at most %d bytes", LIMIT_TENANT_BYTES_MAX);
     }
+    struct err err = {0};
+    if (name_check("--tenant", tenant, &err) != OK || name_check("--name", name, &err) != OK) {
+        return cli_usage(cli, "token: %s", err.text);
+    }
     if (is_for_metrics != (rights.len == 0)) {
         return cli_usage(cli, "%s",
             is_for_metrics ? "token: tenant '*' may only read /metrics: leave --rights out"
                            : "token: --rights LIST is missing");
     }
     if (!is_for_metrics && config_rights(rights) == 0) {
-        return cli_usage(cli, "token: '%s' is no list of execute, confirm, operate, audit",
+        return cli_usage(cli,
+            "token: '%s' is not a list of rights: execute, confirm, operate, "
+            "audit",
             cli_text(cli, "rights"));
     }
     return CLI_OK;
@@ -174,5 +173,5 @@ int cmd_token(struct cli *cli)
     if (strcmp(cli->operands[0], "hash") == 0) {
         return token_hash(cli);
     }
-    return cli_usage(cli, "token: '%s' is none of new, hash", cli->operands[0]);
+    return cli_usage(cli, "token: '%s' is not one of new, hash", cli->operands[0]);
 }

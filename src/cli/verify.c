@@ -71,42 +71,37 @@ static size_t damages_kept(const struct verify_result *result)
 
 static int print_json(const struct verify_result *result, double seconds)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
+    struct out_json whole;
     char hash[65];
-    buf_init(&bytes, &mem_libc, 1 << 20);
-    jsonw_open(&json, NULL, '{');
-    jsonw_bool(&json, "ok", result->damage_count == 0);
-    jsonw_str(&json, "chain_id", result->chain_id);
-    jsonw_str(&json, "public_key", result->public_key);
-    jsonw_u64(&json, "segments", result->segments);
-    jsonw_u64(&json, "segments_squeezed", result->squeezed);
-    jsonw_u64(&json, "bytes", result->bytes);
-    jsonw_u64(&json, "batches", result->batches);
-    jsonw_u64(&json, "entries", result->entries);
-    jsonw_u64(&json, "records", result->records);
-    jsonw_u64(&json, "bodies", result->bodies);
-    jsonw_u64(&json, "checkpoints", result->checkpoints);
-    jsonw_u64(&json, "first_seq", result->first_seq);
-    jsonw_u64(&json, "last_seq", result->last_seq);
-    jsonw_str(&json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
-    jsonw_u64(&json, "last_checkpoint_seq", result->last_checkpoint_seq);
-    jsonw_u64(&json, "redecided", result->redecided);
-    jsonw_u64(&json, "not_redecidable", result->not_redecidable);
-    jsonw_u64(&json, "good_seq", result->good_seq);
-    jsonw_bool(&json, "torn_tail", result->torn_tail);
-    jsonw_bool(&json, "outside_checkpoint_compared", result->outside_compared);
-    jsonw_real(&json, "seconds", seconds);
-    jsonw_u64(&json, "damage_count", result->damage_count);
-    jsonw_open(&json, "damages", '[');
+    struct jsonw *json = out_json_begin(&whole, 1 << 20);
+    jsonw_bool(json, "ok", result->damage_count == 0);
+    jsonw_str(json, "chain_id", result->chain_id);
+    jsonw_str(json, "public_key", result->public_key);
+    jsonw_u64(json, "segments", result->segments);
+    jsonw_u64(json, "segments_squeezed", result->squeezed);
+    jsonw_u64(json, "bytes", result->bytes);
+    jsonw_u64(json, "batches", result->batches);
+    jsonw_u64(json, "entries", result->entries);
+    jsonw_u64(json, "records", result->records);
+    jsonw_u64(json, "bodies", result->bodies);
+    jsonw_u64(json, "checkpoints", result->checkpoints);
+    jsonw_u64(json, "first_seq", result->first_seq);
+    jsonw_u64(json, "last_seq", result->last_seq);
+    jsonw_str(json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
+    jsonw_u64(json, "last_checkpoint_seq", result->last_checkpoint_seq);
+    jsonw_u64(json, "redecided", result->redecided);
+    jsonw_u64(json, "not_redecidable", result->not_redecidable);
+    jsonw_u64(json, "good_seq", result->good_seq);
+    jsonw_bool(json, "torn_tail", result->torn_tail);
+    jsonw_bool(json, "outside_checkpoint_compared", result->outside_compared);
+    jsonw_real(json, "seconds", seconds);
+    jsonw_u64(json, "damage_count", result->damage_count);
+    jsonw_open(json, "damages", '[');
     for (size_t i = 0; i < damages_kept(result); i++) {
-        put_damage(&json, &result->damages[i]);
+        put_damage(json, &result->damages[i]);
     }
-    jsonw_close(&json, ']');
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    jsonw_close(json, ']');
+    return out_json_end(&whole);
 }
 
 static void print_damage(const struct verify_damage *damage)

@@ -9,8 +9,6 @@
 #include "evidence/entry.h"
 
 enum {
-    PAGE_MAX = 1000,
-    PATH_BYTES_MAX = 512,
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
     DAMAGES_MAX = 100,                /* kept to be shown; all are counted */
 };
@@ -25,7 +23,7 @@ static const char *const not_checked[] = {
 
 struct damage {
     uint64_t seq;
-    char operation_id[40]; /* empty: none */
+    char operation_id[40]; /* may be empty */
     const char *what;
 };
 
@@ -35,17 +33,15 @@ struct audit {
     struct remote *remote;
     struct arena arena; /* for the page at hand */
 
-    uint64_t head_seq; /* as the server said before the first page */
-    struct digest head_hash;
-    char chain_id[64];
-    bool head_seen;  /* an entry showed what the hash of the head is … */
-    bool head_wrong; /* … and it is another */
+    struct remote_head head; /* as the server said before the first page */
+    bool head_seen;          /* an entry showed what the hash of the head is … */
+    bool head_wrong;         /* … and it differs */
 
     uint64_t entries; /* whose hash was computed again */
     uint64_t links;   /* neighbours that are chained */
     uint64_t gaps;    /* places where others' entries are */
     uint64_t first_seq;
-    uint64_t last_seq; /* 0: none yet */
+    uint64_t last_seq; /* 0: no entry yet */
     int64_t last_ms;
     struct digest last_hash; /* computed, not believed */
 
@@ -58,11 +54,11 @@ static void add_damage(struct audit *audit, const struct remote_entry *entry, co
     if (audit->damage_count < DAMAGES_MAX) {
         struct damage *damage = &audit->damages[audit->damage_count];
         *damage = (struct damage){
-            .seq = entry == NULL ? audit->head_seq : entry->entry.seq, .what = what};
-        if (entry != NULL && entry->operation_id.len < sizeof damage->operation_id) {
+            .seq = entry == NULL ? audit->head.seq : entry->entry.seq, .what = what};
+        if (entry != NULL && entry->words.operation_id.len < sizeof damage->operation_id) {
             memcpy(damage->operation_id,
-                entry->operation_id.len == 0 ? "" : entry->operation_id.data,
-                entry->operation_id.len);
+                entry->words.operation_id.len == 0 ? "" : entry->words.operation_id.data,
+                entry->words.operation_id.len);
         }
     }
     audit->damage_count++;
@@ -70,17 +66,17 @@ static void add_damage(struct audit *audit, const struct remote_entry *entry, co
 
 /* ---- checking ---------------------------------------------------------------------------- */
 
-/* The head is known from its entry, or from the one behind it. */
+/* The head is known from its entry, or from the one after it. */
 static void compare_head(
     struct audit *audit, const struct remote_entry *entry, const struct digest *hash)
 {
     uint64_t seq = entry->entry.seq;
-    const struct digest *shown = seq == audit->head_seq ? hash : &entry->prev_hash;
-    if (audit->head_seq == 0 || (seq != audit->head_seq && seq != audit->head_seq + 1)) {
+    const struct digest *shown = seq == audit->head.seq ? hash : &entry->prev_hash;
+    if (audit->head.seq == 0 || (seq != audit->head.seq && seq != audit->head.seq + 1)) {
         return;
     }
     audit->head_seen = true;
-    if (!digest_equal(shown, &audit->head_hash) && !audit->head_wrong) {
+    if (!digest_equal(shown, &audit->head.hash) && !audit->head_wrong) {
         audit->head_wrong = true;
         add_damage(audit, entry, "the head that the server names is not the chain's");
     }
@@ -115,8 +111,8 @@ static void check_entry(struct audit *audit, const struct remote_entry *entry)
     if (!digest_equal(&hash, &entry->hash)) {
         add_damage(audit, entry, "its hash is not that of its bytes");
     }
-    if (!slice_is(entry->chain_id, audit->chain_id)) {
-        add_damage(audit, entry, "it is of another chain");
+    if (!slice_is(entry->words.chain_id, audit->head.chain_id)) {
+        add_damage(audit, entry, "it belongs to a different chain");
     }
     check_link(audit, entry);
     compare_head(audit, entry, &hash);
@@ -128,39 +124,13 @@ static void check_entry(struct audit *audit, const struct remote_entry *entry)
 
 /* ---- fetching ---------------------------------------------------------------------------- */
 
-static int unreadable(const struct audit *audit, struct err *err)
-{
-    err_prefix(err, "cannot read the answer of '%s'", remote_url(audit->remote));
-    return cli_fail_err(err);
-}
-
-static int fetch_head(struct audit *audit)
-{
-    struct err err = {0};
-    struct remote_answer answer;
-    int code = remote_get(audit->remote, "/v1/evidence/head", &audit->arena, &answer);
-    if (code != CLI_OK) {
-        return code;
-    }
-    struct slice chain_id = cli_member(answer.root, SLICE_LIT("chain_id"));
-    if (!remote_read_u64(answer.root, SLICE_LIT("seq"), &audit->head_seq) ||
-        !text_hex(
-            cli_member(answer.root, SLICE_LIT("hash")), audit->head_hash.bytes, DIGEST_BYTES) ||
-        chain_id.len == 0 || chain_id.len >= sizeof audit->chain_id) {
-        (void)err_set(&err, E_INVALID, "it is no head of a chain");
-        return unreadable(audit, &err);
-    }
-    memcpy(audit->chain_id, chain_id.data, chain_id.len);
-    return CLI_OK;
-}
-
 static int check_page(struct audit *audit, const struct json_value *list)
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count; i++) {
         struct remote_entry entry;
         if (remote_read_entry(&list->items[i], &audit->arena, &entry, &err) != OK) {
-            return unreadable(audit, &err);
+            return remote_unreadable(audit->remote, &err);
         }
         check_entry(audit, &entry);
     }
@@ -170,25 +140,13 @@ static int check_page(struct audit *audit, const struct json_value *list)
 /* Up to the head as it was, and not what our own reading adds. */
 static int fetch_entries(struct audit *audit)
 {
-    char path[PATH_BYTES_MAX];
     char cursor[CURSOR_BYTES_MAX] = "";
-    bool more = true;
-    int code = CLI_OK;
-    while (code == CLI_OK && more && audit->last_seq <= audit->head_seq) {
-        struct err err = {0};
-        struct remote_answer answer;
+    struct remote_page page = {.is_last = false};
+    int code = remote_head(audit->remote, &audit->arena, &audit->head);
+    while (code == CLI_OK && !page.is_last && audit->last_seq <= audit->head.seq) {
         arena_clear(&audit->arena);
-        (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s", PAGE_MAX, cursor);
-        code = remote_get(audit->remote, path, &audit->arena, &answer);
-        if (code != CLI_OK) {
-            return code;
-        }
-        const struct json_value *list = json_find(answer.root, SLICE_LIT("entries"));
-        if (!json_is(list, JSON_ARRAY) || !remote_read_next(answer.root, cursor, &more)) {
-            (void)err_set(&err, E_INVALID, "it is no page of evidence");
-            return unreadable(audit, &err);
-        }
-        code = check_page(audit, list);
+        code = remote_evidence(audit->remote, NULL, cursor, &audit->arena, &page);
+        code = code == CLI_OK ? check_page(audit, page.entries) : code;
     }
     return code;
 }
@@ -202,41 +160,36 @@ static size_t damages_kept(const struct audit *audit)
 
 static int print_json(const struct audit *audit)
 {
-    struct buf bytes;
-    struct jsonw json = {.out = &bytes};
+    struct out_json whole;
     char hash[DIGEST_HEX_BYTES];
-    buf_init(&bytes, &mem_libc, 1 << 20);
-    jsonw_open(&json, NULL, '{');
-    jsonw_bool(&json, "ok", audit->damage_count == 0);
-    jsonw_str(&json, "server", remote_url(audit->remote));
-    jsonw_str(&json, "chain_id", audit->chain_id);
-    jsonw_u64(&json, "entries", audit->entries);
-    jsonw_u64(&json, "links", audit->links);
-    jsonw_u64(&json, "gaps", audit->gaps);
-    jsonw_u64(&json, "first_seq", audit->first_seq);
-    jsonw_u64(&json, "last_seq", audit->last_seq);
-    jsonw_u64(&json, "head_seq", audit->head_seq);
-    jsonw_str(&json, "head_hash", digest_put_hex(hash, &audit->head_hash));
-    jsonw_bool(&json, "head_compared", audit->head_seen);
-    jsonw_open(&json, "not_checked", '[');
+    struct jsonw *json = out_json_begin(&whole, 1 << 20);
+    jsonw_bool(json, "ok", audit->damage_count == 0);
+    jsonw_str(json, "server", remote_url(audit->remote));
+    jsonw_str(json, "chain_id", audit->head.chain_id);
+    jsonw_u64(json, "entries", audit->entries);
+    jsonw_u64(json, "links", audit->links);
+    jsonw_u64(json, "gaps", audit->gaps);
+    jsonw_u64(json, "first_seq", audit->first_seq);
+    jsonw_u64(json, "last_seq", audit->last_seq);
+    jsonw_u64(json, "head_seq", audit->head.seq);
+    jsonw_str(json, "head_hash", digest_put_hex(hash, &audit->head.hash));
+    jsonw_bool(json, "head_compared", audit->head_seen);
+    jsonw_open(json, "not_checked", '[');
     for (size_t i = 0; not_checked[i] != NULL; i++) {
-        jsonw_str(&json, NULL, not_checked[i]);
+        jsonw_str(json, NULL, not_checked[i]);
     }
-    jsonw_close(&json, ']');
-    jsonw_u64(&json, "damage_count", audit->damage_count);
-    jsonw_open(&json, "damages", '[');
+    jsonw_close(json, ']');
+    jsonw_u64(json, "damage_count", audit->damage_count);
+    jsonw_open(json, "damages", '[');
     for (size_t i = 0; i < damages_kept(audit); i++) {
-        jsonw_open(&json, NULL, '{');
-        jsonw_u64(&json, "seq", audit->damages[i].seq);
-        jsonw_str_some(&json, "operation_id", audit->damages[i].operation_id);
-        jsonw_str(&json, "what", audit->damages[i].what);
-        jsonw_close(&json, '}');
+        jsonw_open(json, NULL, '{');
+        jsonw_u64(json, "seq", audit->damages[i].seq);
+        jsonw_str_some(json, "operation_id", audit->damages[i].operation_id);
+        jsonw_str(json, "what", audit->damages[i].what);
+        jsonw_close(json, '}');
     }
-    jsonw_close(&json, ']');
-    jsonw_close(&json, '}');
-    int code = jsonw_print(&json);
-    buf_release(&bytes);
-    return code;
+    jsonw_close(json, ']');
+    return out_json_end(&whole);
 }
 
 static void print_damages(const struct audit *audit)
@@ -261,8 +214,7 @@ static int print_text(const struct audit *audit)
 {
     print_damages(audit);
     if (audit->damage_count == 0) {
-        out_text("%sok%s: the entries that '%s' shows check out, as far as can be seen from "
-                 "outside\n",
+        out_text("%sok%s: the entries of '%s' are valid, as far as can be checked from outside\n",
             out_tint(TINT_GOOD), out_plain(), remote_url(audit->remote));
     }
     out_text("checked %llu entries, %llu to %llu: each against its hash, %llu against the one "
@@ -270,7 +222,7 @@ static int print_text(const struct audit *audit)
         (unsigned long long)audit->entries, (unsigned long long)audit->first_seq,
         (unsigned long long)audit->last_seq, (unsigned long long)audit->links,
         (unsigned long long)audit->gaps);
-    out_text("head: entry %llu, %s\n", (unsigned long long)audit->head_seq,
+    out_text("head: entry %llu, %s\n", (unsigned long long)audit->head.seq,
         audit->head_wrong  ? "which is not what the server says"
         : audit->head_seen ? "which is what the server says"
                            : "not among those shown, so not compared");
@@ -291,8 +243,7 @@ int verify_remote(struct cli *cli, struct remote *remote)
     audit->cli = cli;
     audit->remote = remote;
     arena_init(&audit->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
-    int code = fetch_head(audit);
-    code = code != CLI_OK ? code : fetch_entries(audit);
+    int code = fetch_entries(audit);
     arena_release(&audit->arena);
     if (code != CLI_OK) {
         return CLI_UNCHECKED;

@@ -17,7 +17,7 @@ static const char *advice(enum once_status status)
 {
     switch (status) {
     case ONCE_STATUS_IN_PROGRESS:
-        return "somebody holds the grant; when the lease runs out without a word it is unknown";
+        return "in progress; if its lease ends and the holder reports nothing, it becomes unknown";
     case ONCE_STATUS_UNKNOWN:
         return "find out whether the effect happened, then settle it with once resolve";
     case ONCE_STATUS_RELEASED: return "the effect did not start; the next call may run it";

@@ -73,6 +73,22 @@ static void set_callbacks(CURL *curl, struct transfer *transfer)
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, transfer->response->why);
 }
 
+/* How the server is reached, for the requests of our own program. */
+static CURLcode set_way(CURL *curl, const struct client_request *request)
+{
+    CURLcode failed = CURLE_OK;
+    (void)curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, request->is_raw ? 1L : 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, request->is_raw ? 1L : 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, request->is_raw ? 1L : 0L);
+    if (request->socket != NULL) {
+        failed = curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, request->socket);
+    }
+    if (failed == CURLE_OK && (request->is_raw || request->socket != NULL)) {
+        failed = curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    }
+    return failed;
+}
+
 /* Only what is copied can fail. */
 static CURLcode set_up(CURL *curl, const struct once_client *client,
     const struct client_request *request, int64_t timeout_ms)
@@ -100,7 +116,7 @@ static CURLcode set_up(CURL *curl, const struct once_client *client,
     if (failed == CURLE_OK && options->ca_file != NULL) {
         failed = curl_easy_setopt(curl, CURLOPT_CAINFO, options->ca_file);
     }
-    return failed;
+    return failed == CURLE_OK ? set_way(curl, request) : failed;
 }
 
 /* ---- what came of it --------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * request: what is the same in every attempt of one call: checked, and made into header lines.
  *
  * Promises:  no text of the caller can end the line that contains it. Exactly one Idempotency-Key
- *            is sent, the same every time, and none with a read.
+ *            is sent, the same every time, and not with a read.
  * Ownership: borrows method, URL and body from the caller for the length of the call; it owns
  *            the lines and wipes them at the end, because they hold credentials.
  */
@@ -32,6 +32,8 @@ struct client_request {
     const char *given_id;               /* the caller's request id; NULL: a fresh one every time */
     bool is_read;                       /* GET and the like */
     bool has_body;                      /* sent even when it is empty */
+    bool is_raw;                        /* path as it is, no proxy, its own connection */
+    const char *socket;                 /* a Unix socket to connect to; NULL: the host */
     int retries;                        /* after the first attempt */
     int64_t deadline_ms;                /* over everything */
     int64_t attempt_ms;                 /* over one attempt */

@@ -53,7 +53,7 @@ static enum status put_json(struct config_reader *reader, const struct yaml_node
         return put_scalar(node, scratch, out);
     }
     if (node->kind == YAML_BAD) {
-        return OK; /* told already */
+        return OK; /* reported already */
     }
     buf_char(out, node->kind == YAML_MAP ? '{' : '[');
     for (const struct yaml_node *at = node->first; status == OK && at != NULL; at = at->next) {
@@ -178,7 +178,7 @@ static void add_headers(struct config_reader *reader, const struct yaml_node *ke
     bool is_name = key->kind == YAML_SCALAR && value_form_is_token(key->text);
     if (!is_name || (!is_expected && is_framing(key->text.data))) {
         reader_fault(reader, key, NULL,
-            is_name ? "'%.*s' is said by the body itself" : "'%.*s' is not the name of a field",
+            is_name ? "'%.*s' is set by the body itself" : "'%.*s' is not the name of a field",
             SLICE_ARGS(key->text));
     } else if (is_expected && yaml_is_null(value) && headers->count < CASE_HEADERS_MAX) {
         headers->items[headers->count++] = (struct case_header){key->text.data, NULL};
@@ -235,20 +235,12 @@ static enum status read_part(struct config_reader *reader, const struct yaml_nod
 #define CASE(member)     .offset = offsetof(struct config_case, member)
 
 static const struct config_option request_rows[] = {
-    {.path = "method",
-        .kind = CONFIG_TEXT,
-        .form = CONFIG_FORM_METHOD,
-        REQUEST(method),
-        .fallback = "POST"},
-    {.path = "path",
-        .kind = CONFIG_TEXT,
-        .form = CONFIG_FORM_TARGET,
-        REQUEST(path),
-        .is_required = true,
-        .example = "/v1/payments"},
-    {.path = "headers", .kind = CONFIG_OWN, .read = read_headers, REQUEST(content.headers)},
-    {.path = "body", .kind = CONFIG_OWN, .read = read_body, REQUEST(content)},
-    {.path = "json", .kind = CONFIG_OWN, .read = read_json, REQUEST(content)},
+    ROW("method", TEXT, REQUEST(method), .form = CONFIG_FORM_METHOD, .fallback = "POST"),
+    ROW("path", TEXT, REQUEST(path), .form = CONFIG_FORM_TARGET, .is_required = true,
+        .example = "/v1/payments"),
+    ROW("headers", OWN, REQUEST(content.headers), .read = read_headers),
+    ROW("body", OWN, REQUEST(content), .read = read_body),
+    ROW("json", OWN, REQUEST(content), .read = read_json),
     {0},
 };
 
@@ -271,25 +263,17 @@ static enum status read_reconcile(
     struct config_reader *reader, const struct yaml_node *key, void *member);
 
 static const struct config_option upstream_rows[] = {
-    {.path = "status",
-        .kind = CONFIG_COUNT,
-        UPSTREAM(status),
-        .fallback = "200",
-        .min = 200,
-        .max = 599},
-    {.path = "headers", .kind = CONFIG_OWN, .read = read_headers, UPSTREAM(content.headers)},
-    {.path = "body", .kind = CONFIG_OWN, .read = read_body, UPSTREAM(content)},
-    {.path = "json", .kind = CONFIG_OWN, .read = read_json, UPSTREAM(content)},
-    {.path = "fail",
-        .kind = CONFIG_CHOICE,
-        UPSTREAM(fail),
-        .choices = {"none", "refuse", "reset", "timeout", "half"}},
-    {.path = "waits", .kind = CONFIG_BOOL, UPSTREAM(waits)},
-    {.path = "reconcile", .kind = CONFIG_OWN, .read = read_reconcile, UPSTREAM(reconcile)},
+    ROW("status", COUNT, UPSTREAM(status), .fallback = "200", .min = 200, .max = 599),
+    ROW("headers", OWN, UPSTREAM(content.headers), .read = read_headers),
+    ROW("body", OWN, UPSTREAM(content), .read = read_body),
+    ROW("json", OWN, UPSTREAM(content), .read = read_json),
+    ROW("fail", CHOICE, UPSTREAM(fail), .choices = {"none", "refuse", "reset", "timeout", "half"}),
+    ROW("waits", BOOL, UPSTREAM(waits)),
+    ROW("reconcile", OWN, UPSTREAM(reconcile), .read = read_reconcile),
     {0},
 };
 
-/* An answer like any other, but that it can neither fail nor wait. */
+/* An answer like any other, except that it can neither fail nor wait. */
 static enum status read_reconcile(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
@@ -318,21 +302,16 @@ static enum status read_upstream(
 }
 
 static const struct config_option expect_rows[] = {
-    {.path = "status", .kind = CONFIG_COUNT, EXPECT(status), .min = 200, .max = 599},
-    {.path = "decision",
-        .kind = CONFIG_CHOICE,
-        EXPECT(decision),
+    ROW("status", COUNT, EXPECT(status), .min = 200, .max = 599),
+    ROW("decision", CHOICE, EXPECT(decision),
         .choices = {"any", "first_seen", "duplicate_replayed", "conflict_rejected", "in_progress",
-            "held_unknown", "duplicate_refused", "passed_through", "refused"}},
-    {.path = "replayed",
-        .kind = CONFIG_CHOICE,
-        EXPECT(replayed),
-        .choices = {"any", "true", "false"}},
-    {.path = "effects", .kind = CONFIG_COUNT, EXPECT(effects), .max = EFFECTS_MAX},
-    {.path = "code", .kind = CONFIG_TEXT, .form = CONFIG_FORM_LINE, EXPECT(code)},
-    {.path = "route", .kind = CONFIG_TEXT, .form = CONFIG_FORM_LINE, EXPECT(route)},
-    {.path = "body_contains", .kind = CONFIG_TEXT, .form = CONFIG_FORM_LINE, EXPECT(body_contains)},
-    {.path = "header", .kind = CONFIG_OWN, .read = read_expected_headers, EXPECT(headers)},
+            "held_unknown", "duplicate_refused", "passed_through", "refused"}),
+    ROW("replayed", CHOICE, EXPECT(replayed), .choices = {"any", "true", "false"}),
+    ROW("effects", COUNT, EXPECT(effects), .max = EFFECTS_MAX),
+    ROW("code", TEXT, EXPECT(code), .form = CONFIG_FORM_LINE),
+    ROW("route", TEXT, EXPECT(route), .form = CONFIG_FORM_LINE),
+    ROW("body_contains", TEXT, EXPECT(body_contains), .form = CONFIG_FORM_LINE),
+    ROW("header", OWN, EXPECT(headers), .read = read_expected_headers),
     {0},
 };
 
@@ -354,15 +333,10 @@ static enum status read_expect(
 /* ---- steps and cases --------------------------------------------------------------------- */
 
 static const struct config_option step_rows[] = {
-    {.path = "request", .kind = CONFIG_OWN, .read = read_request, STEP(request)},
-    {.path = "upstream", .kind = CONFIG_OWN, .read = read_upstream, STEP(upstream)},
-    {.path = "repeat",
-        .kind = CONFIG_COUNT,
-        STEP(repeat),
-        .fallback = "1",
-        .min = 1,
-        .max = CASE_REPEAT_MAX},
-    {.path = "expect", .kind = CONFIG_OWN, .read = read_expect, STEP(expect)},
+    ROW("request", OWN, STEP(request), .read = read_request),
+    ROW("upstream", OWN, STEP(upstream), .read = read_upstream),
+    ROW("repeat", COUNT, STEP(repeat), .fallback = "1", .min = 1, .max = CASE_REPEAT_MAX),
+    ROW("expect", OWN, STEP(expect), .read = read_expect),
     {0},
 };
 
@@ -405,13 +379,9 @@ static enum status read_steps(
 }
 
 static const struct config_option case_rows[] = {
-    {.path = "name",
-        .kind = CONFIG_TEXT,
-        .form = CONFIG_FORM_LINE,
-        CASE(name),
-        .is_required = true,
-        .example = "what it shows"},
-    {.path = "steps", .kind = CONFIG_OWN, .read = read_steps, .is_required = true},
+    ROW("name", TEXT, CASE(name), .form = CONFIG_FORM_LINE, .is_required = true,
+        .example = "what it shows"),
+    ROW("steps", OWN, .read = read_steps, .is_required = true),
     {0},
 };
 

@@ -9,7 +9,7 @@
  *         - expect: {status: 201, decision: duplicate_replayed, effects: 1}
  *
  * Promises:  what is not known is an error with its place, never ignored: an expectation that is
- *            misspelt would hold for ever.
+ *            misspelt would always hold.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_CASES_H
@@ -35,7 +35,7 @@ enum case_fail {
 
 struct case_header {
     const char *name;
-    const char *value; /* NULL: expected not to be there */
+    const char *value; /* NULL: expected to be absent */
 };
 
 struct case_headers {

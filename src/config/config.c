@@ -88,7 +88,7 @@ bool config_is_public(const struct config *config)
     return is_public;
 }
 
-/* Others may connect, and nobody would ask who they are. */
+/* Others may connect, and would not be authenticated. */
 static void check_open(struct config *config, struct config_faults *faults)
 {
     for (size_t i = 0; i < config->listen_count && !config->has_auth; i++) {

@@ -44,6 +44,7 @@ enum config_kind {
     CONFIG_CHOICE,   /* one of choices */
     CONFIG_LIST,     /* a text, or a list of them */
     CONFIG_STATUSES, /* a status of HTTP, or a list of them */
+    CONFIG_RULES,    /* a map: a status or a class of HTTP to one of choices */
     CONFIG_OWN,      /* read by its own function: tokens, routes */
 };
 
@@ -105,6 +106,24 @@ struct config_policy {
     size_t count;
 };
 
+/* One thing wrong. */
+struct config_fault {
+    unsigned line;       /* from 1; 0: of no line */
+    unsigned column;     /* from 1, in characters */
+    const char *text;    /* lower case, no full stop, the fault first */
+    const char *hint;    /* what to do about it; NULL: nothing */
+    struct slice source; /* the line, without its end */
+    const char *file;    /* which one; NULL: the configuration itself */
+    bool is_secret;      /* a secret may be in that line: it is not shown, by no fault */
+    bool is_warning;     /* it is read all the same */
+};
+
+struct config_faults {
+    struct config_fault items[CONFIG_FAULTS_MAX];
+    size_t count; /* of items */
+    size_t more;  /* not kept */
+};
+
 /* The settings. Texts are terminated; NULL: not set. Times in milliseconds. */
 struct config {
     struct arena arena;  /* where everything else lives */
@@ -145,6 +164,7 @@ struct config {
     struct config_gateway gateway; /* whole after config_check */
     struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
+    struct config_faults warnings; /* what was read and should be written in another way */
 };
 
 struct config_reader; /* of a file; this module's */
@@ -191,23 +211,6 @@ extern const struct config_option config_options[];
 extern const struct config_option config_gateway_options[];
 /* In both; NULL when there is none of that path. */
 const struct config_option *config_option_find(const char *path);
-
-/* One thing wrong. */
-struct config_fault {
-    unsigned line;       /* from 1; 0: of no line */
-    unsigned column;     /* from 1, in characters */
-    const char *text;    /* lower case, no full stop, the fault first */
-    const char *hint;    /* what to do about it; NULL: nothing */
-    struct slice source; /* the line, without its end */
-    const char *file;    /* which one; NULL: the configuration itself */
-    bool is_secret;      /* a secret may be in that line: it is not shown, by no fault */
-};
-
-struct config_faults {
-    struct config_fault items[CONFIG_FAULTS_MAX];
-    size_t count; /* of items */
-    size_t more;  /* not kept */
-};
 
 /* Every setting at its default. E_NOMEM. */
 enum status config_new(

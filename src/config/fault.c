@@ -64,17 +64,37 @@ struct slice source_line(struct slice text, unsigned line)
     return rest;
 }
 
+/* A fault or a warning about a place of the file. */
+static void add_at(struct config_reader *reader, const struct yaml_node *place, const char *hint,
+    bool is_warning, const char *format, va_list args)
+{
+    char text[FAULT_TEXT_BYTES_MAX];
+    struct config_fault fault = {.line = place->line,
+        .column = place->column,
+        .hint = hint,
+        .source = source_line(reader->text, place->line),
+        .is_warning = is_warning};
+    (void)vsnprintf(text, sizeof text, format, args);
+    config_fault_add(reader->config, is_warning ? &reader->config->warnings : reader->faults,
+        &fault, "%s", text);
+}
+
 void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...)
 {
-    char text[FAULT_TEXT_BYTES_MAX];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    add_at(reader, place, hint, false, format, args);
     va_end(args);
-    struct config_fault fault = {.line = place->line, .column = place->column, .hint = hint};
-    fault.source = source_line(reader->text, place->line);
-    config_fault_add(reader->config, reader->faults, &fault, "%s", text);
+}
+
+void reader_warn(struct config_reader *reader, const struct yaml_node *place, const char *hint,
+    const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_at(reader, place, hint, true, format, args);
+    va_end(args);
 }
 
 /* The line and a caret under the column. Both are cut on the left when the place is far right. */
@@ -106,8 +126,8 @@ void config_fault_put(struct buf *out, const char *name, const struct config_fau
 {
     if (fault->line > 0) {
         name = fault->file != NULL ? fault->file : name;
-        buf_printf(out, "%s:%u:%u: %s\n", name == NULL ? "-" : name, fault->line, fault->column,
-            fault->text);
+        buf_printf(out, "%s:%u:%u: %s%s\n", name == NULL ? "-" : name, fault->line, fault->column,
+            fault->is_warning ? "warning: " : "", fault->text);
         if (fault->source.len > 0) {
             put_source(out, fault->source, fault->column);
         }

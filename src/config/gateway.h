@@ -23,6 +23,7 @@ enum {
     CONFIG_STATUSES_MAX = 16,  /* of reconcile's executed, and of not_executed */
     CONFIG_GATEWAY_LISTEN_MAX = 8,
     CONFIG_HEADERS_MAX = 16, /* of require_headers */
+    CONFIG_RULES_MAX = 32,   /* of on_status: those given, and those of the profile */
 };
 
 /* A named set of HTTP manners. */
@@ -66,7 +67,16 @@ enum config_principal {
 
 enum config_jwt_alg { CONFIG_JWT_HS256, CONFIG_JWT_RS256, CONFIG_JWT_ES256 };
 
-enum config_on_5xx { CONFIG_5XX_RELEASE, CONFIG_5XX_SEAL, CONFIG_5XX_UNKNOWN };
+/* What an answer of the upstream makes of the operation. */
+enum config_result {
+    CONFIG_RESULT_SEAL,    /* it is the outcome */
+    CONFIG_RESULT_RELEASE, /* nothing was done, or all of it was undone: the key is free */
+    CONFIG_RESULT_UNKNOWN, /* nobody said whether anything was done */
+};
+struct config_rule {
+    uint16_t status; /* 200 to 599; 2 to 5: the class 2xx to 5xx */
+    uint16_t result; /* of enum config_result */
+};
 /* The numbers are those of enum on_unknown. */
 enum config_on_unknown {
     CONFIG_UNKNOWN_HOLD,
@@ -116,7 +126,7 @@ struct config_route {
     enum config_retention retention;
     int64_t window_ms;
     int64_t lease_ms;           /* 60 s */
-    int64_t wait_ms_max;        /* of Prefer: wait; 10 s */
+    int64_t wait_ms;            /* of a duplicate, for the first one's answer; 10 s */
     const char *principal_text; /* as written */
     enum config_principal principal;
     const char *principal_name; /* of the field, or of the claim */
@@ -129,7 +139,9 @@ struct config_route {
     const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones */
     size_t replay_header_count;
 
-    enum config_on_5xx on_5xx;
+    struct config_rule on_status[CONFIG_RULES_MAX]; /* every class has one; a status goes before
+                                                       its class */
+    size_t on_status_count;
     enum config_on_unknown on_unknown;
     struct config_reconcile reconcile;
     unsigned conflict_status; /* 422, 409 or 400: the profile's unless a policy file says */
@@ -144,6 +156,9 @@ struct config_route {
     double duplicate_rate;      /* limits.duplicate_rate */
     double duplicate_burst;
 };
+
+/* What an answer of this status makes of an operation of the route. */
+enum config_result config_result(const struct config_route *route, unsigned status);
 
 struct config_gateway {
     bool is_on; /* there is a section, or once gateway was asked for */

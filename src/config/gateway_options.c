@@ -141,11 +141,12 @@ const struct config_option config_gateway_options[] = {
         .unsure = "timeout.total or a little more."},
     {.path = "gateway.wait",
         .kind = CONFIG_DURATION,
-        BOTH(wait_ms_max),
+        BOTH(wait_ms),
         .fallback = "10s",
         .max = LIMIT_WAIT_MS_MAX,
-        .help = "The longest a duplicate may wait for the first answer when it asks with Prefer: "
-                "wait. 0s: it never waits.",
+        .help = "How long a duplicate waits for the answer of the first one that is still "
+                "running; then it gets 409 and Retry-After. A client may ask for less with "
+                "Prefer: wait. 0s: it never waits.",
         .unsure = "Leave it."},
     {.path = "gateway.principal",
         .kind = CONFIG_TEXT,
@@ -218,16 +219,29 @@ const struct config_option config_gateway_options[] = {
         .help = "Fields of an answer to replay besides the usual ones (Content-*, Location, ETag, "
                 "Link and the like), or \"*\" for all. Set-Cookie is never kept.",
         .unsure = "The fields your clients read."},
-    {.path = "gateway.on_5xx",
-        .kind = CONFIG_CHOICE,
-        BOTH(on_5xx),
+    {.path = "gateway.on_status",
+        .kind = CONFIG_RULES,
+        BOTH(on_status),
+        COUNTED(on_status_count),
         .absent = "as the profile says",
-        .choices = {"release", "seal", "unknown"},
-        .example = "release",
-        .help = "What an answer of 500 or above means. release: nothing was done, so the client "
-                "may try again. seal: it is final, and every duplicate gets it. unknown: nobody "
-                "may try until it is settled.",
-        .unsure = "release for APIs that roll back, else unknown."},
+        .choices = {"seal", "release", "unknown"},
+        .max = CONFIG_RULES_MAX - CONFIG_RULES_DEFAULT,
+        .env = "ONCE_GATEWAY_ON_STATUS",
+        .flag = "on-status",
+        .example = "{5xx: unknown, 503: release}",
+        .help = "What an answer means, by its status or its class (5xx); a status wins over its "
+                "class. seal: it is final, and every duplicate gets it. release: the API did "
+                "nothing or rolled back, so the client may try again. unknown: nobody said "
+                "whether anything was done, so nobody may try until it is settled. A rule set "
+                "here wins over every default of its status or class: 2xx, 3xx and 4xx are "
+                "sealed; 408, 425, 429 and 503 are released; other 5xx are unknown (profile "
+                "stripe: sealed). A route's map replaces the section's.",
+        .unsure = "Leave it; {5xx: release} only if the API rolls back before it answers 5xx."},
+    {.path = "gateway.on_5xx",
+        .kind = CONFIG_OWN,
+        .in = CONFIG_IN_SECTION | CONFIG_IN_ROUTE,
+        .offset = offsetof(struct config_route, on_status),
+        .read = gateway_read_on_5xx},
     {.path = "gateway.on_unknown",
         .kind = CONFIG_CHOICE,
         BOTH(on_unknown),

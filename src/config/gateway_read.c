@@ -1,7 +1,10 @@
 /* The section `gateway`: its settings and those of its routes as given, and where. */
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "config/impl.h"
 
 #define SECTION_PREFIX "gateway."
@@ -73,6 +76,34 @@ enum status gateway_read_routes(
     return status;
 }
 
+enum status gateway_read_on_5xx(
+    struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    const struct config_option *option = config_option_find("gateway.on_status");
+    struct config_route *route =
+        (void *)((char *)object - offsetof(struct config_route, on_status));
+    struct route_raw *raw = CONTAINER_OF(route, struct route_raw, route);
+    struct setting_source *source = &raw->sources[option - config_gateway_options];
+    struct value_fault fault = {.hint = ""};
+    struct value_target target = {.config = reader->config, .object = route};
+    if (route->on_status_count > 0) {
+        reader_fault(reader, key, "leave on_5xx out", "%s is set twice", option->path);
+        return OK;
+    }
+    if (key->value->kind != YAML_SCALAR ||
+        value_add_rule(&target, option, SLICE_LIT("5xx"), key->value->text, &fault) != OK) {
+        reader_fault(reader, key->value, "on_status: {5xx: release}",
+            "on_5xx has to be one of seal, release, unknown");
+        return OK;
+    }
+    *source =
+        (struct setting_source){.place = {key->value->line, key->value->column}, .is_set = true};
+    char hint[64];
+    (void)snprintf(hint, sizeof hint, "on_status: {5xx: %.*s}", SLICE_ARGS(key->value->text));
+    reader_warn(reader, key, hint, "on_5xx was replaced by on_status, and is read as that");
+    return OK;
+}
+
 enum status gateway_read(struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     struct config *config = object;
@@ -89,7 +120,7 @@ void gateway_will_set(struct config *config, const struct config_option *option,
     struct map_scope scope = gateway_scope(config);
     scope.sources[option - scope.options] =
         (struct setting_source){.is_set = true, .is_flag = true};
-    if (option->kind == CONFIG_LIST && !is_more) {
+    if ((option->kind == CONFIG_LIST || option->kind == CONFIG_RULES) && !is_more) {
         *value_count((option->in & CONFIG_IN_ROUTE) != 0 ? scope.route : scope.object, option) = 0;
     }
     bool opens = strcmp(option->path, "gateway.listen") == 0 ||

@@ -29,19 +29,19 @@ static const struct profile_defaults {
     enum config_key key;
     bool key_is_uuid;
     unsigned conflict_status;
-    enum config_on_5xx on_5xx;
+    enum config_result on_5xx; /* 503 apart */
     int64_t window_ms;
 } profiles[CONFIG_PROFILES] = {
-    [CONFIG_PROFILE_IETF] = {ALL_METHODS, CONFIG_KEY_REQUIRED, false, 422, CONFIG_5XX_RELEASE,
+    [CONFIG_PROFILE_IETF] = {ALL_METHODS, CONFIG_KEY_REQUIRED, false, 422, CONFIG_RESULT_UNKNOWN,
         24 * HOUR_MS},
     [CONFIG_PROFILE_GUARDIA] = {CONFIG_METHOD_POST | CONFIG_METHOD_PUT | CONFIG_METHOD_PATCH,
-        CONFIG_KEY_REQUIRED, true, 409, CONFIG_5XX_RELEASE, 24 * HOUR_MS},
-    [CONFIG_PROFILE_ADR007] = {ALL_METHODS, CONFIG_KEY_GENERATED, false, 409, CONFIG_5XX_RELEASE,
+        CONFIG_KEY_REQUIRED, true, 409, CONFIG_RESULT_UNKNOWN, 24 * HOUR_MS},
+    [CONFIG_PROFILE_ADR007] = {ALL_METHODS, CONFIG_KEY_GENERATED, false, 409, CONFIG_RESULT_UNKNOWN,
         24 * HOUR_MS},
-    [CONFIG_PROFILE_OPS] = {ALL_METHODS, CONFIG_KEY_REQUIRED, false, 409, CONFIG_5XX_RELEASE,
+    [CONFIG_PROFILE_OPS] = {ALL_METHODS, CONFIG_KEY_REQUIRED, false, 409, CONFIG_RESULT_UNKNOWN,
         48 * HOUR_MS},
-    [CONFIG_PROFILE_STRIPE] = {CONFIG_METHOD_POST, CONFIG_KEY_OPTIONAL, false, 400, CONFIG_5XX_SEAL,
-        24 * HOUR_MS},
+    [CONFIG_PROFILE_STRIPE] = {CONFIG_METHOD_POST, CONFIG_KEY_OPTIONAL, false, 400,
+        CONFIG_RESULT_SEAL, 24 * HOUR_MS},
 };
 
 /* A route being made. */
@@ -169,6 +169,49 @@ static enum status make_upstreams(const struct maker *maker)
     return OK;
 }
 
+/* ---- results ----------------------------------------------------------------------------- */
+
+/* NULL: the route has no rule of that status or class. */
+static const struct config_rule *rule_find(const struct config_route *route, unsigned status)
+{
+    for (size_t i = 0; i < route->on_status_count; i++) {
+        if (route->on_status[i].status == status) {
+            return &route->on_status[i];
+        }
+    }
+    return NULL;
+}
+
+enum config_result config_result(const struct config_route *route, unsigned status)
+{
+    const struct config_rule *rule = rule_find(route, status);
+    rule = rule == NULL ? rule_find(route, status / 100) : rule;
+    return rule == NULL ? CONFIG_RESULT_UNKNOWN : (enum config_result)rule->result;
+}
+
+/*
+ * The defaults after what was given, but those that it goes before: {5xx: unknown} is meant for 503
+ * too. 408, 425, 429 and 503 say that the request was not processed (RFC 9110 sections 15.5.9 and
+ * 15.6.4, RFC 8470, RFC 6585); to replay them for a day would block a key for a passing reason. Any
+ * other 5xx does not say whether anything was done.
+ */
+static void make_results(struct config_route *route, enum config_result on_5xx)
+{
+    const struct config_rule usual[CONFIG_RULES_DEFAULT] = {{408, CONFIG_RESULT_RELEASE},
+        {425, CONFIG_RESULT_RELEASE}, {429, CONFIG_RESULT_RELEASE}, {503, CONFIG_RESULT_RELEASE},
+        {2, CONFIG_RESULT_SEAL}, {3, CONFIG_RESULT_SEAL}, {4, CONFIG_RESULT_SEAL},
+        {5, (uint16_t)on_5xx}};
+    for (size_t i = 0; i < CONFIG_RULES_DEFAULT; i++) { /* statuses first: so a class was given */
+        if (rule_find(route, usual[i].status) == NULL &&
+            rule_find(route, usual[i].status / 100u) == NULL) {
+            ASSERT(route->on_status_count < CONFIG_RULES_MAX);
+            route->on_status[route->on_status_count++] = usual[i];
+        }
+    }
+}
+
+/* ---- profiles ---------------------------------------------------------------------------- */
+
 /* What the profile says where nothing was given, and the policy file over the section. */
 static void make_profile(const struct maker *maker)
 {
@@ -184,7 +227,7 @@ static void make_profile(const struct maker *maker)
     if (policy->needs_key && !IS_OWN(maker, key)) {
         route->key = CONFIG_KEY_REQUIRED;
     }
-    route->on_5xx = IS_SET(maker, on_5xx) ? route->on_5xx : profile->on_5xx;
+    make_results(route, profile->on_5xx);
     route->conflict_status =
         policy->conflict_status > 0 ? policy->conflict_status : profile->conflict_status;
     route->conflict_diff = policy->has_diff ? policy->diff : true;
@@ -222,7 +265,7 @@ static void check_window(
         (void)snprintf(from, sizeof from, " (line %u of the policy file)", policy);
     }
     if (ms < least || ms > most) {
-        refuse(maker, &place, "give the route a window that fits, or another profile or kind",
+        refuse(maker, &place, "give the route a window that fits, or a different profile or kind",
             "a window of %s%s is %s than %s: %s", text_put_duration(window, ms), from,
             ms < least ? "less" : "more", text_put_duration(bound, ms < least ? least : most), why);
     }

@@ -48,8 +48,18 @@ struct slice source_line(struct slice text, unsigned line);
 void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* The same of something that is read all the same: a warning. */
+void reader_warn(struct config_reader *reader, const struct yaml_node *place, const char *hint,
+    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* "null", "~" or nothing at all. */
 bool yaml_is_null(const struct yaml_node *node);
+
+/* A row of a table of options: its path, its kind (DURATION for CONFIG_DURATION), then members. */
+#define ROW(path_, kind_, ...)                                                                     \
+    {                                                                                              \
+        .path = path_, .kind = CONFIG_##kind_, __VA_ARGS__                                         \
+    }
 
 enum { VALUE_FAULT_BYTES_MAX = 320 };
 /* What is wrong with a value, and what to do about it. */
@@ -71,6 +81,9 @@ void value_copy(void *to, const void *from, const struct config_option *option);
 bool value_equal(const void *a, const void *b, const struct config_option *option);
 /* The number of items of a list. */
 size_t *value_count(void *object, const struct config_option *option);
+/* Add a rule: of a status or class ("500", "5xx"), a choice. E_INVALID: fault says why. */
+enum status value_add_rule(const struct value_target *target, const struct config_option *option,
+    struct slice name, struct slice value, struct value_fault *fault) MUST_CHECK;
 /* Set a scalar option, or add to a list. E_INVALID: fault says why. E_NOMEM. */
 enum status value_set(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault) MUST_CHECK;
@@ -141,6 +154,7 @@ struct setting_source {
 };
 
 enum { GATEWAY_OPTIONS_MAX = 64 }; /* rows of the gateway's table */
+enum { CONFIG_RULES_DEFAULT = 8 }; /* rules that a profile adds to on_status */
 
 /* A route as given. What it has no source for is as the section says. */
 struct route_raw {
@@ -176,6 +190,9 @@ enum status gateway_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* Take `routes`. E_NOMEM. */
 enum status gateway_read_routes(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `on_5xx`, which `on_status` replaces: one rule of it, with a warning. E_NOMEM. */
+enum status gateway_read_on_5xx(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* Take `auth.tokens`. E_NOMEM. */
 enum status tokens_read(

@@ -133,12 +133,12 @@ static enum status take_mismatch(struct policy_reader *policy, const struct yaml
     }
     if (!value) {
         reader_fault(policy->reader, node, "reject_on_body_mismatch: true",
-            "reject_on_body_mismatch: false is refused: another body under the same key would get "
-            "an answer that is not its own");
+            "reject_on_body_mismatch: false is refused: a different body under the same key "
+            "would get an answer that is not its own");
         return OK;
     }
     return explain(policy, node, KEY_REJECT_ON_BODY_MISMATCH, false,
-        "the same key with another body is refused and changes nothing; here it always is");
+        "the same key with a different body is always refused and changes nothing");
 }
 
 static enum status take_fence(struct policy_reader *policy, const struct yaml_node *node)
@@ -259,7 +259,7 @@ static enum status take_field(struct policy_reader *policy, const struct yaml_no
         if (slice_is(node->text, logged[i])) {
             policy->reader->config->raw->policy.needs_log = true;
             return explain(policy, node, KEY_INCLUDE_FIELDS, false,
-                "a line of the log about a decision has it, where there is one");
+                "log lines about decisions include it, if present");
         }
     }
     const char *near = text_nearest(node->text.data, logged, LOGGED);
@@ -305,8 +305,8 @@ static enum status take_status(struct policy_reader *policy, const struct yaml_n
         return OK;
     }
     policy->reader->config->raw->policy.conflict_status = (unsigned)number;
-    return explain(policy, node, KEY_STATUS, false,
-        "the same key with another request is answered with %u", (unsigned)number);
+    return explain(policy, node, KEY_STATUS, false, "the same key with a different request gets %u",
+        (unsigned)number);
 }
 
 static enum status take_diff(struct policy_reader *policy, const struct yaml_node *node)

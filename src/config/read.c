@@ -167,6 +167,34 @@ static enum status read_list(struct config_reader *reader, void *object,
     return OK;
 }
 
+/* A map of statuses and classes. */
+static enum status read_rules(struct config_reader *reader, void *object,
+    const struct config_option *option, const struct yaml_node *key)
+{
+    const struct yaml_node *map = key->value;
+    if (map->kind != YAML_MAP) {
+        reader_fault(reader, yaml_is_null(map) ? key : map, option->example,
+            "%s has to be a map of statuses", option->path);
+        return OK;
+    }
+    if (*value_count(object, option) > 0) { /* by the name it had before */
+        reader_fault(reader, key, "leave the old one out", "%s is set twice", option->path);
+        return OK;
+    }
+    for (const struct yaml_node *rule = map->first; rule != NULL; rule = rule->next) {
+        struct value_fault fault = {.hint = ""};
+        struct value_target target = {.config = reader->config, .object = object};
+        bool is_one = rule->kind == YAML_SCALAR && rule->value->kind == YAML_SCALAR;
+        if (!is_one) {
+            reader_fault(
+                reader, rule, option->example, "%s has to be a map of statuses", option->path);
+        } else if (value_add_rule(&target, option, rule->text, rule->value->text, &fault) != OK) {
+            reader_fault(reader, rule, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
+        }
+    }
+    return OK;
+}
+
 static enum status read_option(struct config_reader *reader, const struct map_scope *scope,
     const struct config_option *option, const struct yaml_node *key)
 {
@@ -181,6 +209,7 @@ static enum status read_option(struct config_reader *reader, const struct map_sc
     case CONFIG_OWN: return option->read(reader, key, value_member(object, option));
     case CONFIG_LIST:
     case CONFIG_STATUSES: return read_list(reader, object, option, node);
+    case CONFIG_RULES: return read_rules(reader, object, option, key);
     case CONFIG_TEXT:
     case CONFIG_DURATION:
     case CONFIG_SIZE:
@@ -311,7 +340,7 @@ static bool explain_rule(struct config_reader *reader, const struct yaml_node *k
         return false;
     }
     reader_fault(reader, key, "once gateway --policy FILE takes a file of such rules",
-        "'%.*s' is of a policy file, not of a configuration", SLICE_ARGS(key->text));
+        "'%.*s' belongs in a policy file, not in a configuration", SLICE_ARGS(key->text));
     return true;
 }
 

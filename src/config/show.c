@@ -25,6 +25,21 @@ static void put_list(
     jsonw_close(json, ']');
 }
 
+static void put_rules(
+    struct jsonw *json, const char *name, const struct config_option *option, const void *object)
+{
+    const struct config_rule *rules = (const void *)((const char *)object + option->offset);
+    size_t count = *(const size_t *)(const void *)((const char *)object + option->count);
+    jsonw_open(json, name, '{');
+    for (size_t i = 0; i < count; i++) {
+        char status[8];
+        (void)snprintf(
+            status, sizeof status, "%u%s", rules[i].status, rules[i].status < 100 ? "xx" : "");
+        jsonw_str(json, status, option->choices[rules[i].result]);
+    }
+    jsonw_close(json, '}');
+}
+
 static void put_value(
     struct jsonw *json, const char *name, const struct config_option *option, const void *object)
 {
@@ -42,6 +57,7 @@ static void put_value(
     case CONFIG_CHOICE: jsonw_str(json, name, option->choices[*(const unsigned *)member]); break;
     case CONFIG_LIST:
     case CONFIG_STATUSES: put_list(json, name, option, object); break;
+    case CONFIG_RULES: put_rules(json, name, option, object); break;
     case CONFIG_OWN: /* no more than how many there are */
         if (option->count != 0) {
             jsonw_u64(

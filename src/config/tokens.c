@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -74,8 +75,12 @@ static enum status read_text(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
     const struct yaml_node *node = key->value;
-    if (node->kind == YAML_SCALAR && node->text.len > 0 &&
-        node->text.len <= LIMIT_TENANT_BYTES_MAX) {
+    const char *name = slice_is(key->text, "tenant") ? "tenant" : "name";
+    struct err err = {0};
+    if (node->kind == YAML_SCALAR && name_check(name, node->text, &err) != OK) {
+        reader_fault(reader, node, NULL, "%s", err.text);
+    } else if (node->kind == YAML_SCALAR && node->text.len > 0 &&
+               node->text.len <= LIMIT_TENANT_BYTES_MAX) {
         *(struct slice *)member = node->text;
     } else if (node->kind != YAML_BAD) {
         reader_fault(reader, node, NULL, "%.*s has to be a text of 1 to %d bytes",
@@ -106,10 +111,10 @@ static enum status read_digest(
 #define AT(member) .offset = offsetof(struct config_token, member)
 
 static const struct config_option members[] = {
-    {.path = "sha256", .kind = CONFIG_OWN, .read = read_digest, AT(sha256), .is_required = true},
-    {.path = "tenant", .kind = CONFIG_OWN, .read = read_text, AT(tenant), .is_required = true},
-    {.path = "rights", .kind = CONFIG_OWN, .read = read_rights, AT(rights)},
-    {.path = "name", .kind = CONFIG_OWN, .read = read_text, AT(name)},
+    ROW("sha256", OWN, AT(sha256), .read = read_digest, .is_required = true),
+    ROW("tenant", OWN, AT(tenant), .read = read_text, .is_required = true),
+    ROW("rights", OWN, AT(rights), .read = read_rights),
+    ROW("name", OWN, AT(name), .read = read_text),
     {0},
 };
 

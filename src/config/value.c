@@ -50,6 +50,7 @@ static size_t size_of(const struct config_option *option)
     case CONFIG_BOOL: return sizeof(bool);
     case CONFIG_CHOICE: return sizeof(unsigned);
     case CONFIG_STATUSES: return sizeof(uint16_t);
+    case CONFIG_RULES: return sizeof(struct config_rule);
     case CONFIG_OWN: break;
     }
     return 0;
@@ -57,7 +58,8 @@ static size_t size_of(const struct config_option *option)
 
 static bool is_list(const struct config_option *option)
 {
-    return option->kind == CONFIG_LIST || option->kind == CONFIG_STATUSES;
+    return option->kind == CONFIG_LIST || option->kind == CONFIG_STATUSES ||
+           option->kind == CONFIG_RULES;
 }
 
 static size_t count_of(const void *object, const struct config_option *option)
@@ -282,13 +284,14 @@ static enum status set_real(const struct value_target *target, const struct conf
     return status;
 }
 
-static enum status set_choice(const struct value_target *target, const struct config_option *option,
-    struct slice value, struct value_fault *fault)
+/* The number of a choice by its name. */
+static enum status find_choice(const struct config_option *option, struct slice value,
+    unsigned *ret_choice, struct value_fault *fault)
 {
     char form[192] = "one of";
     for (size_t i = 0; option->choices[i] != NULL; i++) {
         if (slice_is(value, option->choices[i])) {
-            *(unsigned *)member(target, option) = (unsigned)i;
+            *ret_choice = (unsigned)i;
             return OK;
         }
         size_t used = strlen(form);
@@ -296,6 +299,12 @@ static enum status set_choice(const struct value_target *target, const struct co
             form + used, sizeof form - used, "%s %s", i == 0 ? "" : ",", option->choices[i]);
     }
     return wrong_form(option, value, form, fault);
+}
+
+static enum status set_choice(const struct value_target *target, const struct config_option *option,
+    struct slice value, struct value_fault *fault)
+{
+    return find_choice(option, value, member(target, option), fault);
 }
 
 static enum status set_bool(const struct value_target *target, const struct config_option *option,
@@ -401,6 +410,78 @@ static enum status add_status(const struct value_target *target, const struct co
     return OK;
 }
 
+/* "500", or "5xx", which is 5. 0: it is neither. */
+static uint16_t rule_status(struct slice name)
+{
+    uint64_t status = 0;
+    if (name.len != 3) {
+        return 0;
+    }
+    bool is_class = name.data[1] == 'x' && name.data[2] == 'x';
+    if (!text_u64(slice_of(name.data, is_class ? 1 : 3), &status)) {
+        return 0;
+    }
+    uint64_t class = is_class ? status : status / 100;
+    return class >= 2 && class <= 5 ? (uint16_t)status : 0;
+}
+
+enum status value_add_rule(const struct value_target *target, const struct config_option *option,
+    struct slice name, struct slice value, struct value_fault *fault)
+{
+    struct config_rule *rules = member(target, option);
+    size_t *count = value_count(target->object, option);
+    struct config_rule rule = {.status = rule_status(name)};
+    unsigned result = 0;
+    if (rule.status == 0) {
+        return value_refuse(fault, "such as 500, or 5xx for all from 500 to 599",
+            "%s: '%.*s' is not a status or a class", option->path,
+            name.len < 100 ? (int)name.len : 100, name.data == NULL ? "" : name.data);
+    }
+    enum status status = find_choice(option, value, &result, fault);
+    if (status != OK) {
+        return status;
+    }
+    if (result == CONFIG_RESULT_RELEASE && (rule.status == 2 || rule.status / 100 == 2)) {
+        return value_refuse(fault, "seal or unknown",
+            "%s: %.*s cannot be released: it says that it was done", option->path,
+            SLICE_ARGS(name));
+    }
+    if (*count == option->max) {
+        return no_room(option, fault);
+    }
+    for (size_t i = 0; i < *count; i++) {
+        if (rules[i].status == rule.status) {
+            return is_twice(option, name, fault);
+        }
+    }
+    rule.result = (uint16_t)result;
+    rules[(*count)++] = rule;
+    return OK;
+}
+
+/* "5xx=release,500=unknown", as a flag or a variable has it. */
+static enum status add_rules_text(const struct value_target *target,
+    const struct config_option *option, struct slice value, struct value_fault *fault)
+{
+    enum status status = OK;
+    size_t at = 0;
+    do {
+        struct slice rest = slice_of(value.data + at, value.len - at);
+        const char *comma = rest.len == 0 ? NULL : memchr(rest.data, ',', rest.len);
+        struct slice one =
+            slice_of(rest.data, comma == NULL ? rest.len : (size_t)(comma - rest.data));
+        const char *sign = one.len == 0 ? NULL : memchr(one.data, '=', one.len);
+        if (sign == NULL) {
+            return wrong_form(option, value, "a rule such as 5xx=release", fault);
+        }
+        size_t len = (size_t)(sign - one.data);
+        status = value_add_rule(
+            target, option, slice_of(one.data, len), slice_of(sign + 1, one.len - len - 1), fault);
+        at += one.len + 1;
+    } while (status == OK && at <= value.len);
+    return status;
+}
+
 enum status value_set(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
@@ -414,6 +495,7 @@ enum status value_set(const struct value_target *target, const struct config_opt
     case CONFIG_CHOICE: return set_choice(target, option, value, fault);
     case CONFIG_LIST: return add_text(target, option, value, fault);
     case CONFIG_STATUSES: return add_status(target, option, value, fault);
+    case CONFIG_RULES: return add_rules_text(target, option, value, fault);
     case CONFIG_OWN: break;
     }
     ASSERT(option->kind != CONFIG_OWN); /* has no variable and no flag */

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -272,8 +273,8 @@ static enum status check_url(const char *name, struct slice url, struct value_fa
     }
     return is_authority(slice_of(rest.data, host))
                ? OK
-               : value_refuse(fault, hint, "%s: '%.*s' has no host, or a host or port that is none",
-                     name, SHOWN(url));
+               : value_refuse(fault, hint, "%s: '%.*s' has a missing or invalid host or port", name,
+                     SHOWN(url));
 }
 
 /* ---- the others -------------------------------------------------------------------------- */
@@ -332,8 +333,7 @@ static enum status check_template(const char *name, struct slice text, struct va
         size_t len = mark_bytes(slice_of(text.data + i, text.len - i));
         if (len == 0 && (text.data[i] == '{' || text.data[i] == '}')) {
             return value_refuse(fault, hint,
-                "%s: '%.*s' has a brace that is no part of {key} or {operation_id}", name,
-                SHOWN(text));
+                "%s: '%.*s' has a brace outside {key} and {operation_id}", name, SHOWN(text));
         }
         marks += len > 0;
         i += len > 0 ? len - 1 : 0;
@@ -412,10 +412,13 @@ static enum status check_address(
 
 static enum status check_tenant(const char *name, struct slice text, struct value_fault *fault)
 {
-    return text.len > 0 && text.len <= LIMIT_TENANT_BYTES_MAX && !slice_is(text, "*")
-               ? OK
-               : value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
-                     LIMIT_TENANT_BYTES_MAX);
+    struct err err = {0};
+    if (text.len == 0 || text.len > LIMIT_TENANT_BYTES_MAX || slice_is(text, "*")) {
+        return value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
+            LIMIT_TENANT_BYTES_MAX);
+    }
+    return name_check(name, text, &err) == OK ? OK
+                                              : value_refuse(fault, "such as acme", "%s", err.text);
 }
 
 bool value_form_is_line(struct slice text)

@@ -23,7 +23,7 @@ struct builder {
 
 /* ---- bytes ------------------------------------------------------------------------------- */
 
-/* Bytes of one well-formed character at the start; 0 when there is none. */
+/* Bytes of one well-formed character at the start; 0: there is no such character. */
 static size_t character(struct slice text)
 {
     unsigned char c = (unsigned char)text.data[0];
@@ -51,7 +51,7 @@ static const char *character_fault(struct slice rest, size_t len)
     if (len > 1 && (memcmp(rest.data, "\xC2\x85", 2) == 0 ||
                        (len == 3 && (memcmp(rest.data, "\xE2\x80\xA8", 3) == 0 ||
                                         memcmp(rest.data, "\xE2\x80\xA9", 3) == 0)))) {
-        return "a line separator that is no newline";
+        return "a line separator other than a newline";
     }
     return NULL;
 }
@@ -66,7 +66,7 @@ static enum status check_bytes(struct config_reader *reader)
         const char *fault = character_fault(rest, len);
         if (fault != NULL) {
             reader_fault(reader, &place, NULL, "%s", fault);
-            return E_INVALID; /* one is enough: a file of another kind has thousands */
+            return E_INVALID; /* one is enough: a file that is not YAML has thousands */
         }
         place.column = rest.data[0] == '\n' ? 1 : place.column + 1;
         place.line += rest.data[0] == '\n';

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/text.h"
+#include "base/name.h"
 #include "base/uuid.h"
 #include "core/kind.h"
 
@@ -57,8 +57,8 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
                 parts[i].name, parts[i].value.len, parts[i].name, parts[i].bytes_max);
         }
         /* Evidence is JSON: a name that is not text could not be told truthfully there. */
-        if (!text_utf8(parts[i].value)) {
-            return err_set(err, E_INVALID, "%s is not valid UTF-8", parts[i].name);
+        if (name_check_utf8(parts[i].name, parts[i].value, err) != OK) {
+            return E_INVALID;
         }
         framed[at++] = (char)(unsigned char)(parts[i].value.len >> 8);
         framed[at++] = (char)(unsigned char)(parts[i].value.len & 0xff);
@@ -300,7 +300,7 @@ static const char *life_fault(const struct record *record)
         return "a fence and an attempt come together"; /* R1 */
     }
     if (record->fence == 0 && !before_grant(status)) {
-        return "there is no fence or attempt"; /* R1 */
+        return "the fence or attempt is missing"; /* R1 */
     }
     if ((record->lease_expires_ms != 0) != (status == RECORD_IN_PROGRESS)) {
         return "only what is in progress has a lease"; /* R2, R3, R4 */

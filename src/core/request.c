@@ -1,7 +1,8 @@
 #include "core/request.h"
 
 #include "base/limits.h"
-#include "base/text.h"
+#include "base/macros.h"
+#include "base/name.h"
 
 const struct policy policy_default = {
     .window_ms = LIMIT_WINDOW_MS_DEFAULT,
@@ -44,10 +45,7 @@ static enum status check_text(
         return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)", name,
             text.len, name, bytes_max);
     }
-    if (!text_utf8(text)) {
-        return err_set(err, E_INVALID, "%s is not valid UTF-8", name);
-    }
-    return OK;
+    return name_check_utf8(name, text, err);
 }
 
 static enum status check_span(
@@ -146,6 +144,33 @@ static enum status check_spans(const struct request *request, struct err *err)
     return status;
 }
 
+enum status request_names_check(const struct request *request, struct err *err)
+{
+    const struct {
+        const char *member;
+        struct slice name;
+    } names[] = {
+        {"effect_id", request->effect_id},
+        {"source.type", request->source.type},
+        {"source.id", request->source.id},
+        {"source.version", request->source.version},
+        {"actor", request->actor},
+        /* Those that follow name a record; who names it by its id may name one of any time. */
+        {"tenant", request->key.tenant},
+        {"scope", request->key.scope},
+        {"principal", request->key.principal},
+        {"key", request->key.key},
+    };
+    enum { KEY_PARTS = 4 };
+    size_t count = COUNT(names) - (request_by_key(request->kind) ? 0 : KEY_PARTS);
+    for (size_t i = 0; i < count; i++) {
+        if (name_check(names[i].member, names[i].name, err) != OK) {
+            return E_INVALID;
+        }
+    }
+    return OK;
+}
+
 enum status request_check(const struct request *request, struct err *err)
 {
     const struct {
@@ -184,6 +209,12 @@ enum status request_check(const struct request *request, struct err *err)
         status = check_kind(request, err);
     }
     return status == OK ? check_status(request, err) : status;
+}
+
+enum status request_new_check(const struct request *request, struct err *err)
+{
+    enum status status = request_names_check(request, err);
+    return status == OK ? request_check(request, err) : status;
 }
 
 const char *on_unknown_name(enum on_unknown on_unknown)

@@ -65,6 +65,10 @@ extern const struct policy policy_default;
 /* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
  * passes can be decided, stored and told in evidence. */
 enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
+/* Whether what it names may be named so (base/name.h). */
+enum status request_names_check(const struct request *request, struct err *err) MUST_CHECK;
+/* Both, for a request that is made now: those in evidence may be older than the rule for names. */
+enum status request_new_check(const struct request *request, struct err *err) MUST_CHECK;
 
 /* What begin and enqueue are about; RECORD_OPERATION unless said. */
 enum record_kind request_record_kind(const struct request *request);

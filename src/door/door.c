@@ -150,9 +150,22 @@ static void submit_gathered(struct door *door, unsigned slot)
     }
 }
 
+/* A duplicate counts when it begins to wait: otherwise a flood of them could wait unseen until the
+ * first one is answered. */
+static void count_waiting(struct engine_call *engine)
+{
+    struct door_call *call = CONTAINER_OF(engine, struct door_call, engine);
+    if (call->rate.per_second > 0 && !call->is_counted) {
+        flood_count(call->door->flood, &engine->request.key, call->rate, clock_nanos());
+        call->is_counted = true;
+    }
+}
+
 void door_submit(struct door *door, unsigned slot, struct door_call *call)
 {
     ASSERT(slot < door->slots);
+    call->door = door;
+    call->engine.waits = count_waiting;
     struct door_slot *turn = &door->turns[slot];
     if (turn->waiting_count == WAITING_MAX) {
         submit_gathered(door, slot);
@@ -266,7 +279,8 @@ static void count_decision(
         .is_conflict = is_decided && decision->kind == DECISION_CONFLICT_REJECTED,
     };
     metrics_decision(door->metrics, slot, &counted);
-    if (is_decided && is_duplicate(report->call) && report->rate.per_second > 0) {
+    if (is_decided && is_duplicate(report->call) && !report->was_counted &&
+        report->rate.per_second > 0) {
         flood_count(door->flood, &report->call->request.key, report->rate, clock_nanos());
     }
 }

@@ -46,6 +46,9 @@ struct door_call {
     struct engine_call engine; /* first, so that the engine's pointer is ours */
     /* Instead of engine.done, on the loop: the engine did not take it; engine.err says why. */
     void (*refused)(struct door_call *call);
+    struct flood_rate rate; /* of duplicates; a begin that waits takes from it when it starts to */
+    bool is_counted;        /* it did */
+    struct door *door;      /* it goes through; door_submit's */
 };
 
 /* Submit at the end of the slot's turn. */
@@ -63,6 +66,7 @@ struct door_report {
     const struct engine_call *call; /* what was asked and decided */
     int64_t flooded_ms;             /* > 0: refused by door_admit; nothing was decided */
     struct flood_rate rate;         /* of duplicates, which take from it; 0: no limit */
+    bool was_counted;               /* it took from it when it began to wait */
     struct slice tenant;
     struct slice actor;      /* may be empty */
     struct slice request_id; /* of the attempt */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/check.h"
+#include "base/name.h"
 
 enum { PLACES = 8192 }; /* of the table; a power of two, more than three times SERIES_MAX */
 
@@ -201,6 +202,10 @@ static const struct named *find_or_name(
 struct metric_labels_place metric_labels_find(
     struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
+    /* Records from before the rule for names: a label with a NUL would end the page for Prometheus,
+     * and spelled otherwise it might be the name of a different one (P9). */
+    scope = name_valid(scope) ? scope : other;
+    tenant = name_valid(tenant) ? tenant : other;
     const struct named *found =
         atomic_load_explicit(search(labels, tenant, scope), memory_order_acquire);
     if (found == NULL) {

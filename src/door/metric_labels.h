@@ -6,7 +6,8 @@
  * that a new one is counted under scope "_other" of its tenant, and past METRICS_TENANTS_MAX
  * tenants under tenant "_other", which several share.
  *
- * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels.
+ * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels. Every label
+ *            is a valid name (base/name.h): what is not one is counted under "_other".
  * Threads:   any. Who looks up what is known takes no lock.
  */
 #ifndef ONCE_DOOR_METRIC_LABELS_H

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "door/metric_labels.h"
 
@@ -208,17 +209,18 @@ static void put_value(
     buf_printf(out, "%s %.15g\n", name, value);
 }
 
-/* Text format 0.0.4: backslash, quote and line feed are escaped, all else goes as it is. */
+/* Text format 0.0.4 takes UTF-8 without NUL, with backslashes, quotes and line feeds escaped. A
+ * value that is not a valid name would have these, and is not shown. */
 static void put_label(struct buf *out, const char *name, struct slice value)
 {
+    value = name_valid(value) ? value : SLICE_LIT("_other");
     buf_printf(out, "%s=\"", name);
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
         if (c == '\\' || c == '"') {
             buf_char(out, '\\');
         }
-        buf_str(out, c == '\n' ? "\\n" : "");
-        buf_append(out, &c, c != '\n');
+        buf_append(out, &c, 1);
     }
     buf_char(out, '"');
 }
@@ -441,7 +443,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
     put_value(out, "once_live_keys", "gauge", "Keys that are remembered.",
         (double)engine->counts.records);
     put_value(out, "once_unknown_oldest_seconds", "gauge",
-        "For how long the oldest unknown operation has been unknown; 0 when there is none.",
+        "Age of the oldest unknown operation in seconds; 0 if there is none.",
         unknown_seconds(engine));
     put_family(out, "once_commit_batch_size", "histogram", "Calls that went into one commit.");
     put_powers(out, "once_commit_batch_size", engine->batch_sizes, 1, (double)engine->calls);
@@ -565,8 +567,8 @@ static double open_fds(void)
 
 static void put_process(const struct metrics_view *view, struct buf *out)
 {
-    put_value(out, "once_log_dropped_total", "counter", "Log lines that nobody read in time.",
-        (double)view->log_dropped);
+    put_value(out, "once_log_dropped_total", "counter",
+        "Log lines dropped because the log was not read in time.", (double)view->log_dropped);
     put_value(out, "once_flood_keys", "gauge", "Keys whose duplicates are being counted.",
         (double)view->flood_keys);
     put_value(out, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
@@ -581,7 +583,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         "From the first grant of an operation to its seal, by tenant.");
     put_tenants(metrics, view, out, "once_first_seen_to_seal_seconds", false);
     put_family(out, "once_conflicts_total", "counter",
-        "Keys that came back with another payload, by tenant.");
+        "Keys that came back with a different payload, by tenant.");
     put_by_tenant(metrics, view, out, "once_conflicts_total", "conflict_rejected");
     put_family(out, "once_conflict_diff_bytes", "histogram",
         "Size of the difference shown to a conflict, by tenant.");

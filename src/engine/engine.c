@@ -481,7 +481,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     if (call->note != NULL) {
         return note_check(call->note, err);
     }
-    return call->query != NULL ? OK : request_check(&call->request, err);
+    return call->query != NULL ? OK : request_new_check(&call->request, err);
 }
 
 /* Why nothing can be accepted now; OK when so many more can. With the lock. */

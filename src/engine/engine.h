@@ -45,6 +45,8 @@ struct engine_call {
     void *context;             /* the caller's */
     struct arena *arena; /* where the answer's bytes live; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
+    /* It found in_progress and begins to wait, or goes on waiting. Must not block. NULL is fine. */
+    void (*waits)(struct engine_call *call);
 
     /* Set by the engine before done. */
     struct err err;           /* status OK: decision holds; otherwise why not */

@@ -29,6 +29,9 @@ bool parked_add(struct parked *parked, struct engine_call *call)
     if (call->wait_until_ms < parked->next_ms) {
         parked->next_ms = call->wait_until_ms;
     }
+    if (call->waits != NULL) {
+        call->waits(call);
+    }
     return true;
 }
 

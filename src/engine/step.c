@@ -61,10 +61,14 @@ enum status step_compose(struct cycle *cycle, const struct step *step, struct en
     return OK;
 }
 
-/* A body that prepare brought, or the call of this batch whose it is (E2). */
+/* A body that prepare brought, or the call of this batch whose it is (E2). What prepare brought is
+ * of the record as it was: an empty body of this batch must not be taken for that. */
 static enum status take_body(const struct step *step, const struct body_ref *body,
     struct slice brought, struct slice fetched, struct slice *ret_bytes)
 {
+    if (body->bytes == 0) {
+        return OK;
+    }
     if (brought.len > 0) {
         return arena_copy(step->call->arena, brought, ret_bytes);
     }
@@ -82,7 +86,7 @@ static enum status take_bodies(const struct step *step)
     struct engine_call *call = step->call;
     const struct record *record = &call->decision.next;
     bool replay = call->decision.kind == DECISION_DUPLICATE_REPLAYED || call->decision.repeated;
-    if (replay && record->outcome.body.retained && record->outcome.body.bytes > 0) {
+    if (replay && record->outcome.body.retained) {
         return take_body(step, &record->outcome.body, step->key->outcome_body, step->want->outcome,
             &call->outcome);
     }
@@ -181,7 +185,8 @@ static bool past_keys_max(const struct cycle *cycle, const struct step *step)
         cycle->counts.records < cycle->keys_max) {
         return false;
     }
-    (void)err_limit(&call->err, ERR_LIMIT_KEYS, "no room for another key: keys_max (%llu) are live",
+    (void)err_limit(&call->err, ERR_LIMIT_KEYS,
+        "cannot remember a new key: keys_max (%llu) is reached",
         (unsigned long long)cycle->keys_max);
     return true;
 }

@@ -257,7 +257,7 @@ static enum status check_signature(struct slice body, const unsigned char *signa
     if (!ready) {
         return crypto_failed(err, "check a signature");
     }
-    return right ? OK : err_set(err, E_CORRUPT, "the checkpoint's signature is wrong");
+    return right ? OK : err_set(err, E_CORRUPT, "the checkpoint's signature is invalid");
 }
 
 enum status checkpoint_verify(struct slice text, const struct checkpoint_key *key,
@@ -271,11 +271,11 @@ enum status checkpoint_verify(struct slice text, const struct checkpoint_key *ke
         return err_set(err, E_INVALID, "not a checkpoint as Once writes it");
     }
     if (strcmp(checkpoint.chain_id, key->chain_id) != 0) {
-        return err_set(err, E_CORRUPT, "the checkpoint is of another chain, %s, not %s",
+        return err_set(err, E_CORRUPT, "the checkpoint belongs to a different chain, %s, not %s",
             checkpoint.chain_id, key->chain_id);
     }
     if (memcmp(signed_bytes, key->key_id, sizeof key->key_id) != 0) {
-        return err_set(err, E_CORRUPT, "the checkpoint is signed with another key");
+        return err_set(err, E_CORRUPT, "the checkpoint is signed with a different key");
     }
     size_t body_bytes = put_body(again, &checkpoint);
     enum status status = check_signature(

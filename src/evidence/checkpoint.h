@@ -57,8 +57,9 @@ enum status checkpoint_key_read(
 enum status checkpoint_compose(const struct chain *chain, const struct store_identity *identity,
     int64_t time_ms, struct buf *out, struct entry *ret_entry, struct err *err) MUST_CHECK;
 
-/* Read a note and check its signature. E_INVALID: it is no such note. E_CORRUPT: it is of another
- * chain or key, or the signature is wrong. E_UNAVAILABLE: the crypto library has no Ed25519. */
+/* Read a note and check its signature. E_INVALID: it is not such a note. E_CORRUPT: it belongs to a
+ * different chain or key, or the signature is invalid. E_UNAVAILABLE: the crypto library has no
+ * Ed25519. */
 enum status checkpoint_verify(struct slice text, const struct checkpoint_key *key,
     struct checkpoint *ret_checkpoint, struct err *err) MUST_CHECK;
 

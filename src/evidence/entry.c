@@ -569,7 +569,7 @@ enum status note_check(const struct note *note, struct err *err)
     struct record_key key = note->key;
     enum status status = record_key_seal(&key, err);
     if (status == OK && !slice_equal(key.tenant, note->tenant)) {
-        status = err_set(err, E_INVALID, "the note is about another tenant's key"); /* P9 */
+        status = err_set(err, E_INVALID, "the note is about a different tenant's key"); /* P9 */
     }
     if (status == OK && (note->count == 0 || !digest_equal(&key.hash, &note->key.hash))) {
         status = err_set(err, E_INVALID, "the note has no count, or its key is not sealed");

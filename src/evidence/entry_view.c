@@ -427,7 +427,7 @@ static enum status read_members(
         check_echoes(&top, view);
     }
     if (top.wrong != NULL) {
-        return err_set(err, E_CORRUPT, "member '%s' of the entry is missing or wrong", top.wrong);
+        return err_set(err, E_CORRUPT, "member '%s' of the entry is missing or invalid", top.wrong);
     }
     return OK;
 }

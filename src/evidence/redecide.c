@@ -340,10 +340,10 @@ static enum status compare_record_told(
             kind_id_put(id, next->kind, &next->operation_id));
     }
     if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
-        return err_set(err, E_CORRUPT, "the entry names another key than its operation has");
+        return err_set(err, E_CORRUPT, "the entry's key differs from its operation's");
     }
     if (!slice_equal(text_digest(view->effect_id, &effect_id), next->effect_id)) {
-        return err_set(err, E_CORRUPT, "the entry has another effect_id than its operation");
+        return err_set(err, E_CORRUPT, "the entry's effect_id differs from its operation's");
     }
     return OK;
 }
@@ -392,7 +392,7 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     bool makes = decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_ENQUEUED;
     if (makes && source_ordered(&view->request.source) &&
         !source_equal(&view->request.source, &view->source)) {
-        return err_set(err, E_CORRUPT, "the entry names another source than was asked for");
+        return err_set(err, E_CORRUPT, "the entry's source differs from the one asked for");
     }
     enum status status = compare_record_told(view, decision, err);
     return status == OK ? compare_dedupe(view, decision, err) : status;

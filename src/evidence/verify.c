@@ -134,7 +134,7 @@ static void anchor(struct verify *verify, const struct replay_item *item)
         verify->result.outside_compared = true;
         if (!digest_equal(&outside->hash, &item->hash_before)) {
             damage(verify, &(struct spot){.seq = item->seq_before},
-                "the outside checkpoint has another hash for entry %llu",
+                "the external checkpoint has a different hash for entry %llu",
                 (unsigned long long)item->seq_before);
         }
     }
@@ -310,7 +310,7 @@ static void check_outside(struct verify *verify, const struct spot *spot)
     }
     verify->result.outside_compared = true;
     if (!digest_equal(&verify->outside.hash, &verify->hash)) {
-        damage(verify, spot, "the outside checkpoint has another hash for entry %llu",
+        damage(verify, spot, "the external checkpoint has a different hash for entry %llu",
             (unsigned long long)verify->seq);
         /* Somebody wrote another history that checks out: how far back it goes nobody can tell. */
         verify->result.good_seq = 0;
@@ -327,10 +327,11 @@ static void check_frame(struct verify *verify, const struct spot *spot, const st
             (unsigned long long)view->seq, (unsigned long long)entry->seq);
     }
     if (!slice_is(view->chain_id, verify->result.chain_id)) {
-        damage(verify, spot, "the entry is of another chain, %.*s", SLICE_ARGS(view->chain_id));
+        damage(verify, spot, "the entry belongs to a different chain, %.*s",
+            SLICE_ARGS(view->chain_id));
     }
     if (!op_id_equal(&view->operation_id, &entry->operation_id)) {
-        damage(verify, spot, "the entry is about another operation than its frame says");
+        damage(verify, spot, "the entry and its frame name different operations");
     }
     if (view->decides && view->moment.now_ms != entry->time_ms) {
         damage(verify, spot, "the entry's time is not the one its frame says");
@@ -407,7 +408,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
     if (!view->decides || !view->keyed ||
         !digest_equal(&view->request.key.hash, &record->key.hash) ||
         !op_id_equal(&view->operation_id, &record->operation_id)) {
-        damage(verify, spot, "the record stored with the entry is of another operation");
+        damage(verify, spot, "the record stored with the entry belongs to a different operation");
         return;
     }
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
@@ -415,7 +416,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         (view->request.kind != REQUEST_POSTPONE && view->moment.now_ms != record->updated_ms) ||
         (view->versioned && view->version + 1 != record->version) ||
         !slice_equal(view->effect_id, record->effect_id)) {
-        damage(verify, spot, "the record stored with the entry is not the one it tells of");
+        damage(verify, spot, "the record stored with the entry does not match the entry");
     }
     if (by_key && (view->request.fingerprint_version != record->fingerprint_version ||
                       !digest_equal(&view->request.fingerprint, &record->fingerprint))) {
@@ -442,7 +443,7 @@ static void check_source(
     if (!pending->put || !view->keyed || !record_status_sealed(sealed->status) ||
         source_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
         !digest_equal(&key.hash, &source->key.hash)) {
-        damage(verify, spot, "the source stored with the entry is of another operation");
+        damage(verify, spot, "the source stored with the entry belongs to a different operation");
         return;
     }
     if (!source_equal(&source->source, &sealed->source) ||
@@ -451,7 +452,7 @@ static void check_source(
         source->sealed_ms != sealed->sealed_ms ||
         source->window_expires_ms != sealed->window_expires_ms ||
         !slice_equal(view->moment.version_sealed, source->source.version)) {
-        damage(verify, spot, "the source stored with the entry is not the one it tells of");
+        damage(verify, spot, "the source stored with the entry does not match the entry");
     }
 }
 
@@ -469,7 +470,7 @@ static void check_change(
     }
     if (pending->touched &&
         (!view->keyed || !digest_equal(&view->request.key.hash, &pending->touch))) {
-        damage(verify, spot, "a duplicate is counted for another key than the entry's");
+        damage(verify, spot, "a duplicate is counted for a key other than the entry's");
     }
     bool grant = view->decides &&
                  (slice_is(view->decision, "first_seen") || slice_is(view->decision, "claimed"));

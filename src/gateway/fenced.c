@@ -312,8 +312,9 @@ void fenced_handle(struct gateway_request *request)
 {
     struct fenced *fenced = CONTAINER_OF(request, struct fenced, request);
     const struct http_head *head = request->exchange->head;
-    struct flood_rate rate = {request->route->duplicate_rate, request->route->duplicate_burst};
     struct slice body;
+    fenced->call.rate =
+        (struct flood_rate){request->route->duplicate_rate, request->route->duplicate_burst};
     if (fenced->has_refusal) {
         fenced_refuse(fenced, &fenced->refusal, NULL);
         return;
@@ -334,8 +335,8 @@ void fenced_handle(struct gateway_request *request)
         refuse_fault(fenced, status, REFUSAL_REQUEST);
         return;
     }
-    if (!door_admit(
-            request->gateway->door, &fenced->call.engine.request.key, rate, &fenced->flooded_ms)) {
+    if (!door_admit(request->gateway->door, &fenced->call.engine.request.key, fenced->call.rate,
+            &fenced->flooded_ms)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_FLOODED, .retry_after_ms = fenced->flooded_ms},
             "duplicate_refused");
@@ -548,7 +549,7 @@ static void answer_settled(struct fenced *fenced)
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
-                .detail = SLICE_LIT("somebody else settled this operation while it ran"),
+                .detail = SLICE_LIT("the operation was settled while it ran"),
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {
@@ -719,23 +720,6 @@ static void on_done(struct outcall *out)
     settle(fenced, FENCED_SETTLING, settled);
 }
 
-/* What the route makes of the upstream's answer. RFC 9110 section 15.5: 408, 425 and 429 say that
- * the request was not read; to replay them for a day would wedge a key for a passing reason. */
-static struct judge_rules rules_of(const struct config_route *route)
-{
-    static const struct judge_status passing[] = {
-        {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}};
-    static const enum judge_rule on_5xx[] = {[CONFIG_5XX_RELEASE] = JUDGE_RELEASE,
-        [CONFIG_5XX_SEAL] = JUDGE_SEAL,
-        [CONFIG_5XX_UNKNOWN] = JUDGE_UNKNOWN};
-    return (struct judge_rules){.statuses = passing,
-        .status_count = COUNT(passing),
-        .classes =
-            {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = on_5xx[route->on_5xx]},
-        .not_sent = JUDGE_RELEASE,
-        .no_answer = JUDGE_UNKNOWN};
-}
-
 static enum status make_head(struct fenced *fenced, struct slice body)
 {
     bool has_body = fenced->request.exchange->head->framing != HTTP_BODY_NONE;
@@ -768,7 +752,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
         .timeouts = {.connect_ms = route->connect_ms,
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms},
-        .rules = rules_of(route),
+        .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
         .stream = &stream,
         .done = on_done,

@@ -71,7 +71,8 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
         .key = fenced->key};
     enum status status = request_form_scope(http_text(head, head->method_text), request->path,
         request->exchange->arena, &begin->key.scope);
-    return status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    status = status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
+    return status == OK ? request_names_check(begin, &fenced->fault) : status;
 }
 
 /* A lease that ends before the call does would call an operation unknown that is only slow. */
@@ -99,18 +100,19 @@ bool fenced_lease_covers_call(const struct fenced *fenced)
     return granted->now_ms + since_ms < send_until_ms && stats.now_ms < send_until_ms;
 }
 
-/* How long it wants to wait, and may. Several fields are one list (RFC 7240, section 2). */
+/* How long a duplicate waits for the first one's answer: as long as the route says, or less where
+ * the client asks for less. Several fields are one list (RFC 7240, section 2). */
 static int64_t wait_of(const struct fenced *fenced)
 {
     const struct http_head *head = fenced->request.exchange->head;
     struct slice name = SLICE_LIT("Prefer");
-    int64_t wait_ms = 0;
-    for (uint32_t i = http_find(head, name, 0); i < head->field_count && wait_ms == 0;
+    int64_t asked_ms = -1;
+    for (uint32_t i = http_find(head, name, 0); i < head->field_count && asked_ms < 0;
          i = http_find(head, name, i + 1)) {
-        wait_ms = request_form_wait_ms(http_text(head, head->fields[i].value));
+        asked_ms = request_form_wait_ms(http_text(head, head->fields[i].value));
     }
-    int64_t wait_ms_max = fenced->request.route->wait_ms_max;
-    return wait_ms < wait_ms_max ? wait_ms : wait_ms_max;
+    int64_t wait_ms = fenced->request.route->wait_ms;
+    return asked_ms >= 0 && asked_ms < wait_ms ? asked_ms : wait_ms;
 }
 
 static enum status put_begin(struct fenced *fenced)

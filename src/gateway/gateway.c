@@ -20,12 +20,17 @@ struct gateway_loop {
     unsigned char random[RANDOM_BYTES]; /* for traces, of which one call to the kernel makes many */
 };
 
-enum status gateway_reload(struct gateway *gateway, struct config *config, struct err *err)
+enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
+    struct gateway_config **ret_made, struct err *err)
 {
-    struct gateway_config *made;
-    enum status status = gateway_config_new(gateway, config, &made, err);
-    if (status != OK) {
-        return status;
+    return gateway_config_new(gateway, config, ret_made, err);
+}
+
+void gateway_reload_end(struct gateway *gateway, struct gateway_config *made, bool is_used)
+{
+    if (!is_used) {
+        gateway_config_drop(gateway, made);
+        return;
     }
     (void)pthread_mutex_lock(&gateway->lock);
     struct gateway_config *before = gateway->config;
@@ -34,7 +39,6 @@ enum status gateway_reload(struct gateway *gateway, struct config *config, struc
     atomic_store(&gateway->spooled.max, made->settings->spool_bytes_max);
     gateway_config_drop(gateway, before);
     schedule_wake(gateway); /* it may have what the one before had not: something to ask */
-    return OK;
 }
 
 /* ---- beginning and end --------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 #include "http/serve.h"
 
 struct gateway;
+struct gateway_config; /* what one configuration made of it */
 
 struct gateway_options {
     const struct mem *mem; /* NULL: the C library's */
@@ -49,9 +50,12 @@ void gateway_end(struct gateway *gateway, unsigned loop);
  * config_method, or 0; the path is canonical (request_form_path). */
 size_t gateway_route(const struct config_gateway *config, unsigned method, struct slice path);
 
-/* Use another configuration for requests that begin from now on. On failure the old one stays. */
-enum status gateway_reload(
-    struct gateway *gateway, struct config *config, struct err *err) MUST_CHECK;
+/* Make what a different configuration needs; nothing of it is used yet, and gateway_reload_end must
+ * follow. */
+enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
+    struct gateway_config **ret_made, struct err *err) MUST_CHECK;
+/* Use it for requests that begin from now on, or drop it. */
+void gateway_reload_end(struct gateway *gateway, struct gateway_config *made, bool is_used);
 /* Wait for no upstream any more: what was sent becomes unknown, what was not is released. For a
  * server that has to end now. */
 void gateway_cut(struct gateway *gateway);

@@ -28,6 +28,7 @@ static void upstreams_drop_all(struct gateway *gateway, struct gateway_config *c
 static void config_release(struct gateway *gateway, struct gateway_config *config)
 {
     principals_free(config->principals);
+    mem_free(gateway->mem, config->results);
     credentials_free(gateway, config);
     upstreams_drop_all(gateway, config);
     config_free(config->whole);
@@ -108,6 +109,41 @@ static enum status read_credentials(
     return status;
 }
 
+/* On every route, what was not sent is free, and what was sent and not answered whole is unknown
+ * (P5). */
+static void read_rules(const struct config_route *route, struct route_results *results)
+{
+    static const enum judge_rule meanings[] = {[CONFIG_RESULT_SEAL] = JUDGE_SEAL,
+        [CONFIG_RESULT_RELEASE] = JUDGE_RELEASE,
+        [CONFIG_RESULT_UNKNOWN] = JUDGE_UNKNOWN};
+    struct judge_rules *rules = &results->rules;
+    *rules = (struct judge_rules){
+        .statuses = results->statuses, .not_sent = JUDGE_RELEASE, .no_answer = JUDGE_UNKNOWN};
+    for (size_t i = 0; i < route->on_status_count; i++) {
+        const struct config_rule *rule = &route->on_status[i];
+        enum judge_rule meaning = meanings[rule->result];
+        if (rule->status < JUDGE_CLASSES) {
+            rules->classes[rule->status] = meaning;
+        } else {
+            results->statuses[rules->status_count++] = (struct judge_status){rule->status, meaning};
+        }
+    }
+}
+
+static enum status read_results(
+    struct gateway *gateway, struct gateway_config *config, struct err *err)
+{
+    const struct config_gateway *settings = config->settings;
+    config->results = mem_zalloc(gateway->mem, settings->route_count + 1, sizeof *config->results);
+    if (config->results == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < settings->route_count; i++) {
+        read_rules(&settings->routes[i], &config->results[i]);
+    }
+    return OK;
+}
+
 enum status gateway_config_new(struct gateway *gateway, struct config *config,
     struct gateway_config **ret_config, struct err *err)
 {
@@ -119,6 +155,7 @@ enum status gateway_config_new(struct gateway *gateway, struct config *config,
     made->settings = &config->gateway;
     made->holders = 1;
     enum status status = principals_new(gateway->mem, made->settings, &made->principals, err);
+    status = status == OK ? read_results(gateway, made, err) : status;
     status = status == OK ? read_credentials(gateway, made, err) : status;
     status = status == OK ? hold_upstreams(gateway, made, err) : status;
     if (status != OK) {
@@ -157,10 +194,22 @@ const struct config_route *gateway_config_route(const struct gateway_config *con
     return which < settings->route_count ? &settings->routes[which] : settings->otherwise;
 }
 
+/* Of a route that fences: `otherwise` does not. */
+static size_t number_of(const struct gateway_config *config, const struct config_route *route)
+{
+    size_t number = (size_t)(route - config->settings->routes);
+    ASSERT(number < config->settings->route_count);
+    return number;
+}
+
+const struct judge_rules *gateway_config_rules(
+    const struct gateway_config *config, const struct config_route *route)
+{
+    return &config->results[number_of(config, route)].rules;
+}
+
 struct slice gateway_config_credential(
     const struct gateway_config *config, const struct config_route *route)
 {
-    size_t number = (size_t)(route - config->settings->routes);
-    ASSERT(number < config->settings->route_count); /* `otherwise` fences nothing */
-    return buf_view(&config->credentials[number]);
+    return buf_view(&config->credentials[number_of(config, route)]);
 }

@@ -13,14 +13,22 @@
 #include "config/config.h"
 #include "gateway/principal.h"
 #include "gateway/upstreams.h"
+#include "outcall/judge.h"
 
 struct gateway;
+
+/* What an upstream's answers mean on one route. */
+struct route_results {
+    struct judge_rules rules;
+    struct judge_status statuses[CONFIG_RULES_MAX];
+};
 
 struct gateway_config {
     struct config *whole; /* held */
     const struct config_gateway *settings;
     struct principals *principals;
     struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
+    struct route_results *results;    /* of each route: what its on_status says */
     struct buf *credentials; /* of each route: the Authorization of its reconcile; may be empty */
     unsigned holders;        /* under the gateway's lock */
 };
@@ -39,6 +47,9 @@ void gateway_config_drop(struct gateway *gateway, struct gateway_config *config)
  * config_method, or 0 for the others. */
 const struct config_route *gateway_config_route(const struct gateway_config *config,
     unsigned method, struct slice path, struct upstreams_one **ret_upstream);
+/* What the upstream's answers to fenced requests mean on a route. */
+const struct judge_rules *gateway_config_rules(
+    const struct gateway_config *config, const struct config_route *route);
 /* The Authorization of a route's reconcile; may be empty. */
 struct slice gateway_config_credential(
     const struct gateway_config *config, const struct config_route *route);

@@ -51,7 +51,7 @@ static enum status take_secret(struct jwt_key *key, struct slice material, struc
             (int)JWT_SECRET_BYTES_MIN, material.len);
     }
     if (slice_starts(material, SLICE_LIT("-----BEGIN "))) {
-        return err_set(err, E_INVALID, "a key in PEM is no secret for HS256");
+        return err_set(err, E_INVALID, "a PEM key cannot be the secret for HS256");
     }
     key->secret = mem_alloc(key->mem, material.len);
     if (key->secret == NULL) {

@@ -3,8 +3,8 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/name.h"
 #include "base/secret.h"
-#include "base/text.h"
 #include "canon/digest.h"
 #include "gateway/jwt.h"
 
@@ -112,25 +112,14 @@ static enum status join_hashed(const char *prefix, struct slice value, struct ar
     return join(prefix, slice_str(digest_put_hex(hex, &digest)), arena, ret_text, err);
 }
 
-/* Text that logs and consoles can show as it is. */
-static bool is_plain(struct slice value)
-{
-    for (size_t i = 0; i < value.len; i++) {
-        if ((unsigned char)value.data[i] < ' ' || value.data[i] == '\x7f') {
-            return false;
-        }
-    }
-    return text_utf8(value);
-}
-
 /* The two prefixes differ before the colon, so that no value can spell the digest of another. */
 static enum status join_shown(const char *prefix, const char *prefix_hashed, struct slice value,
     struct arena *arena, struct slice *ret_text, struct err *err)
 {
     ASSERT(value.len > 0); /* P9 */
     bool fits = value.len <= LIMIT_PRINCIPAL_BYTES_MAX - strlen(prefix);
-    return fits && is_plain(value) ? join(prefix, value, arena, ret_text, err)
-                                   : join_hashed(prefix_hashed, value, arena, ret_text, err);
+    return fits && name_valid(value) ? join(prefix, value, arena, ret_text, err)
+                                     : join_hashed(prefix_hashed, value, arena, ret_text, err);
 }
 
 static enum status of_authorization(

@@ -115,7 +115,9 @@ enum status reconcile_target(
         buf_status(out) == OK && has_dot_segment(slice_of(out->data + start, out->len - start));
     out->len = start; /* that was only to look at */
     if (is_astray) {
-        return err_set(err, E_INVALID, "the key has dot segments: its path would be another one");
+        return err_set(err, E_INVALID,
+            "the key has dot segments, so the path would name a "
+            "different resource");
     }
     put_filled(slice_str(template), names, true, out);
     enum status status = buf_status(out);

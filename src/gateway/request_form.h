@@ -52,7 +52,7 @@ bool route_glob(const char *glob, struct slice path);
 enum status request_form_scope(struct slice method, struct slice path, struct arena *arena,
     struct slice *ret_scope) MUST_CHECK;
 
-/* `Prefer: wait=N` (RFC 7240), in milliseconds; 0: there is none, or it is badly written. */
+/* `Prefer: wait=N` (RFC 7240), in milliseconds; -1: it is absent, or badly written. */
 int64_t request_form_wait_ms(struct slice prefer);
 
 /* A request in its canonical parts. */

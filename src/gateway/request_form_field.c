@@ -50,7 +50,8 @@ static enum status read_bare(struct slice text, char *ret_key, size_t *ret_size,
         char c = text.data[i];
         if (c <= 0x20 || c > 0x7e || c == '"' || c == '\\' || c == ',') {
             return err_set(err, E_INVALID,
-                "the idempotency key has a byte that only a quoted one may have, or none");
+                "the idempotency key has an invalid byte, or one that is allowed only inside "
+                "quotes");
         }
     }
     if (text.len > LIMIT_KEY_BYTES_MAX) {
@@ -179,12 +180,12 @@ static bool is_wait(struct slice name)
     return memcmp(lower, "wait", sizeof lower) == 0;
 }
 
-/* Seconds in milliseconds; a number past all bounds is as long as there is. */
+/* Seconds in milliseconds; a number past all bounds is as long as there is. -1: not a number. */
 static int64_t delay_ms(struct slice seconds)
 {
     int64_t ms = 0;
-    if (!http_all(seconds, HTTP_DIGIT)) {
-        return 0;
+    if (seconds.len == 0 || !http_all(seconds, HTTP_DIGIT)) {
+        return -1;
     }
     for (size_t i = 0; i < seconds.len; i++) {
         int64_t digit_ms = (seconds.data[i] - '0') * INT64_C(1000);
@@ -208,9 +209,9 @@ int64_t request_form_wait_ms(struct slice prefer)
                 bool given = name < value.len;
                 return given ? delay_ms(slice_trim(
                                    slice_of(value.data + name + 1, value.len - name - 1)))
-                             : 0;
+                             : -1;
             }
         }
     }
-    return 0;
+    return -1;
 }

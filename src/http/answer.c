@@ -412,11 +412,12 @@ void answer_refusal(struct exchange *exchange, unsigned status, const char *reas
         request_id_choose(exchange); /* else the handler knows it by the one it has */
     }
     exchange->closes = true;
-    problem_answer(
-        &exchange->shown, &(struct problem){.status = status,
-                              .code = refusal_code(status),
-                              .detail = slice_str(reason),
-                              .effect = PROBLEM_EFFECT_NO,
-                              .retry = is_passing ? PROBLEM_RETRY_SAFE : PROBLEM_RETRY_NO,
-                              .retry_after_ms = status == 503 ? 1000 : 0});
+    problem_answer(&exchange->shown,
+        &(struct problem){.status = status,
+            .code = refusal_code(status),
+            .detail = slice_str(reason),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = is_passing ? PROBLEM_RETRY_SAFE : PROBLEM_RETRY_NO,
+            .retry_after_ms = status == 503 ? 1000 : 0,
+            .body_bytes_max = status == 413 ? exchange->shown.body_bytes_max : 0});
 }

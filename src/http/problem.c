@@ -1,9 +1,14 @@
 #include "http/problem.h"
 
+#include <stdio.h>
+
 #include "base/check.h"
 #include "canon/jsonw.h"
 #include "http/write.h"
 
+/* Where each code is explained: a path of this project, as no host is known that would keep it. */
+#define PROBLEM_PAGE "/docs/problems.md#"
+enum { PROBLEM_TYPE_BYTES = 80 };      /* the longest code has 23 */
 enum { PROBLEM_BYTES_MAX = 64 << 20 }; /* of a document: one with a long diff, and a backstop */
 
 static const char *effect_text(enum problem_effect effect)
@@ -30,8 +35,11 @@ void problem_put(struct buf *out, const struct problem *problem, struct slice re
 {
     ASSERT(problem->code != NULL);
     struct jsonw json = {.out = out};
+    char type[PROBLEM_TYPE_BYTES];
+    int len = snprintf(type, sizeof type, "%s%s", PROBLEM_PAGE, problem->code);
+    ASSERT(len > 0 && (size_t)len < sizeof type);
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "type", "about:blank");
+    jsonw_str(&json, "type", type);
     jsonw_str(&json, "title", http_status_phrase(problem->status));
     jsonw_u64(&json, "status", problem->status);
     jsonw_bytes(&json, "detail", problem->detail);
@@ -44,6 +52,9 @@ void problem_put(struct buf *out, const struct problem *problem, struct slice re
     }
     if (problem->retry_after_ms > 0) {
         jsonw_i64(&json, "retry_after_ms", problem->retry_after_ms);
+    }
+    if (problem->body_bytes_max > 0) {
+        jsonw_u64(&json, "body_bytes_max", problem->body_bytes_max);
     }
     if (problem->extra.len > 0) {
         buf_char(out, ',');

@@ -1,8 +1,9 @@
 /*
  * problem: RFC 9457 problem documents, the form of every refusal (DESIGN section 8).
  *
- * {"type":"about:blank","title":"Conflict","status":409,"detail":"…","code":"idempotency_conflict",
- *  "effect":"no","retry":"no","request_id":"…", "operation_id":"…"?, …}
+ * {"type":"/docs/problems.md#idempotency_conflict","title":"Conflict","status":409,
+ *  "detail":"…","code":"idempotency_conflict","effect":"no","retry":"no",
+ *  "request_id":"…", "operation_id":"…"?, …}
  */
 #ifndef ONCE_HTTP_PROBLEM_H
 #define ONCE_HTTP_PROBLEM_H
@@ -22,6 +23,7 @@ struct problem {
     enum problem_retry retry;
     struct slice operation_id; /* empty: absent */
     int64_t retry_after_ms;    /* > 0: also a Retry-After field, rounded up to whole seconds */
+    uint64_t body_bytes_max;   /* > 0: how much is allowed, with body_too_large */
     struct slice extra;        /* further members, as JSON text without braces; may be empty */
 };
 

@@ -182,7 +182,6 @@ enum status http_server_new(
     pthread_cond_init(&server->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&server->lock, NULL);
-    pthread_mutex_init(&server->reloading, NULL);
     enum status status = server_init(server, options->loops, err);
     if (status != OK) {
         http_server_free(server);
@@ -310,22 +309,24 @@ enum status http_server_start(struct http_server *server, struct err *err)
     return OK;
 }
 
-enum status http_server_tls_reload(struct http_server *server, struct err *err)
+enum status http_server_tls_load(struct http_server *server, struct err *err)
 {
     enum status status = OK;
-    pthread_mutex_lock(&server->reloading);
     for (unsigned i = 0; status == OK && i < server->listener_count; i++) {
         if (server->listeners[i].tls != NULL) {
             status = net_tls_context_load(server->listeners[i].tls, err);
         }
     }
+    return status;
+}
+
+void http_server_tls_switch(struct http_server *server, bool is_used)
+{
     for (unsigned i = 0; i < server->listener_count; i++) {
         if (server->listeners[i].tls != NULL) {
-            net_tls_context_switch(server->listeners[i].tls, status == OK);
+            net_tls_context_switch(server->listeners[i].tls, is_used);
         }
     }
-    pthread_mutex_unlock(&server->reloading);
-    return status;
 }
 
 /* ----------------------------------------------------------------------------------- the end -- */
@@ -408,7 +409,6 @@ void http_server_free(struct http_server *server)
     }
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->lock);
-    pthread_mutex_destroy(&server->reloading);
     mem_free(server->mem, server->workers);
     mem_free(server->mem, server);
 }

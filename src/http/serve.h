@@ -162,8 +162,11 @@ enum status http_server_listen(struct http_server *server, const char *address, 
 /* The loop of that number, for what else is to live on it: upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;
-/* Reads the certificates again, all or none; open connections keep theirs. Any thread. */
-enum status http_server_tls_reload(struct http_server *server, struct err *err) MUST_CHECK;
+/* Read the certificates again, all or none, without using them yet; http_server_tls_switch must
+ * follow. One thread at a time. */
+enum status http_server_tls_load(struct http_server *server, struct err *err) MUST_CHECK;
+/* Use what was loaded for new connections, or drop it; open ones keep theirs. */
+void http_server_tls_switch(struct http_server *server, bool is_used);
 /* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);

@@ -282,7 +282,6 @@ struct http_server {
     bool is_hurried;      /* under lock: a drain no longer waits */
     pthread_mutex_t lock; /* with changed: for open to become 0 */
     pthread_cond_t changed;
-    pthread_mutex_t reloading; /* one reload at a time */
 };
 
 static inline void stat_add(_Atomic uint64_t *stat, uint64_t value)

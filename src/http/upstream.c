@@ -248,7 +248,7 @@ static void no_address(struct upstream_call *call, const char *failure)
     if (call->exchange->has_failed_try) {
         call_give_up(call);
     } else {
-        upstream_call_fail(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot look up '%s': %s",
+        upstream_call_fail(call, UPSTREAM_CAUSE_UNREACHABLE, "cannot resolve '%s': %s",
             call->upstream->urls[0].host, failure == NULL ? "it has no address" : failure);
     }
 }

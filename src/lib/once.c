@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/text.h"
+#include "base/name.h"
 #include "lib/call.h"
 
 static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
@@ -51,13 +51,16 @@ void handle_settled(struct once *once)
 
 enum status handle_utf8(const char *name, struct slice text, struct err *err)
 {
-    return text_utf8(text) ? OK : err_set(err, E_INVALID, "%s is not valid UTF-8", name);
+    return name_check_utf8(name, text, err);
 }
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-static enum status take_tenant(struct once *once, const char *tenant, struct err *err)
+/* A handle that only reads may read what a tenant of any name left. */
+static enum status take_tenant(
+    struct once *once, const struct once_options *options, struct err *err)
 {
+    const char *tenant = options->tenant;
     struct slice text = slice_str(tenant == NULL || tenant[0] == '\0' ? "default" : tenant);
     if (text.len > LIMIT_TENANT_BYTES_MAX) {
         return err_set(err, E_INVALID, "tenant is %zu bytes long, more than tenant_bytes_max (%d)",
@@ -65,7 +68,8 @@ static enum status take_tenant(struct once *once, const char *tenant, struct err
     }
     memcpy(once->tenant_text, text.data, text.len);
     once->tenant = slice_of(once->tenant_text, text.len);
-    return handle_utf8("tenant", once->tenant, err);
+    return options->read_only != 0 ? handle_utf8("tenant", once->tenant, err)
+                                   : name_check("tenant", once->tenant, err);
 }
 
 static enum status open_store(
@@ -137,7 +141,7 @@ static enum status new_handle(
         mem_free(&mem, once);
         return status;
     }
-    status = take_tenant(once, options->tenant, err);
+    status = take_tenant(once, options, err);
     status = status == OK ? open_store(once, options, err) : status;
     if (status != OK) {
         free_handle(once);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 
 enum {
@@ -142,7 +143,7 @@ static void take_effect_id(struct outcall *call)
 {
     struct slice id = SLICE_EMPTY;
     if (http_find_single(call->answer, SLICE_LIT("Once-Effect-Id"), &id) &&
-        id.len <= LIMIT_EFFECT_ID_BYTES_MAX && text_utf8(id)) {
+        id.len <= LIMIT_EFFECT_ID_BYTES_MAX && name_valid(id)) {
         call->effect_id = id;
     }
 }

@@ -60,11 +60,19 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
     return status;
 }
 
-static enum status reload_api(void *state, struct config *config, struct err *err)
+static enum status prepare_api(void *state, struct config *config, void **ret_made, struct err *err)
 {
     struct api_policy policy;
+    struct api_held *held = NULL;
     enum status status = api_policy_of(config, &policy, err);
-    return status == OK ? api_reload(state, &policy, err) : status;
+    status = status == OK ? api_reload_prepare(state, &policy, &held, err) : status;
+    *ret_made = held;
+    return status;
+}
+
+static void reload_api(void *state, void *made, bool is_used)
+{
+    api_reload_end(state, made, is_used);
 }
 
 static void drain_api(void *state)
@@ -123,9 +131,18 @@ static void end_gateway(void *state, unsigned loop)
     gateway_end(state, loop);
 }
 
-static enum status reload_gateway(void *state, struct config *config, struct err *err)
+static enum status prepare_gateway(
+    void *state, struct config *config, void **ret_made, struct err *err)
 {
-    return gateway_reload(state, config, err);
+    struct gateway_config *made = NULL;
+    enum status status = gateway_reload_prepare(state, config, &made, err);
+    *ret_made = made;
+    return status;
+}
+
+static void reload_gateway(void *state, void *made, bool is_used)
+{
+    gateway_reload_end(state, made, is_used);
 }
 
 static void cut_gateway(void *state)
@@ -145,8 +162,7 @@ static void close_gateway(void *state)
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* The API is reloaded last: nothing about its part of a configuration can be wrong by then, and
- * with it the change becomes evidence. */
+/* The API is last: its prepare makes the change evidence, so nothing may fail after it. */
 const struct server_door server_doors[] = {
     {
         .name = "gateway",
@@ -155,7 +171,8 @@ const struct server_door server_doors[] = {
         .begin = begin_gateway,
         .handle = handle_gateway,
         .end = end_gateway,
-        .reload = reload_gateway,
+        .reload_prepare = prepare_gateway,
+        .reload_end = reload_gateway,
         .cut = cut_gateway,
         .is_idle = gateway_idle,
         .close = close_gateway,
@@ -165,7 +182,8 @@ const struct server_door server_doors[] = {
         .listen = api_addresses,
         .open = open_api,
         .handle = api_handle,
-        .reload = reload_api,
+        .reload_prepare = prepare_api,
+        .reload_end = reload_api,
         .drain = drain_api,
         .close = close_api,
     },

@@ -45,8 +45,12 @@ struct server_door {
     void (*handle)(void *state, struct http_exchange *exchange);
     /* On a loop that is about to end: close what the door has there. */
     void (*end)(void *state, unsigned loop);
-    /* Use a different configuration from now on; on failure the old one stays. */
-    enum status (*reload)(void *state, struct config *config, struct err *err);
+    /* A reload has two steps, so that it is used whole or not at all. Make what a different
+     * configuration needs, and change nothing … */
+    enum status (*reload_prepare)(
+        void *state, struct config *config, void **ret_made, struct err *err);
+    /* … and use what was made from now on, or drop it. */
+    void (*reload_end)(void *state, void *made, bool is_used);
     /* The server is draining: say so to whoever asks. */
     void (*drain)(void *state);
     /* Wait for nobody outside any more. */
@@ -56,7 +60,7 @@ struct server_door {
     /* After the loops are gone. */
     void (*close)(void *state);
 };
-/* In the order in which they are opened and reloaded; terminated by a row without a name. */
+/* In the order in which they are opened and prepared for a reload; the last row has no name. */
 extern const struct server_door server_doors[];
 /* The door that the data directory's own socket leads to. */
 #define SERVER_OWN_DOOR "api"

@@ -240,7 +240,9 @@ const struct server_facts *server_facts(const struct server *server)
 
 /* ---- reload ------------------------------------------------------------------------------ */
 
-static enum status reload_parts(struct server *server, struct config *config, struct err *err)
+/* Everything that can fail; nothing is used yet. made has a place for each door. */
+static enum status reload_prepare(
+    struct server *server, struct config *config, void **made, struct err *err)
 {
     enum status status = OK;
     /* The addresses stay as they were bound, whatever the file says now: without auth a public one
@@ -252,14 +254,25 @@ static enum status reload_parts(struct server *server, struct config *config, st
         return E_INVALID;
     }
     if (server->started->tls_cert != NULL || server->started->gateway.tls_cert != NULL) {
-        status = http_server_tls_reload(server->http, err);
+        status = http_server_tls_load(server->http, err);
     }
     for (size_t i = 0; status == OK && server_doors[i].name != NULL; i++) {
-        if (server->states[i] != NULL && server_doors[i].reload != NULL) {
-            status = server_doors[i].reload(server->states[i], config, err);
+        if (server->states[i] != NULL && server_doors[i].reload_prepare != NULL) {
+            status = server_doors[i].reload_prepare(server->states[i], config, &made[i], err);
         }
     }
     return status;
+}
+
+/* Use what was made, or drop it. */
+static void reload_end(struct server *server, void *const *made, bool is_used)
+{
+    http_server_tls_switch(server->http, is_used);
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (made[i] != NULL) {
+            server_doors[i].reload_end(server->states[i], made[i], is_used);
+        }
+    }
 }
 
 static void log_reloaded(const struct server *server)
@@ -276,7 +289,9 @@ static void log_reloaded(const struct server *server)
 
 enum status server_reload(struct server *server, struct config *config, struct err *err)
 {
-    enum status status = reload_parts(server, config, err);
+    void *made[SERVER_DOORS_MAX] = {NULL};
+    enum status status = reload_prepare(server, config, made, err);
+    reload_end(server, made, status == OK);
     if (status != OK) {
         return status;
     }
@@ -310,7 +325,7 @@ bool server_drain(struct server *server)
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
-                 : "some requests were cut; their clients have to look");
+                 : "some requests were cut off; their clients have to check");
     return is_whole;
 }
 

@@ -335,7 +335,7 @@ static enum status change_item(struct mem_store *self, const struct change *chan
             status = body_keep(self, change->outcome_body, &record.outcome.body, err);
         }
     } else if (found == NULL) {
-        status = err_set(err, E_MISUSE, "a record that is not there cannot be touched");
+        status = err_set(err, E_MISUSE, "an absent record cannot be touched");
     } else {
         record = found->record;
         record.duplicates += record.duplicates < UINT32_MAX;

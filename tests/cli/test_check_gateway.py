@@ -16,7 +16,7 @@ DESIGN = """gateway:
       principal: authorization
       ignore: [/client_time]
       redact: [/card/number]
-      on_5xx: release
+      on_status: {500: unknown, 503: release}
       on_unknown: hold
       reconcile: {get: "/v1/payments/by-key/{key}", executed: [200], not_executed: [404]}
       lease: 60s
@@ -43,6 +43,10 @@ def gateway(once, text):
     return json.loads(done.out)["gateway"]
 
 
+ON_500 = ("        500 from the API leaves the operation unknown until it is settled; on_status: "
+    "{5xx: release} says that the API rolls back")
+
+
 def test_each_route_is_shown_with_upstream_profile_and_window(once):
     done = once("check", write(once, DESIGN))
     assert (done.code, done.err) == (0, b"")
@@ -50,10 +54,12 @@ def test_each_route_is_shown_with_upstream_profile_and_window(once):
         "gateway 127.0.0.1:8080",
         "route   POST,PUT /v1/payments/** -> http://127.0.0.1:3000",
         "        guardia, window 24h, key required (a UUID), fences POST PUT",
-        "        note: reconcile asks by {key}, which two principals may share; the API has to "
-        "look at Once-Operation-Id, or ask by {operation_id}",
+        ON_500,
+        "        note: reconcile asks by {key}, which two principals may share: have the API "
+        "check Once-Operation-Id, or ask by {operation_id}",
         "route   /hooks/** -> http://127.0.0.1:3001",
         "        ops, window 336h, key required, fences POST PUT PATCH DELETE",
+        ON_500,
         "others  no route matches -> http://127.0.0.1:3000, not fenced",
     ]
 
@@ -79,7 +85,46 @@ def test_without_routes_there_is_one_for_everything(once):
     done = once("check", write(once, "gateway: {upstream: 'http://127.0.0.1:3000'}\n"))
     assert done.code == 0
     assert done.text.splitlines()[5:] == ["route   (default) -> http://127.0.0.1:3000",
-        "        ietf, window 24h, key required, fences POST PUT PATCH DELETE"]
+        "        ietf, window 24h, key required, fences POST PUT PATCH DELETE", ON_500]
+
+
+@pytest.mark.parametrize("members, says", [
+    ("on_status: {5xx: release}", "500 from the API frees the key: on_status says that the API"),
+    ("profile: stripe", "500 from the API is final: every duplicate gets it"),
+    ("on_status: {5xx: release, 500: seal}", "500 from the API is final"),
+    ("profile: stripe, on_status: {500: unknown}", "500 from the API leaves the operation unknown"),
+])
+def test_what_500_means_is_said_in_one_sentence(once, members, says):
+    done = once("check", write(once, f"gateway: {{upstream: 'http://a', {members}}}\n"))
+    assert done.code == 0 and says in done.text
+
+
+def test_the_old_name_of_on_status_is_read_with_a_warning(once):
+    done = once("check", write(once, "gateway:\n  upstream: http://a\n  on_5xx: release\n"))
+    assert done.code == 0 and "500 from the API frees the key" in done.text
+    assert done.message == ("once.yaml:3:3: warning: on_5xx was replaced by on_status, and is read "
+        "as that\n      on_5xx: release\n      ^\nhint: on_status: {5xx: release}\n")
+    document = json.loads(once("check", "--json", "once.yaml").out)
+    assert document["ok"] and document["warnings"][0]["line"] == 3
+    assert document["gateway"]["routes"][0]["on_status"]["5xx"] == "release"
+    assert "on_5xx" not in document["gateway"]["routes"][0]
+
+
+def test_rules_of_a_flag_win_over_those_of_a_file(once):
+    name = write(once, "gateway: {upstream: 'http://a', on_status: {5xx: seal, 404: unknown}}\n")
+    def rules(*words, **more):
+        done = once("gateway", "--test", "--json", "--config", name, *words, **more)
+        assert done.code == 0, done
+        return json.loads(done.out)["gateway"]["routes"][0]["on_status"]
+    usual = {"408": "release", "425": "release", "429": "release", "2xx": "seal", "3xx": "seal",
+        "4xx": "seal"}
+    assert rules() == {**usual, "5xx": "seal", "404": "unknown"}
+    assert rules("--on-status", "5xx=release,500=unknown", "--on-status", "302=unknown") == {
+        **usual, "5xx": "release", "500": "unknown", "302": "unknown"}
+    assert rules(env={"ONCE_GATEWAY_ON_STATUS": "500=seal"}) == {**usual, "503": "release",
+        "500": "seal", "5xx": "unknown"}
+    done = once("gateway", "--test", "--config", name, "--on-status", "5xx")
+    assert done.code == 78 and "'5xx' is not a rule such as 5xx=release" in done.message
 
 
 def test_faults_are_told_at_their_places_with_what_was_meant(once):
@@ -104,6 +149,15 @@ def test_faults_are_told_at_their_places_with_what_was_meant(once):
     ("on_unknown: reconcile", "on_unknown: reconcile needs reconcile.get"),
     ("upstream: http://a/b", "has a path or a query"),
     ("lease: 10ms", "'10ms' is less than 1s"),
+    ("on_status: seal", "gateway.on_status has to be a map of statuses"),
+    ("on_status: {5xx: keep}", "'keep' is not one of seal, release, unknown"),
+    ("on_status: {600: seal}", "'600' is not a status or a class"),
+    ("on_status: {99x: seal}", "'99x' is not a status or a class"),
+    ("on_status: {200: release}", "200 cannot be released: it says that it was done"),
+    ("on_status: {5xx: [seal]}", "gateway.on_status has to be a map of statuses"),
+    ("on_5xx: keep", "on_5xx has to be one of seal, release, unknown"),
+    ("on_5xx: seal, on_status: {500: seal}", "gateway.on_status is set twice"),
+    ("on_status: {500: seal}, on_5xx: seal", "gateway.on_status is set twice"),
 ])
 def test_what_a_route_may_not_say(once, members, says):
     text = f"gateway:\n  upstream: http://a\n  routes:\n    - match: /x\n      {members}\n"
@@ -164,7 +218,7 @@ def test_the_policy_of_the_source_is_taken_and_explained_line_by_line(once, name
 @pytest.mark.parametrize("text, place, says", [
     ("ttl: {api_hours: 96}\n", "1:18", "ttl.api_hours: 96 is more than 72 hours"),
     ("ttl: {webhook_days: 3}\n", "1:21", "ttl.webhook_days: 3 is less than 7 days"),
-    ("reject_on_body_mismatch: false\n", "1:26", "is refused: another body under the same key"),
+    ("reject_on_body_mismatch: false\n", "1:26", "is refused: a different body under the same key"),
     ("logging:\n  include_fields: [desicion]\n", "2:20", "is not a field of the log"),
     ("ttl: {}\nrequire_header: [a]\n", "2:1", "unknown key 'require_header'"),
 ])
@@ -182,7 +236,7 @@ def test_a_policy_is_no_configuration(once):
     name = write(once, (VECTORS / "indented.yml").read_text(), "idempotency.yml")
     done = once("serve", "--test", "--config", name)
     assert done.code == 78
-    assert "'require_headers' is of a policy file" in done.message
+    assert "'require_headers' belongs in a policy file" in done.message
     assert "hint: once gateway --policy FILE" in done.message
 
 

@@ -327,7 +327,7 @@ def test_a_resolve_without_an_answer_may_have_happened(filled, fake):
     done = filled("resolve", unknown_id(fake), "--status", "failed", "--reason", "r", "--server",
         fake.serve())
     assert done.code == 75
-    assert "may have been done: look before trying again" in done.message
+    assert "may have taken effect: check before trying again" in done.message
     assert len(fake.requests) == 1, "it was sent a second time"
     assert filled("ls", "--server", fake.serve()).code == 69
 

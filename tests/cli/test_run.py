@@ -101,7 +101,7 @@ def test_other_arguments_are_a_conflict_that_shows_what_differs(once, tmp_path):
     once.run("a", "sh", "-c", "echo ran >> runs; echo secret-output", "name", "100")
     done = once.run("a", "sh", "-c", "echo ran >> runs; echo secret-output", "name", "200")
     assert (done.code, done.out) == (65, b"")
-    assert "once: conflict: key 'a' was used with another command" in done.message
+    assert "once: conflict: key 'a' was used with a different command" in done.message
     assert "/argv/4 is now '200'" in done.message
     assert "hint: " in done.message
     assert lines(tmp_path / "runs") == ["ran"]

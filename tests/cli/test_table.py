@@ -82,7 +82,7 @@ def test_no_command_is_a_usage_error_that_shows_the_list(once):
     (["ls", "extra"], "one argument too many"),
     (["show"], "give an operation id"),
     (["show", "op_1", "--key", "a"], "give an operation id"),
-    (["key", "thing"], "is none of command, effect, source"),
+    (["key", "thing"], "is not one of command, effect, source"),
     (["help", "thing"], "there is no command"),
     (["resolve", "op_1", "--status", "executed"], "--reason TEXT is missing"),
     (["resolve", "op_1", "--status", "not_executed", "--reason", "r", "--exit-code", "1"], "not"),

@@ -44,7 +44,7 @@ def test_the_next_call_is_75_and_says_how_to_look_and_settle(once, tmp_path, kil
     assert (done.code, done.out) == (75, b"")
     assert f"once: unknown: whether 'a' took effect is not known (operation {killed}, attempt 1" \
         in done.message
-    for line in (f"hint: look:    once show {killed}", f"hint:          once why {killed}",
+    for line in (f"hint: check:   once show {killed}", f"hint:          once why {killed}",
             f"hint: settle:  once resolve {killed} --fence "):
         assert line in done.message
     assert "--status executed|failed|not_executed --reason TEXT" in done.message
@@ -122,7 +122,7 @@ def test_a_resolve_that_names_an_older_attempt_changes_nothing(once, tmp_path, k
     time.sleep(0.6)
     words = ["resolve", killed, "--status", "not_executed", "--reason", "looked at the first"]
     done = once(*words, "--fence", str(fence))
-    assert done.code == 65 and "another attempt" in done.message, done
+    assert done.code == 65 and "a newer attempt of" in done.message, done
     newest = json.loads(once("show", killed, "--json").text)["fence"]
     assert newest > fence
     assert once(*words, "--fence", str(newest)).code == 0
@@ -226,13 +226,13 @@ def test_the_list_says_how_long_and_why_the_oldest_first(waiting):
     for fake.page in (1000, 1):
         header, *lines = ls("--status", "unknown").text.splitlines()
         assert re.split(r"  +", header) == ["OPERATION", "STATUS", "AGE", "TRY", "DUP",
-            "SCOPE KEY", "LAST WORD"]
+            "SCOPE KEY", "REASON"]
         assert [re.split(r"  +", line)[5:] for line in lines] == \
             [[f"run {key}", f"why of {key}"] for key in OLDEST_FIRST]
         assert [line.split()[1:3] for line in lines] == \
             [["unknown", WAITING[key][1]] for key in OLDEST_FIRST]
         assert len({line.index("why of") for line in [*lines]} |
-            {header.index("LAST WORD")}) == 1, "not in one column"
+            {header.index("REASON")}) == 1, "not in one column"
 
 
 def test_a_limit_leaves_the_oldest(waiting):

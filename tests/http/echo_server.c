@@ -309,8 +309,9 @@ static bool obey(struct http_server *server, struct echo *echo, const char *line
     if (strcmp(line, "stats\n") == 0) {
         print_stats(server, echo);
     } else if (strcmp(line, "reload\n") == 0) {
-        printf(
-            "%s %s\n", http_server_tls_reload(server, &err) == OK ? "reloaded" : "kept", err.text);
+        bool is_loaded = http_server_tls_load(server, &err) == OK;
+        http_server_tls_switch(server, is_loaded);
+        printf("%s %s\n", is_loaded ? "reloaded" : "kept", err.text);
     } else if (strncmp(line, "memory ", 7) == 0) {
         set_memory(echo, line + 7);
     } else if (strncmp(line, "drain ", 6) == 0) {

@@ -66,14 +66,17 @@ class Listener:
 
 
 class Provider(Listener):
-    """Takes money, and has no idea of duplicates."""
+    """Takes money. One that takes a key charges once for each; otherwise once for each call."""
 
     def __init__(self):
-        self.charges, self.mood = [], "well"
+        self.charges, self.calls, self.mood, self.takes_key = [], 0, "well", True
         super().__init__()
 
     def answer(self, handler, body):
-        self.charges.append((handler.headers["Idempotency-Key"], json.loads(body)["cents"]))
+        self.calls += 1
+        charge = handler.headers["Idempotency-Key"], json.loads(body)["cents"]
+        if not (self.takes_key and charge in self.charges):
+            self.charges.append(charge)
         if self.mood == "silent":
             handler.hang_up()
         elif self.mood == "broken":
@@ -133,6 +136,14 @@ class Client:
             if shutil.which(name) is None:
                 pytest.skip(f"{name} is not here")
         (place / self.words[1]).write_text(program(page))
+
+    def leave_out_takeover(self):
+        """As the page says for a provider that takes no key."""
+        path = self.place / self.words[1]
+        member = r',\s*\\?"?on_unknown\\?"?: ?\\?"takeover\\?"'
+        text, count = re.subn(member, "", path.read_text())
+        assert count == 1
+        path.write_text(text)
 
     def start(self, key, cents):
         env = {name: value for name, value in os.environ.items() if not name.startswith("ONCE_")}
@@ -195,8 +206,25 @@ def test_what_did_not_start_is_released_and_may_be_tried_again(client, provider)
 
 
 @pytest.mark.parametrize("mood", ["silent", "broken"])
-def test_what_nobody_knows_is_held_until_somebody_looked(client, provider, mood):
+def test_what_nobody_knows_is_asked_again_of_a_provider_that_takes_a_key(client, provider, mood):
     provider.mood = mood
+    code, out, err = client()
+    operation = client.operation()
+    assert (code, out, operation["status"]) == (75, "", "unknown")
+    assert operation["operation_id"] in err
+    provider.mood = "well"
+    code, out, _ = client()
+    assert code == 0 and "ch_1" in out
+    assert client()[:2] == (0, out)
+    assert (provider.calls, provider.charges) == (2, [("order-7", 1200)])
+    operation = client.operation()
+    assert (operation["status"], operation["attempt"]) == ("executed", 2)
+
+
+@pytest.mark.parametrize("mood", ["silent", "broken"])
+def test_without_takeover_what_nobody_knows_is_held_until_somebody_looked(client, provider, mood):
+    client.leave_out_takeover()
+    provider.mood, provider.takes_key = mood, False
     code, out, err = client()
     operation = client.operation()
     assert (code, out) == (75, "") and operation["operation_id"] in err

@@ -165,8 +165,7 @@ def test_a_slow_call_through_the_gateway_is_kept_from_its_answer_on(origin, make
 
 
 def test_a_second_attempt_through_the_gateway_is_the_one_that_counts(origin, make_gateway):
-    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "3s",
-        "on_5xx": "release"}])
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "3s"}])
     assert gateway.post("k", do="status=503&effect=0").status == 503
     time.sleep(0.7)
     second = gateway.post("k", do="after_ms=400")

@@ -59,7 +59,7 @@ def chunked(body, cut=None):
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-EFFECTLESS = {"500": 500, "503": 503, "429": 429}
+EFFECTLESS = {"408": 408, "503": 503, "429": 429}
 
 
 def respond(link, does, body, rng):

@@ -31,7 +31,7 @@ def test_a_client_that_goes_away_does_not_stop_the_operation(gateway, origin, wa
         peer.close()
     time.sleep(0.2)  # the gateway has seen it
     assert gateway.status_of("k") == "in_progress"
-    assert gateway.post("k").status == 409
+    assert gateway.post("k", headers={"Prefer": "wait=0"}).status == 409
     origin.let_go("k")
     gateway.wait_status("k", "executed")
     again = gateway.post("k")
@@ -83,11 +83,17 @@ def test_many_clients_gone_at_once(gateway, origin):
     assert origin.total == 20
 
 
-# --- Prefer: wait ---------------------------------------------------------------------------------
+# --- Duplicates of what runs ----------------------------------------------------------------------
 
-def test_a_duplicate_that_waits_gets_the_replay_as_soon_as_there_is_one(gateway, origin):
+PREFERS = [{}, {"Prefer": "wait=10"}, {"Prefer": "respond-async"}, {"Prefer": "wait=soon"}]
+
+
+@pytest.mark.parametrize("prefer", PREFERS)
+def test_a_duplicate_waits_for_the_replay_and_gets_it_as_soon_as_there_is_one(gateway, origin,
+        prefer):
+    """Asked to or not: no client library says so."""
     with in_flight(gateway, origin, "k") as first, gateway.peer() as second:
-        second.send(request_for("POST", "/pay", {"amount": 1}, "k", {"Prefer": "wait=10"}))
+        second.send(request_for("POST", "/pay", {"amount": 1}, "k", prefer))
         second.socket.settimeout(0.4)
         with pytest.raises(Broken):
             second.some()
@@ -101,6 +107,17 @@ def test_a_duplicate_that_waits_gets_the_replay_as_soon_as_there_is_one(gateway,
     assert origin.effects["k"] == 1
 
 
+def test_who_does_not_want_to_wait_does_not(gateway, origin):
+    with in_flight(gateway, origin, "k") as first:
+        began = time.monotonic()
+        answer = gateway.post("k", headers={"Prefer": "wait=0"})
+        assert time.monotonic() - began < 3
+        assert answer.status == 409 and answer.decision == "in_progress"
+        assert int(answer.fields["Retry-After"]) >= 1
+        origin.let_go("k")
+        assert first.read().status == 200
+
+
 def test_a_wait_ends_with_its_time(gateway, origin):
     with in_flight(gateway, origin, "k") as first:
         began = time.monotonic()
@@ -112,11 +129,12 @@ def test_a_wait_ends_with_its_time(gateway, origin):
         assert first.read().status == 200
 
 
-def test_a_wait_is_bounded_by_the_route(make_gateway, origin):
+@pytest.mark.parametrize("prefer", [{}, {"Prefer": "wait=60"}])
+def test_a_wait_is_bounded_by_the_route(make_gateway, origin, prefer):
     gateway = make_gateway(routes=[{"match": "POST /**", "wait": "300ms"}])
     with in_flight(gateway, origin, "k") as first:
         began = time.monotonic()
-        assert gateway.post("k", headers={"Prefer": "wait=60"}).status == 409
+        assert gateway.post("k", headers=prefer).status == 409
         assert 0.25 <= time.monotonic() - began < 5
         origin.let_go("k")
         assert first.read().status == 200
@@ -165,9 +183,20 @@ def all_at_once(gateway, requests):
     return answers
 
 
+def test_thirty_plain_clients_at_once_all_get_the_one_answer(gateway, origin):
+    """With the defaults: nobody has to ask, and none of them is a flood."""
+    request = request_for("POST", "/pay", {"amount": 1}, "k", do="after_ms=300&size=2000")
+    answers = all_at_once(gateway, [request] * 30)
+    assert [answer.status for answer in answers] == [200] * 30
+    assert len({answer.body for answer in answers}) == 1
+    assert sum(answer.is_replay for answer in answers) == 29
+    assert origin.effects["k"] == 1 and len(origin.requests) == 1
+
+
 def test_fifty_duplicates_at_once_have_one_effect(make_gateway, origin):
     gateway = make_gateway(gateway={}, limits=DUPLICATES_FREE)
-    request = request_for("POST", "/pay", {"amount": 1}, "k", do="after_ms=100")
+    request = request_for("POST", "/pay", {"amount": 1}, "k", {"Prefer": "wait=0"},
+        do="after_ms=100")
     answers = all_at_once(gateway, [request] * ATONCE)
     decisions = [answer.decision for answer in answers]
     assert decisions.count("first_seen") == 1
@@ -178,8 +207,7 @@ def test_fifty_duplicates_at_once_have_one_effect(make_gateway, origin):
 
 def test_fifty_duplicates_that_wait_all_get_the_one_answer(make_gateway, origin):
     gateway = make_gateway(gateway={}, limits=DUPLICATES_FREE)
-    request = request_for("POST", "/pay", {"amount": 1}, "k", {"Prefer": "wait=10"},
-        do="after_ms=300&size=2000")
+    request = request_for("POST", "/pay", {"amount": 1}, "k", do="after_ms=300&size=2000")
     answers = all_at_once(gateway, [request] * ATONCE)
     assert {answer.status for answer in answers} == {200}
     assert len({answer.body for answer in answers}) == 1
@@ -192,11 +220,31 @@ def test_many_keys_with_duplicates_at_once_have_one_effect_each(make_gateway, or
         requests = [request_for("POST", "/pay", {"amount": 1}, f"k{turn}-{number}")
             for number in range(10)] * 5
         answers = all_at_once(gateway, requests)
-        assert {answer.status for answer in answers} <= {200, 409}
+        assert {answer.status for answer in answers} == {200}
     assert set(origin.effects.values()) == {1} and len(origin.effects) == turn * 10 + 10
 
 
 # --- Floods ---------------------------------------------------------------------------------------
+
+def test_a_flood_is_seen_while_its_duplicates_wait(make_gateway, origin):
+    """They count when they begin to wait. Otherwise they could take every connection before the
+    first one is answered."""
+    gateway = make_gateway(gateway={}, limits={"duplicate_rate": 1, "duplicate_burst": 5})
+    request = request_for("POST", "/pay", {"amount": 1}, "k")
+    with in_flight(gateway, origin, "k") as first:
+        waiting = [gateway.peer() for _ in range(5)]
+        for peer in waiting:
+            peer.send(request)
+            time.sleep(0.05)
+        refused = gateway.post("k")
+        assert refused.status == 429 and int(refused.fields["Retry-After"]) >= 1
+        origin.let_go("k")
+        assert first.read().status == 200
+        for peer in waiting:
+            assert peer.read().is_replay
+            peer.close()
+    assert origin.effects["k"] == 1
+
 
 def test_a_flood_of_one_key_is_429(make_gateway, origin):
     gateway = make_gateway(gateway={}, limits={"duplicate_rate": 5, "duplicate_burst": 10})

@@ -3,6 +3,7 @@
 Nothing is sent without a durable grant (P6, P11). What was sent and could not be sealed is said to
 have happened, or may have; its key stays held, and nothing runs twice.
 """
+import signal
 import time
 
 from once_gateway import DUPLICATES_FREE, request_for
@@ -87,3 +88,34 @@ def test_an_operation_in_flight_while_the_disk_fills_is_held(make_gateway, origi
         assert time.monotonic() < until, "it does not go on though there is room"
         time.sleep(0.1)
     assert gateway.post("held", {"a": 1}).status == 409 and origin.effects["held"] == 1
+
+
+def test_a_reload_that_cannot_leave_evidence_changes_nothing(make_gateway, make_origin, origin,
+        small_disk):  # noqa: F811
+    """The new policy needs an entry, for which there is no room: the routes stay with it."""
+    place, options = small_disk
+    settings = {"gateway": {"spool_dir": "/tmp"}, "limits": DUPLICATES_FREE}
+    other = make_origin()
+    gateway = make_gateway(routes=[{"match": "POST /**"}], data_dir=place / "data",
+        store_options=options, **settings)
+    with gateway.peer() as peer:
+        for number in range(KEYS_MAX):
+            peer.send(request_for("POST", "/pay", {"a": 1}, f"k{number}", do="size=3000"))
+            if peer.read().status == 503:
+                break
+    gateway.rewrite(routes=[{"match": "POST /**", "upstream": other.url}], **settings)
+    gateway.signal(signal.SIGHUP)
+    until = time.monotonic() + ROOM_S
+    while "reload_failed" not in gateway.stderr():
+        assert time.monotonic() < until and '"event":"reloaded"' not in gateway.stderr()
+        time.sleep(0.01)
+    (place / "filler").unlink()
+    while gateway.post("again").status != 200:
+        assert time.monotonic() < until, "it does not go on though there is room"
+        time.sleep(0.1)
+    assert origin.effects["again"] == 1 and not other.requests
+    gateway.signal(signal.SIGHUP)
+    while '"event":"reloaded"' not in gateway.stderr():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert gateway.post("later").status == 200 and other.effects["later"] == 1

@@ -138,16 +138,17 @@ def test_with_nginx_behind(make_gateway, origin, make_nginx, do):
 
 
 @needs_nginx
-def test_a_502_of_nginx_behind_is_released(make_gateway, origin, make_nginx):
-    """nginx says 502 for an upstream of its own that broke: a 5xx as any other."""
+def test_a_502_of_nginx_behind_is_unknown(make_gateway, origin, make_nginx):
+    """nginx says 502 for an upstream of its own that broke, whatever it did before: a 5xx as any
+    other."""
     nginx = make_nginx(origin.port, more="proxy_next_upstream off;")
-    gateway = make_gateway(upstream=nginx.url, routes=[{"match": "POST /safe"},
-        {"match": "POST /careful", "on_5xx": "unknown"}])
-    assert gateway.post("k", path="/safe", do="fault=reset_before").status == 502
-    assert gateway.status_of("k") == "released"
-    # Who knows that something behind nginx may have happened says so.
-    gateway.post("c", path="/careful", do="fault=reset_after")
-    assert gateway.status_of("c") == "unknown"
+    gateway = make_gateway(upstream=nginx.url, routes=[
+        {"match": "POST /typed", "on_status": {502: "release"}}, {"match": "POST /**"}])
+    assert gateway.post("k", do="fault=reset_after").status == 502
+    assert gateway.status_of("k") == "unknown" and origin.effects["k"] == 1
+    assert gateway.post("k").status == 409 and origin.effects["k"] == 1
+    gateway.post("t", path="/typed", do="fault=reset_before")
+    assert gateway.status_of("t") == "released"
 
 
 @needs_nginx

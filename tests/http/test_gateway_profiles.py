@@ -179,7 +179,7 @@ def test_a_duplicate_while_the_first_runs(gateway, origin, profile):
     with gateway.peer() as peer:
         peer.send(request_for("POST", "/pay", {"amount": 1}, key, do="hold=1"))
         origin.wait_for(key)
-        answer = gateway.post(key, headers={"Request-Id": "r-3"})
+        answer = gateway.post(key, headers={"Request-Id": "r-3", "Prefer": "wait=0"})
         # A conflict is seen before it is seen that the first still runs (P7).
         conflict = gateway.post(key, {"amount": 2})
         origin.let_go(key)
@@ -202,18 +202,30 @@ def test_a_duplicate_while_the_first_runs(gateway, origin, profile):
 
 def test_an_upstreams_5xx(gateway, origin, profile):
     key = fresh()
-    first = gateway.post(key, do="status=503&text=later&type=text/plain")
-    assert (first.status, first.body) == (503, b"later")
+    first = gateway.post(key, do="status=500&text=broken&type=text/plain")
+    assert (first.status, first.body) == (500, b"broken")
     assert (first.fields["Idempotency-Key"], first.decision) == (key, "first_seen")
     again = gateway.post(key)
     if profile == "stripe":
-        assert again.is_replay and (again.status, again.body) == (503, b"later")
-        assert origin.effects[key] == 1 and gateway.status_of(key) != "released"
+        assert again.is_replay and (again.status, again.body) == (500, b"broken")
+        assert gateway.status_of(key) == "failed" and "Once-Effect" not in first.fields
     else:
-        assert again.status == 200 and again.decision == "first_seen" and not again.is_replay
-        assert origin.effects[key] == 2
-        assert [request.get("Once-Attempt") for request in origin.seen(key)] == ["1", "2"]
-        assert gateway.post(key).is_replay
+        assert first.fields["Once-Effect"] == again.fields["Once-Effect"] == "unknown"
+        assert again.status == 409 and again.decision == "held_unknown"
+        assert gateway.status_of(key) == "unknown"
+    assert origin.effects[key] == 1 and len(origin.seen(key)) == 1
+
+
+def test_an_upstreams_503(gateway, origin, profile):
+    """It says that nothing was done: free to run again, under every profile."""
+    key = fresh()
+    first = gateway.post(key, do="status=503&text=later&type=text/plain&effect=0")
+    assert (first.status, first.body, first.fields["Once-Effect"]) == (503, b"later", "no")
+    assert gateway.status_of(key) == "released"
+    again = gateway.post(key)
+    assert again.status == 200 and again.decision == "first_seen" and not again.is_replay
+    assert [request.get("Once-Attempt") for request in origin.seen(key)] == ["1", "2"]
+    assert gateway.post(key).is_replay and origin.effects[key] == 1
 
 
 def test_the_methods_that_are_fenced(gateway, origin, profile):

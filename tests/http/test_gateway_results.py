@@ -101,12 +101,12 @@ def test_an_answer_is_sealed(gateway, origin, do):
     assert origin.requests[-1].key == "other" and b"past its length" not in gateway.post("o2").body
 
 
-@pytest.mark.parametrize("status", [408, 425, 429])
+@pytest.mark.parametrize("status", [408, 425, 429, 503])
 def test_what_says_that_it_was_not_looked_at_is_released(gateway, origin, status):
     """To replay these for a day would hold a key for a passing reason."""
     first = gateway.post("k", do=f"status={status}&effect=0&field=Retry-After:7&text=later")
     assert (first.status, first.body, first.fields["Retry-After"]) == (status, b"later", "7")
-    assert gateway.status_of("k") == "released"
+    assert first.fields["Once-Effect"] == "no" and gateway.status_of("k") == "released"
     assert gateway.post("k").decision == "first_seen" and origin.effects["k"] == 1
 
 
@@ -120,34 +120,69 @@ def test_an_answer_before_the_whole_body_was_sent_is_sealed(gateway, origin):
         assert gateway.post(f"k{number}").status == 200
 
 
-@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 599])
+@pytest.mark.parametrize("status", [500, 501, 502, 504, 507, 599])
 @pytest.mark.parametrize("effect", [0, 1])
-def test_a_5xx_is_released_and_passed_on(gateway, origin, status, effect):
+def test_a_5xx_that_does_not_say_what_was_done_is_unknown(gateway, origin, status, effect):
+    """With the defaults alone: the API's own answer, then nothing runs a second time."""
     first = gateway.post("k", do=f"status={status}&text=broken&type=text/plain&effect={effect}"
         "&field=Retry-After:3")
     assert (first.status, first.body) == (status, b"broken")
     assert first.fields["Retry-After"] == "3" and first.fields["Idempotency-Key"] == "k"
-    assert first.decision == "first_seen" and gateway.status_of("k") == "released"
-    again = gateway.post("k")
-    assert again.status == 200 and again.decision == "first_seen"
-    assert origin.effects["k"] == 1 + effect
+    assert first.decision == "first_seen" and first.fields["Once-Effect"] == "unknown"
+    assert gateway.status_of("k") == "unknown"
+    for _ in range(3):
+        again = gateway.post("k")
+        assert again.status == 409 and again.decision == "held_unknown"
+        assert (again.json["code"], again.json["effect"]) == ("outcome_unknown", "unknown")
+        assert again.fields["Once-Effect"] == "unknown"
+    assert origin.effects["k"] == effect and len(origin.seen("k")) == 1
+    gateway.resolve("k", "not_executed")
+    assert gateway.post("k").decision == "first_seen"
     one, two = origin.seen("k")
     assert int(two.get("Once-Fence")) > int(one.get("Once-Fence"))  # P4
     assert (one.get("Once-Attempt"), two.get("Once-Attempt")) == ("1", "2")
-    assert gateway.status_of("k") == "executed" and gateway.post("k").is_replay
 
 
-def test_a_5xx_is_sealed_or_unknown_where_the_route_says_so(make_gateway, origin):
-    gateway = make_gateway(routes=[{"match": "POST /seal", "on_5xx": "seal"},
-        {"match": "POST /unknown", "on_5xx": "unknown"}])
-    first = gateway.post("s", path="/seal", do="status=500&text=broken&cookie=1")
-    again = gateway.post("s", path="/seal")
-    assert (first.status, again.status, again.body) == (500, 500, b"broken")
-    assert again.is_replay and gateway.status_of("s") != "released" and origin.effects["s"] == 1
-    first = gateway.post("u", path="/unknown", do="status=500&text=broken")
-    assert first.status == 500 and gateway.status_of("u") == "unknown"
-    again = gateway.post("u", path="/unknown")
-    assert again.status == 409 and again.decision == "held_unknown" and origin.effects["u"] == 1
+RESULTS = [  # on_status; of a status of the answer, what becomes of the operation
+    ({"5xx": "release"}, {500: "released", 503: "released", 599: "released", 404: "failed"}),
+    ({500: "unknown", "5xx": "release", 503: "release"},
+        {500: "unknown", 502: "released", 503: "released"}),
+    ({"5xx": "unknown"}, {500: "unknown", 503: "unknown", 429: "released"}),
+    ({"5xx": "seal"}, {500: "failed", 503: "failed", 429: "released"}),
+    ({503: "seal"}, {500: "unknown", 503: "failed"}),
+    ({"4xx": "unknown", 404: "release"}, {400: "unknown", 404: "released", 429: "unknown",
+        503: "released", 201: "executed"}),
+    ({202: "unknown", "3xx": "release"}, {200: "executed", 202: "unknown", 302: "released"}),
+]
+
+
+@pytest.mark.parametrize("rules, results", RESULTS)
+def test_a_route_says_what_an_answer_means(make_gateway, origin, rules, results):
+    """A status wins over its class, and what is typed over the default."""
+    gateway = make_gateway(routes=[{"match": "POST /**", "on_status": rules}])
+    effects = {"released": "no", "unknown": "unknown"}
+    for status, result in results.items():
+        key = f"k{status}"
+        first = gateway.post(key, do=f"status={status}&text=broken&effect=0")
+        assert first.status == status and gateway.status_of(key) == result, (status, result)
+        assert first.fields.get("Once-Effect") == effects.get(result)
+        again = gateway.post(key)
+        assert again.decision == {"released": "first_seen", "unknown": "held_unknown"}.get(result,
+            "duplicate_replayed")
+        assert again.status == {"released": 200, "unknown": 409}.get(result, status)
+
+
+def test_the_old_name_of_a_rule_is_read_with_a_warning(make_gateway, origin):
+    gateway = make_gateway(routes=[{"match": "POST /a", "on_5xx": "release"},
+        {"match": "POST /b", "on_5xx": "seal"}, {"match": "POST /c", "on_5xx": "unknown"}])
+    results = {"a": "released", "b": "failed", "c": "unknown"}
+    for path, result in results.items():
+        for status in (500, 503):
+            assert gateway.post(f"{path}{status}", path=f"/{path}",
+                do=f"status={status}").status == status
+            assert gateway.status_of(f"{path}{status}") == result
+    warnings = [line for line in gateway.stderr().splitlines() if "config_warning" in line]
+    assert len(warnings) == 3 and all("on_status: {5xx: " in line for line in warnings)
 
 
 def refused_port():

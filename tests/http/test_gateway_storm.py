@@ -21,8 +21,8 @@ BAD = ["fault=reset_before", "fault=reset_after", "fault=close_after", "fault=ha
     "fault=half_head", "fault=half_body&size=5000", "fault=half_chunk&size=5000", "fault=garbage",
     "fault=two_lengths", "fault=switch", "fault=hang", "fault=hang_body&size=500",
     "fault=half_body_reset&size=50000", "after_ms=600", "size=700000&chunked=1",
-    "fault=half_body&size=700000"]
-FREEING = ["status=503&effect=0", "status=500&effect=0&size=90000", "status=429&effect=0"]
+    "fault=half_body&size=700000", "status=500&size=90000", "status=500&effect=0"]
+FREEING = ["status=503&effect=0", "status=503&effect=0&size=90000", "status=429&effect=0"]
 ALLOWED = {200, 201, 204, 403, 404, 409, 410, 413, 422, 429, 500, 503, 504}
 
 

@@ -232,7 +232,7 @@ def test_a_glob(make_gateway, origin, glob, path, is_match):
 
 def test_a_route_overrides_its_profile(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /a", "profile": "guardia", "window": "2h",
-        "on_5xx": "seal", "principal": "none"}, {"match": "POST /b", "key": "optional"},
+        "on_status": {"5xx": "seal"}, "principal": "none"}, {"match": "POST /b", "key": "optional"},
         {"match": "POST /c", "key": "generated"}, {"match": "POST /d", "profile": "stripe",
         "key": "required"}])
     key = "01a1e208-ee46-7000-8001-6285421d0208"

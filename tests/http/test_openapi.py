@@ -2,6 +2,7 @@
 import hashlib
 import json
 import re
+import subprocess
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -54,6 +55,7 @@ def check(name, answer):
     assert not faults, f"{name} {status}: {faults}"
     if status >= 400 and kind == "application/problem+json":
         assert body["status"] == status
+        assert body["type"] == "/docs/problems.md#" + body["code"]
         assert body["request_id"] == headers["Request-Id"]
     return answer
 
@@ -139,6 +141,41 @@ def test_every_example_fits_its_schema(name):
     assert ("{operation_id}" in path) == bool(parameters(operation, "path"))
 
 
+def schemas_in(node):
+    """Every schema below a node, as far as generators of clients look into it."""
+    if isinstance(node, dict):
+        yield node
+        node = list(node.values())
+    for inner in node if isinstance(node, list) else []:
+        yield from schemas_in(inner)
+
+
+def test_a_client_made_from_the_document_can_leave_out_what_is_optional():
+    """openapi-typescript makes a member with a default required: defaults are said in words."""
+    for schema in schemas_in({**DOCUMENT["paths"], **DOCUMENT["components"]}):
+        assert not ("default" in schema and {"type", "enum", "$ref"} & set(schema)), schema
+
+
+def test_every_required_member_is_described():
+    def described(schema):
+        own = set(schema.get("properties", {}))
+        return own.union(*(described(follow(part)) for part in schema.get("allOf", [])))
+    for schema in schemas_in(DOCUMENT["components"]["schemas"]):
+        if schema.get("type") == "object" and isinstance(schema.get("required"), list):
+            assert set(schema["required"]) <= described(schema), schema
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_describes_a_refusal_of_the_caller(name):
+    assert any(status.startswith("4") for status in OPERATIONS[name][2]["responses"])
+
+
+def test_the_page_is_what_the_document_says():
+    done = subprocess.run([ROOT / "tools/make_api_page.py", "--check"], capture_output=True,
+        text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def routes():
     """The table of src/api/routes.c: {(method, pattern): (rights, parameters, open)}."""
     text = (ROOT / "src/api/routes.c").read_text()
@@ -171,6 +208,14 @@ def test_every_code_that_is_described_is_somewhere_in_the_source_and_the_other_w
     used = re.findall(r'code = "([a-z_]+)"|ask_refuse\(\s*fault, "([a-z_]+)"'
                       r'|refuse_plain\(ask, \d+, "([a-z_]+)"', text)
     assert {one for match in used for one in match if one} - described == set()
+
+
+def test_every_code_has_a_section_on_the_page_that_type_names():
+    described = set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]["code"]["enum"])
+    refusals = (ROOT / "src/gateway/refusals.c").read_text()
+    described |= set(re.findall(r'^    \[REFUSAL_\w+\] = \{\d+, "([a-z_]+)"', refusals, re.M))
+    page = (ROOT / "docs/problems.md").read_text()
+    assert set(re.findall(r"^### (\S+)$", page, re.M)) == described
 
 
 # --- Every operation ------------------------------------------------------------------------------
@@ -301,3 +346,21 @@ def test_each_route_asks_for_its_rights(make_server):
             assert (status == 403) == (right not in may), (name, right, status)
         status = Client(server, "tok-all").ask(name, body)[0]
         assert (status == 200) if name == "getMetrics" else (status == 403), (name, status)
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_learns_how_much_is_allowed(make_server):
+    server = make_server(config="limits: {body_bytes_max: 64KiB}\n")
+    body = Client(server).ask("beginFence", b"x" * 65537)[2]
+    assert (body["code"], body["body_bytes_max"]) == ("body_too_large", 65536)
+
+
+@pytest.mark.parametrize("member, value, detail", [
+    ("ttl", "0s", "member 'ttl' is 0 ms; the least is 1 ms"),
+    ("lease", "5ms", "member 'lease' is 5 ms; the least is 10 ms (lease_ms_min)"),
+    ("wait", "2m", "member 'wait' is 120000 ms; the most is 60000 ms (wait_ms_max)")])
+def test_a_duration_out_of_bounds_learns_the_bound(client, member, value, detail):
+    body = {"scope": "s", "key": "k", "payload": 1, member: value}
+    assert client.ask("beginFence", body)[2]["detail"] == detail

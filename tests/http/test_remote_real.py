@@ -306,7 +306,7 @@ def test_what_runs_is_not_settled_and_what_was_not_executed_runs_again(server, p
     operation = until_unknown(server, "k", *place)
     stale = once("resolve", operation, "--status", "not_executed", "--reason", "r", "--fence",
         "99", *place)
-    assert stale.returncode == 65 and "another attempt" in stale.stderr
+    assert stale.returncode == 65 and "a newer attempt of" in stale.stderr
     assert once("resolve", operation, "--status", "not_executed", "--reason", "r",
         *place).returncode == 0
     assert begin(server, "k")["decision"] == "first_seen"
@@ -413,4 +413,4 @@ def test_doctor_says_whether_a_server_runs(server):
         f"unix:{server.data_dir}/once.sock")
     assert found["store"][0] == "PASS" and "1 live, 1 in progress" in found["keys"][1]
     server.stop()
-    assert checks()["server"] == ("PASS", "none is running on this store")
+    assert checks()["server"] == ("PASS", "no server is running on this store")

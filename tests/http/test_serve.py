@@ -54,7 +54,8 @@ def test_a_problem_says_all_of_it(server):
         client.send(b"GET /no HTTP/1.1\r\nHost: a\r\nRequest-Id: r1\r\n\r\n")
         answer = client.answer()
     assert answer.fields["retry-after"] == "2"
-    assert answer.problem == {"type": "about:blank", "title": "Not Found", "status": 404,
+    assert answer.problem == {"type": "/docs/problems.md#not_found",
+        "title": "Not Found", "status": 404,
         "detail": 'no such "path"', "code": "not_found", "effect": "no", "retry": "safe",
         "request_id": "r1", "operation_id": "op_1", "retry_after_ms": 1500, "more": [1]}
 

@@ -146,6 +146,16 @@ def test_the_three_pastes_end_in_a_sealed_operation_and_its_replay(serve, tmp_pa
     assert replay["outcome"] == {"charge": "ch_1"}
 
 
+def test_the_pastes_of_the_readme_are_those_that_are_printed(serve, tmp_path):
+    server = serve().ready()
+    text = (ROOT / "README.md").read_text().replace("http://127.0.0.1:7411", server.url)
+    assert re.findall(r"^```sh\n(.*)\n```", text, re.M) == server.lines[5:]
+    answers = [json.dumps(one, separators=(",", ":")) for one in paste(server.lines[5:], tmp_path)]
+    shown = re.findall(r"^```json\n(.*)\n```", text, re.M)
+    for answer, line in zip(answers, shown, strict=True):
+        assert re.fullmatch(".*?".join(map(re.escape, line.split("…"))), answer), line
+
+
 def test_each_start_on_a_terminal_has_a_key_that_is_not_used_yet(serve, tmp_path):
     first = serve().ready()
     assert '"key":"order-1"' in first.lines[5]

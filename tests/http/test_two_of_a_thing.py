@@ -1,18 +1,20 @@
 """Two of everything that the other tests have one of: neither takes the place of the other.
 
 Tenants, scopes, principals and keys of which one name begins the other; waiters of one key with
-limits of their own; tokens, routes, fields and items of a batch that look alike.
+limits of their own; tokens, routes, fields and items of a batch that look alike; listeners.
 """
 import datetime
 import hashlib
 import itertools
 import json
+import re
 import threading
 import time
 
 import pytest
 from fences import NO_LIMITS, begin_body
-from once_gateway import DUPLICATES_FREE, request_for
+from once_gateway import DUPLICATES_FREE, Peer, request_for
+from once_server import ANSWER_S, request_bytes
 
 TENANTS = ["a", "acme", "acme-eu", "acme-eu-1", "Acme"]
 RIGHTS = "[execute, operate, audit]"
@@ -270,3 +272,40 @@ def test_two_keys_of_which_one_begins_the_other_have_an_effect_each(origin, gate
         assert again.is_replay and again.body == bodies[key]
     assert origin.total == 4
     assert json.loads(bodies["k"]) == json.loads(bodies['"k"'])
+
+
+# --- Listeners ---
+
+
+def addresses(server):
+    """{host: port} of everything that it listens on; each on a host of its own."""
+    found = re.findall(r"http://(127\.[\d.]+):(\d+)", "\n".join(server.lines))
+    return {host: int(port) for host, port in found}
+
+
+def test_each_of_two_listeners_leads_to_its_door_and_a_key_is_one_key_on_both(origin, make_gateway):
+    listen = {"api": ["127.0.0.3:0", "127.0.0.4:0"], "gateway": ["127.0.0.1:0", "127.0.0.2:0"]}
+    gateway = make_gateway(listen=None, gateway={"listen": listen["gateway"]},
+        routes=[{"match": "POST /**"}], limits=DUPLICATES_FREE, more={"listen": listen["api"]})
+    ports = addresses(gateway)
+    assert len(ports) == 4, gateway.lines
+    for key in ("a", "b"):
+        hosts = ["127.0.0.1", "127.0.0.2"][::-1 if key == "b" else 1]
+        answers = [exchange(host, ports[host], request_for("POST", "/pay", {"n": 1}, key))
+                   for host in hosts]
+        assert [one.decision for one in answers] == ["first_seen", "duplicate_replayed"]
+        assert answers[0].body == answers[1].body and origin.effects[key] == 1
+    first, second = (exchange(host, ports[host], request_bytes("POST", "/v1/fences",
+        begin_body("f", {}), {})) for host in ("127.0.0.3", "127.0.0.4"))
+    assert (first.status, second.status) == (201, 202)
+    assert first.json["operation_id"] == second.json["operation_id"]
+    seen = len(origin.requests)
+    for host in ("127.0.0.3", "127.0.0.4"):  # a door's path is nothing to the other door
+        assert exchange(host, ports[host], request_for("POST", "/pay", {}, "c")).status == 404
+    assert len(origin.requests) == seen
+
+
+def exchange(host, port, request):
+    with Peer((host, port), ANSWER_S) as peer:
+        peer.send(request)
+        return peer.read("POST")

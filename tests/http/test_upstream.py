@@ -646,9 +646,9 @@ def test_a_name_that_moves_takes_its_idle_connections_along():
 def test_a_name_that_comes_to_exist():
     with Origin(answers()) as origin, \
             Driver(f"http://a.test:{origin.port}", names="none", resolve_ms=50) as driver:
-        assert driver.ask(1).startswith("failed NOT_SENT UNREACHABLE: cannot look up 'a.test'")
+        assert driver.ask(1).startswith("failed NOT_SENT UNREACHABLE: cannot resolve 'a.test'")
         driver.say("names 127.0.0.1")
-        assert driver.ask(2).startswith("failed NOT_SENT UNREACHABLE: cannot look up 'a.test'")
+        assert driver.ask(2).startswith("failed NOT_SENT UNREACHABLE: cannot resolve 'a.test'")
         time.sleep(1.1)
         assert driver.ask(3).startswith("end 2")
 

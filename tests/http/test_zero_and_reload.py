@@ -267,11 +267,12 @@ def test_a_route_that_kept_its_match_takes_up_all_its_other_settings(origin, mak
         make_origin):
     other = make_origin()
     limits = DUPLICATES_FREE
-    gateway = make_gateway(limits=limits, routes=[{"match": "POST /pay", "on_5xx": "seal",
+    gateway = make_gateway(limits=limits, routes=[{"match": "POST /pay",
+        "on_status": {"5xx": "seal"},
         "timeout": {"first_byte": "10s", "total": "20s"}}])
     assert gateway.post("a", do="status=500").status == 500
     assert gateway.status_of("a") == "failed"
-    gateway.rewrite(limits=limits, routes=[{"match": "POST /pay", "on_5xx": "release",
+    gateway.rewrite(limits=limits, routes=[{"match": "POST /pay", "on_status": {"5xx": "release"},
         "timeout": {"first_byte": "300ms", "total": "20s"}}])
     reload(gateway)
     assert gateway.post("b", do="status=500").status == 500

@@ -65,7 +65,17 @@ static void a_bad_begin_is_refused_by_name(void **state)
             "scope is 256 bytes long, more than scope_bytes_max (255)"},
         {{.key = "k", .source = {.id = long_key}},
             "source.id is 256 bytes long, more than source_bytes_max (255)"},
-        {{.key = "\xff"}, "key is not valid UTF-8"},
+        {{.key = "\xff"}, "key is not valid UTF-8: 0xff at byte 0"},
+        {{.key = "a\x01"}, "key has the control character U+0001 at byte 1"},
+        {{.key = "k", .scope = "s\n"}, "scope has the control character U+000A at byte 1"},
+        {{.key = "k", .principal = "\x7f"}, "principal has the control character U+007F at byte 0"},
+        {{.key = "k", .actor = "\x1b[0m"}, "actor has the control character U+001B at byte 0"},
+        {{.key = "k", .source = {.type = "\t"}},
+            "source.type has the control character U+0009 at byte 0"},
+        {{.key = "k", .source = {.id = "\xc2\x85"}},
+            "source.id has the control character U+0085 at byte 0"},
+        {{.key = "k", .source = {.version = "1\r"}},
+            "source.version has the control character U+000D at byte 1"},
         {{.key = "k", .request_id = "\xc0\x80"}, "request_id is not valid UTF-8"},
         {{.key = "k", .ttl_ms = -1}, "ttl_ms must be positive"},
         {{.key = "k", .ttl_ms = INT64_MAX},
@@ -112,6 +122,9 @@ static void a_bad_seal_is_refused_by_name(void **state)
     refused(&call, "outcome.meta is 16385 bytes long, more than outcome_meta_bytes_max (16384)");
     seal.outcome = (struct once_outcome){.body = {NULL, 1}};
     refused(&call, "outcome.body has a size and no data");
+    seal.outcome = (struct once_outcome){0};
+    seal.effect_id = "ch\x02";
+    refused(&call, "effect_id has the control character U+0002 at byte 2");
     once_answer_free(once, grant);
 }
 
@@ -185,7 +198,11 @@ static void a_store_that_cannot_be_opened_says_why(void **state)
     assert_int_equal(
         once_open(&(struct once_options){.store = "mem:", .tenant = "\xff"}, &other, &error),
         ONCE_E_INVALID);
-    assert_string_equal(error.text, "tenant is not valid UTF-8");
+    assert_string_equal(error.text, "tenant is not valid UTF-8: 0xff at byte 0");
+    assert_int_equal(
+        once_open(&(struct once_options){.store = "mem:", .tenant = "acme\n"}, &other, &error),
+        ONCE_E_INVALID);
+    assert_string_equal(error.text, "tenant has the control character U+000A at byte 4");
     assert_int_equal(once_open(NULL, NULL, &error), ONCE_E_MISUSE);
 }
 

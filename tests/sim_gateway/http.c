@@ -213,6 +213,7 @@ bool tasks_run(void)
 static void make_request(struct sim_exchange *exchange)
 {
     const struct sim_key *key = &sim->keys[exchange->answer.key];
+    static const char *const prefers[] = {"", "Prefer: wait=0\r\n", "Prefer: wait=5\r\n"};
     bool is_chunked = sim_once_in(3);
     int bytes = snprintf(exchange->body_text, sizeof exchange->body_text, "{\"amount\": %d}",
         exchange->answer.payload);
@@ -223,7 +224,7 @@ static void make_request(struct sim_exchange *exchange)
         "POST /r%d/pay HTTP/1.1\r\nHost: gateway.test\r\nIdempotency-Key: %s\r\n"
         "Content-Type: application/json\r\n%s%s\r\n",
         key->route, key->name, is_chunked ? "Transfer-Encoding: chunked\r\n" : length,
-        sim_once_in(3) ? "Prefer: wait=5\r\n" : "");
+        prefers[sim_below(3)]);
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
     struct http_refusal refusal;
     http_head_init(&exchange->head);

@@ -103,16 +103,19 @@ static void sealed(struct sim_attempt *attempt, const struct engine_call *call)
 static bool is_releasing(const struct sim_attempt *attempt)
 {
     unsigned status = attempt->status;
-    return status == 408 || status == 429 ||
-           (status >= 500 && sim->keys[attempt->key].route == ROUTE_RECONCILE);
+    int route = sim->keys[attempt->key].route;
+    return status == 408 || status == 429 || (status >= 500 && route == ROUTE_RECONCILE) ||
+           (status == 503 && route == ROUTE_HOLD);
 }
 
 static void released(struct sim_attempt *attempt, struct slice reason)
 {
     bool is_standstill = slice_is(reason, "the gateway stood still; nothing was sent");
     attempt->settled = SETTLED_RELEASED;
+    /* What there is no memory for is settled from its head, like what is too long to keep. */
+    bool is_settled_by_head = attempt->is_long || (sim->is_poor && attempt->status != 0);
     if (attempt->sent != SENT_NOTHING &&
-        !((attempt->is_whole || attempt->is_long) && is_releasing(attempt))) {
+        !((attempt->is_whole || is_settled_by_head) && is_releasing(attempt))) {
         sim_violate("P5: key %d is released, and its request had left", attempt->key);
     }
     sim_note(attempt->sent != SENT_NOTHING ? SOMETIMES_RELEASED_STATUS
@@ -297,6 +300,9 @@ void oracle_answered(const struct sim_answer *answer)
 {
     const struct sim_attempt *attempt = answered_attempt(answer);
     note_trace(answer);
+    if (!answer->is_whole && answer->decision[0] == '\0') {
+        return; /* it breaks off before it says anything: memory ran out */
+    }
     if (attempt != NULL && is_decision(answer, "first_seen") && strcmp(answer->effect, "no") == 0 &&
         attempt->effects > 0) {
         sim_violate("key %d is answered that it had no effect, and it had one", answer->key);

@@ -20,7 +20,7 @@
  *
  * oracle.c says what must hold, from what the engine committed and what the upstream saw. Not
  * simulated: relayed requests, spool files, floods, principals, windows that end, clocks that are
- * set, several loops, want of memory.
+ * set, several loops, want of memory below the gateway and its door.
  */
 #ifndef ONCE_TESTS_SIM_GATEWAY_SIM_GATEWAY_H
 #define ONCE_TESTS_SIM_GATEWAY_SIM_GATEWAY_H
@@ -82,6 +82,7 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(KILLED, "kills")                                                                             \
     X(KILLED_UNFLUSHED, "kills with commits that were not flushed")                                \
     X(KILLED_CALLING, "kills with requests at the upstream")                                       \
+    X(STARVED, "allocations of the gateway failed")                                                \
     X(RELOADS, "reloads")                                                                          \
     X(STANDSTILLS, "standstills of loop and engine")                                               \
     X(NOT_COVERED, "released: the lease would not cover the call")                                 \
@@ -179,7 +180,9 @@ struct sim {
     uint64_t request_count;
 
     /* The process. */
-    struct mem mem; /* what it allocated is counted, and goes with it */
+    bool is_poor;             /* it runs short of memory now and then */
+    uint64_t memory_fails_in; /* one of that many allocations fails; 0: none */
+    struct mem mem;           /* what it allocated is counted, and goes with it */
     struct sim_block *blocks;
     struct engine engine;
     struct door *door;

@@ -97,14 +97,20 @@ static size_t draw_bytes(void)
     return sim_once_in(30) ? (65 << 10) + (size_t)sim_below(1000) : (size_t)sim_below(300);
 }
 
-/* What it will say, and whether it takes effect: as the route's on_5xx supposes. */
+/* A 5xx that says nothing about the effect: no status of the route that rolls back, and on the one
+ * with the defaults all but 503. */
+static bool is_open(int route, unsigned status)
+{
+    return status >= 500 && route != ROUTE_RECONCILE && (route != ROUTE_HOLD || status != 503);
+}
+
+/* What it will say, and whether it takes effect: as the route's on_status supposes. */
 static void plan_answer(struct sim_call *call)
 {
     static const unsigned statuses[] = {200, 200, 201, 201, 200, 404, 408, 429, 500, 502, 503, 204};
     call->status = statuses[sim_below(12)];
-    bool is_5xx_open = sim->keys[call->key].route != ROUTE_RECONCILE;
-    call->will_effect =
-        call->status < 300 || (call->status >= 500 && is_5xx_open && sim_once_in(2));
+    bool is_open_5xx = is_open(sim->keys[call->key].route, call->status);
+    call->will_effect = call->status < 300 || (is_open_5xx && sim_once_in(2));
     call->bytes = call->status == 204 ? 0 : 32 + draw_bytes();
     call->body = sim_alloc(call->bytes + 32);
     (void)snprintf(call->body, 32, "outcome-%" PRIu64 "-", ++sim->answer_count);

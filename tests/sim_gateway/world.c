@@ -150,9 +150,22 @@ static void block_unlink(struct sim_block *block)
     }
 }
 
+static bool memory_fails(void)
+{
+    if (sim->memory_fails_in == 0 || !sim_once_in(sim->memory_fails_in)) {
+        return false;
+    }
+    sim_note(SOMETIMES_STARVED);
+    sim_say("an allocation fails");
+    return true;
+}
+
 static void *resize(void *context, void *pointer, size_t size)
 {
     (void)context;
+    if (size > 0 && memory_fails()) {
+        return NULL;
+    }
     struct sim_block *block =
         pointer == NULL ? NULL
                         : (struct sim_block *)(void *)((char *)pointer - sizeof(struct sim_block));
@@ -194,12 +207,12 @@ static const char config_text[] =
     "  lease: 15s\n"
     "  timeout: {connect: 2s, first_byte: 5s, total: 10s}\n"
     "  routes:\n"
-    "    - {match: \"POST /r0/**\", on_unknown: hold, on_5xx: unknown}\n"
+    "    - {match: \"POST /r0/**\"}\n"
     "    - match: \"POST /r1/**\"\n"
     "      on_unknown: reconcile\n"
-    "      on_5xx: release\n"
+    "      on_status: {5xx: release}\n"
     "      reconcile: {get: \"/by-key/{key}\", executed: [200], not_executed: [404]}\n"
-    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_5xx: seal}\n";
+    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_status: {5xx: seal}}\n";
 
 static struct config *make_config(void)
 {
@@ -276,13 +289,27 @@ static void pass_time(void)
     net_wheel_run(&sim->loop->wheel, sim->loop->uv.time);
 }
 
+/* In a poor process one allocation in many fails, or for a while all of them; from the start of a
+ * drain on there is enough again. */
+static void memory_turn(bool may_fail)
+{
+    sim->memory_fails_in = !may_fail || !sim->is_poor ? 0 : sim_once_in(40) ? 1 : 150;
+}
+
 static void reload(void)
 {
     struct err err = {0};
+    struct gateway_config *made = NULL;
     struct config *config = make_config();
     sim_note(SOMETIMES_RELOADS);
     sim_say("reload");
-    ASSERT(gateway_reload(sim->gateway, config, &err) == OK);
+    memory_turn(true);
+    enum status status = gateway_reload_prepare(sim->gateway, config, &made, &err);
+    memory_turn(false);
+    if (status == OK) {
+        gateway_reload_end(sim->gateway, made, !sim_once_in(4)); /* a door may refuse it */
+    }
+    ASSERT(status == OK || (status == E_NOMEM && sim->is_poor)); /* the old one goes on */
     config_free(config);
 }
 
@@ -309,11 +336,13 @@ static void step(bool is_draining)
 {
     sim->step++;
     pass_time();
+    memory_turn(!is_draining);
     for (int i = 0; i < 8 && !event(is_draining); i++) {
     }
     if (!sim_once_in(3)) {
         door_turn(sim->door, 0);
     }
+    memory_turn(false);
 }
 
 /* ---- drains -------------------------------------------------------------------------------- */
@@ -383,6 +412,7 @@ static void start_world(uint64_t seed)
     sim->prng.state = seed * UINT64_C(0xd1342543de82ef95) + 1;
     sim->bytes.state = ~seed;
     sim->now_ms = START_MS;
+    sim->is_poor = seed % 2 == 0;
     sim->mem = (struct mem){.resize = resize};
     clock_system(&sim->clock);
     for (int i = 0; i < SIM_KEYS; i++) {

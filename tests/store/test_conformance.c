@@ -204,6 +204,51 @@ static void one_commit_may_change_a_record_twice(void **state)
     assert_int_equal(found->duplicates, 1);
 }
 
+/* S1 for each thing that a store keeps beside its records: counts, ids, dues and bodies. */
+static void of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice(void **state)
+{
+    struct fixture *fixture = *state;
+    struct store *store = fixture->store;
+    struct record old = kit_record(1, 1);
+    kit_put_flush(store, &old, 0);
+    struct store_counts before = kit_counts(store, STORE_OPERATIONS);
+    struct record fresh = kit_record(2, 2);
+    fresh.request = kit_body(SLICE_LIT("pay"));
+    struct record ends[2] = {kit_sealed(&fresh, KIT_NOW + 1), kit_sealed(&old, KIT_NOW + 1)};
+    struct record last = ends[1];
+    last.version++;
+    struct change changes[] = {
+        {.kind = CHANGE_PUT, .record = &fresh, .request_body = SLICE_LIT("pay")},
+        {.kind = CHANGE_PUT, .record = &ends[0], .version_expected = 1},
+        {.kind = CHANGE_PUT, .record = &ends[1], .version_expected = 1},
+        {.kind = CHANGE_PUT, .record = &last, .version_expected = 1}, /* by now it is 2 */
+    };
+    struct commit commit = {.changes = changes, .count = 4};
+    struct err err;
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), E_STALE);
+    for (int round = 0; round < 2; round++) {
+        const struct record *found = NULL;
+        struct store_due dues[4];
+        size_t due_count = 0;
+        struct store_counts after = kit_counts(fixture->store, STORE_OPERATIONS);
+        assert_memory_equal(&after, &before, sizeof after);
+        assert_null(kit_load(fixture->store, 2, &fixture->arena));
+        assert_int_equal(kit_load(fixture->store, 1, &fixture->arena)->status, RECORD_IN_PROGRESS);
+        assert_int_equal(kit_find(fixture->store, &fresh.operation_id, STORE_OPERATIONS,
+                             &fixture->arena, &found, &err),
+            OK);
+        assert_null(found);
+        kit_set_time(KIT_NOW + 2); /* the windows of what did not happen would be over */
+        assert_int_equal(
+            kit_due(fixture->store, STORE_OPERATIONS, STORE_DUES_ALL, dues, 4, &due_count), OK);
+        assert_int_equal(due_count, 0);
+        reopen(fixture);
+    }
+    fresh.request = (struct body_ref){.bytes = 0};
+    kit_put_flush(fixture->store, &fresh, 0); /* it is as new as it was */
+    assert_int_equal(kit_load(fixture->store, 2, &fixture->arena)->version, 1);
+}
+
 static void a_touch_counts_and_changes_nothing_else(void **state)
 {
     struct fixture *fixture = *state;
@@ -1351,6 +1396,7 @@ int main(void)
             ON(many_are_loaded_at_once),
             ON(another_version_is_stale_and_nothing_happens),
             ON(one_commit_may_change_a_record_twice),
+            ON(of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice),
             ON(a_touch_counts_and_changes_nothing_else),
             ON(an_operation_is_found_by_its_id),
             ON(bodies_come_back_byte_for_byte),

@@ -75,6 +75,26 @@ def test_listing_the_tests_compiles_nothing(tmp_path):
     names = done.stdout.splitlines()
     assert {"unit/base", "tsan-threads/http/test_fences", "http/test_fences"} <= set(names)
     assert (tmp_path / "asked").read_text() == "-C build-asan build.ninja\n"
+    assert set(runner.LONGEST) <= set(names)
+    assert {name.split("/")[0] for name in names} <= set(runner.BUDGET_S)
+
+
+def test_a_suite_over_its_budget_is_reported(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "BUDGET_S", {"unit": 10, "http": 10})
+    jobs = [runner.Job(name=name, command=[]) for name in ("unit/a", "unit/b", "http/c")]
+    results = [runner.Result(seconds=6, cpu_seconds=1) for _ in jobs]
+    runner.report_suites(jobs, results, Options, 9)
+    lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "12.0" in lines["unit"] and "2.0" in lines["unit"]
+    assert [suite for suite, line in lines.items() if "over its budget" in line] == ["unit"]
+
+
+def test_the_extra_lane_takes_only_what_mostly_waits():
+    jobs = [runner.Job(name="unit/a", command=[]), runner.Job(name="crash/b", command=[],
+        alone=True), runner.Job(name="http/c", command=[], junit=True)]
+    line = runner.Line(jobs)
+    assert [line.take(extra=True), line.take(extra=True)] == [jobs[2], None]
+    assert [line.take(extra=False), line.take(extra=False)] == [jobs[0], None]
 
 
 def test_every_planted_bug_still_applies():

@@ -85,13 +85,13 @@ static void refuse_policy(
 static void a_wrong_policy_is_refused_at_its_place(void **state)
 {
     (void)state;
-    refuse_policy("ttl: {api_hours: 73}\n", 1, 18, "73 is more than 72 hours", "OPS-5");
-    refuse_policy("ttl: {api_hours: 23}\n", 1, 18, "23 is less than 24 hours", "OPS-5");
-    refuse_policy("ttl: {webhook_days: 6}\n", 1, 21, "6 is less than 7 days", "OPS-5");
-    refuse_policy("ttl: {batch_days: 0}\n", 1, 19, "0 is less than 1 days", "OPS-5");
+    refuse_policy("ttl: {api_hours: 73}\n", 1, 18, "73 is more than 72 hours", "24 to 72 hours");
+    refuse_policy("ttl: {api_hours: 23}\n", 1, 18, "23 is less than 24 hours", "24 to 72 hours");
+    refuse_policy("ttl: {webhook_days: 6}\n", 1, 21, "6 is less than 7 days", "senders repeat");
+    refuse_policy("ttl: {batch_days: 0}\n", 1, 19, "0 is less than 1 days", "its whole run");
     refuse_policy("ttl: {api_hours: 2.5}\n", 1, 18, "is not a whole number of hours", NULL);
     refuse_policy("ttl: {api_hours: }\n", 1, 18, "has to be one value", NULL);
-    refuse_policy("reject_on_body_mismatch: false\n", 1, 26, "is refused: another body", NULL);
+    refuse_policy("reject_on_body_mismatch: false\n", 1, 26, "is refused: a different body", NULL);
     refuse_policy("reject_on_body_mismatch: yes\n", 1, 26, "is not true or false", NULL);
     refuse_policy("stores: {fence: memcached}\n", 1, 17, "is not a store", "journal, redis");
     refuse_policy("logging: {include_fields: [desicion]}\n", 1, 28, "is not a field of the log",

@@ -25,11 +25,21 @@ static struct rival {
 static const struct store_ops *table; /* the memory's own */
 static struct store_ops raced;
 
+static int64_t now_ms = 1794770607000;
+
+/* Both clocks go together: time passes, nothing jumps. */
+static struct clock_reading fake_read(void *context)
+{
+    (void)context;
+    return (struct clock_reading){now_ms, now_ms};
+}
+
 static int set_up(void **state)
 {
     (void)state;
     arena_init(&arena, &mem_libc, 64 << 20);
-    static const struct store_options options = {0};
+    static const struct clock clock = {.read = fake_read, .boot_id = 3};
+    static const struct store_options options = {.clock = &clock};
     assert_int_equal(store_mem_new(&options, NULL, &memory, NULL), OK);
     assert_int_equal(fault_new(memory, NULL, &store, NULL), OK);
     table = memory->ops;
@@ -130,6 +140,32 @@ static void the_same_seal_twice_in_a_batch_is_repeated(void **state)
     assert_false(seal.decision.repeated);
     assert_true(again.decision.repeated);
     assert_true(slice_is(again.outcome, "done"));
+}
+
+/* What a key's record was before the batch has no part in what the batch shows of it. */
+static void a_body_is_shown_as_the_batch_left_it(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"a", "b"};
+    static const char *const bodies[] = {"second", ""};
+    for (size_t i = 0; i < 2; i++) {
+        struct engine_call old = begin_key(keys[i], "first");
+        run(&old, NULL);
+        struct engine_call seal = seal_call(&old, "first outcome");
+        run(&seal, NULL);
+        now_ms = seal.decision.next.window_expires_ms + 1;
+        struct engine_call fresh = begin_key(keys[i], bodies[i]);
+        struct engine_call other = begin_key(keys[i], "third");
+        run(&fresh, &other);
+        assert_int_equal(fresh.decision.kind, DECISION_FIRST_SEEN);
+        assert_int_equal(other.decision.kind, DECISION_CONFLICT_REJECTED);
+        assert_true(slice_is(other.first_body, bodies[i]));
+        seal = seal_call(&fresh, bodies[i]);
+        struct engine_call again = begin_key(keys[i], bodies[i]);
+        run(&seal, &again);
+        assert_int_equal(again.decision.kind, DECISION_DUPLICATE_REPLAYED);
+        assert_true(slice_is(again.outcome, bodies[i]));
+    }
 }
 
 /* ---- touching the store -------------------------------------------------------------------- */
@@ -407,6 +443,65 @@ static void after_too_many_races_only_those_calls_give_up(void **state)
     assert_entries(RACERS - 2);
 }
 
+/* ---- commits that fail --------------------------------------------------------------------- */
+
+/* E5: the batch is as if it had never been, though its second call rested on its first. */
+static void a_failed_commit_forgets_both_calls_of_a_key(void **state)
+{
+    (void)state;
+    struct engine_call kept = begin_key("kept", "pay");
+    run(&kept, NULL);
+    struct chain chain = cycle.chain;
+    struct store_counts counts = cycle.counts;
+    static const enum status failures[] = {E_UNAVAILABLE, E_LIMIT, E_NOMEM};
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        struct engine_call first = begin_call("pay");
+        struct engine_call again = begin_call("pay");
+        struct engine_call *calls[] = {&first, &again};
+        struct err err = {0};
+        fault_arm(store, STORE_CALL_COMMIT, 1, failures[i], FAULT_BEFORE);
+        assert_int_equal(cycle_run(&cycle, calls, 2, &err), failures[i]);
+        assert_memory_equal(&cycle.chain, &chain, sizeof chain);
+        assert_memory_equal(&cycle.counts, &counts, sizeof counts);
+    }
+    struct engine_call first = begin_call("pay"), again = begin_call("pay");
+    run(&first, &again);
+    assert_int_equal(first.decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(again.decision.kind, DECISION_IN_PROGRESS);
+    assert_int_equal(cycle.counts.records, 2);
+    assert_entries(3);
+}
+
+/* ---- sources ------------------------------------------------------------------------------- */
+
+static struct engine_call begin_of_source(const char *key, const char *id, const char *version)
+{
+    struct engine_call call = begin_key(key, "pay");
+    call.request.source = (struct source){SLICE_LIT("order"), slice_str(id), slice_str(version)};
+    return call;
+}
+
+static void two_sources_of_a_batch_are_two(void **state)
+{
+    (void)state;
+    struct engine_call one = begin_of_source("one", "1", "7");
+    struct engine_call two = begin_of_source("two", "2", "3");
+    run(&one, &two);
+    struct engine_call seals[] = {seal_call(&one, "done"), seal_call(&two, "done")};
+    struct engine_call later[] = {begin_of_source("a", "1", "6"), begin_of_source("b", "2", "4"),
+        begin_of_source("c", "2", "2"), begin_of_source("d", "1", "8")};
+    static const enum decision_kind decisions[] = {
+        DECISION_STALE_VERSION, DECISION_FIRST_SEEN, DECISION_STALE_VERSION, DECISION_FIRST_SEEN};
+    struct engine_call *all[] = {&seals[0], &seals[1], &later[0], &later[1], &later[2], &later[3]};
+    run_all(all, 6); /* seen in the batch of the seals … */
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(later[i].decision.kind, decisions[i]);
+    }
+    run(&later[0], &later[2]); /* … and after it */
+    assert_int_equal(later[0].decision.kind, decisions[0]);
+    assert_int_equal(later[2].decision.kind, decisions[2]);
+}
+
 /* ---- dependent groups ---------------------------------------------------------------------- */
 
 static struct engine_call wrong_seal(void)
@@ -617,6 +712,44 @@ static void a_claim_of_an_older_version_is_stale(void **state)
     assert_string_equal(late.decision.rule, "C4");
 }
 
+/* C4 by the source that the work has now, which is not the one that is stored. */
+static void a_claim_is_ordered_by_the_source_that_its_batch_gave_it(void **state)
+{
+    (void)state;
+    struct engine_call newer = enqueue_effect("newer", "send this");
+    newer.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("9")};
+    struct engine_call work = enqueue_effect("work", "send this");
+    work.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-2"), SLICE_LIT("1")};
+    run(&newer, &work);
+    struct engine_call claims[] = {by_id(REQUEST_CLAIM, &newer), by_id(REQUEST_CLAIM, &work)};
+    run(&claims[0], &claims[1]);
+    struct engine_call failed = seal_call(&claims[1], "no");
+    failed.request.status = RECORD_FAILED;
+    run(&failed, NULL);
+    struct engine_call again = enqueue_effect("work", "send this");
+    again.request.policy.retry_failed = true;
+    again.request.source = work.request.source;
+    again.request.request = body_of("");
+    again.request_body = SLICE_EMPTY;
+    struct engine_call seal = seal_call(&claims[0], "done");
+    struct engine_call claim = by_id(REQUEST_CLAIM, &work);
+    run(&again, &claim); /* nothing newer of o-2 is sealed: granted, with the body it has now */
+    assert_int_equal(again.decision.kind, DECISION_ENQUEUED);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+    assert_int_equal(claim.first_body.len, 0);
+    failed = seal_call(&claim, "no");
+    failed.request.status = RECORD_FAILED;
+    run(&failed, NULL);
+    struct engine_call *late[] = {&again, &seal, &claim};
+    claim = by_id(REQUEST_CLAIM, &work);
+    again.request.source = (struct source){SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("8")};
+    run_all(late, 3); /* enqueued before the seal of 9, claimed after it */
+    assert_int_equal(again.decision.kind, DECISION_ENQUEUED);
+    assert_int_equal(seal.decision.kind, DECISION_SEALED);
+    assert_int_equal(claim.decision.kind, DECISION_STALE_VERSION);
+    assert_string_equal(claim.decision.rule, "C4");
+}
+
 static void a_lost_race_decides_a_whole_group_again(void **state)
 {
     (void)state;
@@ -643,6 +776,9 @@ int main(void)
         IN_CYCLE(a_duplicate_is_replayed_in_the_batch_of_the_seal),
         IN_CYCLE(a_conflict_is_explained_in_the_batch_of_the_first),
         IN_CYCLE(the_same_seal_twice_in_a_batch_is_repeated),
+        IN_CYCLE(a_body_is_shown_as_the_batch_left_it),
+        IN_CYCLE(two_sources_of_a_batch_are_two),
+        IN_CYCLE(a_failed_commit_forgets_both_calls_of_a_key),
         IN_CYCLE(a_batch_of_1024_mixed_calls_touches_the_store_twice),
         IN_CYCLE(a_batch_that_leaves_nothing_is_aborted),
         IN_CYCLE(only_calls_on_a_stale_key_are_decided_again),
@@ -658,6 +794,7 @@ int main(void)
         IN_CYCLE(work_that_is_enqueued_again_brings_its_body),
         IN_CYCLE(what_was_cancelled_before_its_first_attempt_is_no_version),
         IN_CYCLE(a_claim_of_an_older_version_is_stale),
+        IN_CYCLE(a_claim_is_ordered_by_the_source_that_its_batch_gave_it),
     };
     return cmocka_run_group_tests_name("cycle", tests, NULL, NULL);
 }

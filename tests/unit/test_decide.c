@@ -292,7 +292,7 @@ static void a_request_outside_its_limits_is_refused_by_name(void **state)
     request.source.id = slice_of(long_text, 256);
     assert_refused(&request, "source_id_bytes_max (255)");
     request.source.id = SLICE_LIT("\xff");
-    assert_refused(&request, "source_id is not valid UTF-8");
+    assert_refused(&request, "source_id is not valid UTF-8: 0xff at byte 0");
 }
 
 static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void **state)

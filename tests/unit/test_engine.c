@@ -496,7 +496,10 @@ static void requests_beyond_the_limits_are_refused_by_name(void **state)
     call = begin_call(fixture, "k", "{}");
     call.request.actor = SLICE_LIT("\xff");
     assert_int_equal(engine_do(fixture->engine, &call), E_INVALID);
-    assert_string_equal(call.err.text, "actor is not valid UTF-8");
+    assert_string_equal(call.err.text, "actor is not valid UTF-8: 0xff at byte 0");
+    call = begin_call(fixture, "k\n", "{}");
+    assert_int_equal(engine_do(fixture->engine, &call), E_INVALID);
+    assert_string_equal(call.err.text, "key has the control character U+000A at byte 1");
 }
 
 int main(void)

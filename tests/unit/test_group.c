@@ -155,7 +155,7 @@ static void past_keys_max_new_keys_are_refused_and_all_others_go_on(void **state
     assert_int_equal(more[0].decision.kind, DECISION_FIRST_SEEN);
     assert_int_equal(more[1].decision.kind, DECISION_FIRST_SEEN);
     assert_int_equal(more[2].err.status, E_LIMIT);
-    assert_string_equal(more[2].err.text, "no room for another key: keys_max (3) are live");
+    assert_string_equal(more[2].err.text, "cannot remember a new key: keys_max (3) is reached");
     assert_int_equal(more[3].err.status, OK);
     assert_int_equal(more[3].decision.kind, DECISION_IN_PROGRESS);
     struct engine_call seal = kit_seal(&first, SLICE_LIT("done"));

@@ -3,12 +3,13 @@
 #include "check_c.h"
 #include "outcall/judge.h"
 
-/* As a route of the gateway has them: what passes by is released, a 5xx as configured. */
+/* As a route of the gateway has them: what says that nothing was done is released, and a 5xx that
+ * does not say so is unknown. */
 static const struct judge_status passing[] = {
-    {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}};
+    {408, JUDGE_RELEASE}, {425, JUDGE_RELEASE}, {429, JUDGE_RELEASE}, {503, JUDGE_RELEASE}};
 static const struct judge_rules usual = {.statuses = passing,
     .status_count = COUNT(passing),
-    .classes = {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = JUDGE_RELEASE},
+    .classes = {[2] = JUDGE_SEAL, [3] = JUDGE_SEAL, [4] = JUDGE_SEAL, [5] = JUDGE_UNKNOWN},
     .not_sent = JUDGE_RELEASE};
 
 /* on_status: {5xx: unknown, 503: release, 500: seal, 4xx: release, 409: seal, 202: unknown} */
@@ -69,17 +70,19 @@ static void an_answer_is_sealed_by_its_class(void **state)
     check_rows(rows, COUNT(rows));
 }
 
-static void a_passing_refusal_and_a_5xx_free_the_key(void **state)
+static void only_what_says_that_nothing_was_done_frees_the_key(void **state)
 {
     static const struct row rows[] = {
         {&usual, OUTCALL_ANSWERED, 408, VERDICT_RELEASED},
         {&usual, OUTCALL_ANSWERED, 425, VERDICT_RELEASED},
         {&usual, OUTCALL_ANSWERED, 429, VERDICT_RELEASED},
-        {&usual, OUTCALL_ANSWERED, 500, VERDICT_RELEASED},
+        {&usual, OUTCALL_ANSWERED, 500, VERDICT_UNKNOWN},
+        {&usual, OUTCALL_ANSWERED, 502, VERDICT_UNKNOWN},
         {&usual, OUTCALL_ANSWERED, 503, VERDICT_RELEASED},
-        {&usual, OUTCALL_ANSWERED, 599, VERDICT_RELEASED},
-        {&usual, OUTCALL_ANSWERED, 600, VERDICT_RELEASED}, /* no class of its own: as a 5xx */
-        {&usual, OUTCALL_ANSWERED, 999, VERDICT_RELEASED},
+        {&usual, OUTCALL_ANSWERED, 504, VERDICT_UNKNOWN},
+        {&usual, OUTCALL_ANSWERED, 599, VERDICT_UNKNOWN},
+        {&usual, OUTCALL_ANSWERED, 600, VERDICT_UNKNOWN}, /* no class of its own: as a 5xx */
+        {&usual, OUTCALL_ANSWERED, 999, VERDICT_UNKNOWN},
     };
     (void)state;
     check_rows(rows, COUNT(rows));
@@ -167,7 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_answer_is_sealed_by_its_class),
-        TEST(a_passing_refusal_and_a_5xx_free_the_key),
+        TEST(only_what_says_that_nothing_was_done_frees_the_key),
         TEST(a_status_goes_before_its_class),
         TEST(only_what_a_lookup_names_means_anything),
         TEST(what_was_sent_and_not_answered_is_never_released),

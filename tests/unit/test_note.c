@@ -147,7 +147,7 @@ static void nothing_of_another_tenant_is_in_a_note(void **state)
         .count = 1};
     struct engine_call call = {.arena = &kit.arena, .note = &note, .done = kit_gate_done};
     assert_int_equal(engine_submit(kit.engine, &call, &err), E_INVALID);
-    assert_string_equal(err.text, "the note is about another tenant's key");
+    assert_string_equal(err.text, "the note is about a different tenant's key");
 }
 
 static void a_note_that_cannot_be_told_is_refused(void **state)

@@ -2,6 +2,8 @@
  * Every refusal in every profile, against DESIGN section 9's table and the words of the documents
  * that the profiles are named after; and the bodies of the chief ones to the byte.
  */
+#include <stdio.h>
+
 #include "canon/json.h"
 #include "check_c.h"
 #include "gateway/refusals.h"
@@ -129,10 +131,12 @@ static const struct json_value *check_words(
 {
     const struct json_value *errors = json_find(said->json, SLICE_LIT("errors"));
     const struct json_value *error = json_find(said->json, SLICE_LIT("error"));
+    char type[80];
     switch (profile) {
     case CONFIG_PROFILE_IETF:
     case CONFIG_PROFILE_OPS:
-        check_text(said->json, "type", "about:blank");
+        (void)snprintf(type, sizeof type, "/docs/problems.md#%s", row->code);
+        check_text(said->json, "type", type);
         check_text(said->json, "code", row->code);
         return said->json;
     case CONFIG_PROFILE_GUARDIA:
@@ -243,21 +247,22 @@ static void the_chief_bodies_are_these_bytes(void **state)
         .operation_id = SLICE_LIT(ID),
         .extra = SLICE_LIT("\"diff\":null")};
     check_body(CONFIG_PROFILE_IETF, (struct refusal){.kind = REFUSAL_KEY_MISSING},
-        "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,\"detail\":\"the "
-        "Idempotency-Key field is missing; nothing was done\",\"code\":\"idempotency_key_missing\","
+        "{\"type\":\"/docs/problems.md#idempotency_key_missing\",\"title\":\"Bad Request\","
+        "\"status\":400,\"detail\":\"the Idempotency-Key field is missing; nothing was done\","
+        "\"code\":\"idempotency_key_missing\","
         "\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\"}");
     check_body(CONFIG_PROFILE_GUARDIA, conflict,
         "{\"errors\":[{\"code\":\"ERR409_CONFLICT\",\"reason\":\"CONFLICTING_IDEMPOTENT_REQUEST\","
-        "\"message\":\"the idempotency key was used before with another request; nothing was "
+        "\"message\":\"the idempotency key was used with a different request; nothing was "
         "done\",\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\",\"operation_id\":\"op_"
         "01\",\"diff\":null}]}");
     check_body(CONFIG_PROFILE_ADR007, conflict,
-        "{\"error\":\"idempotency_mismatch\",\"message\":\"the idempotency key was used before "
-        "with another request; nothing was done\",\"effect\":\"no\",\"retry\":\"no\",\"request_"
+        "{\"error\":\"idempotency_mismatch\",\"message\":\"the idempotency key was used with a "
+        "different request; nothing was done\",\"effect\":\"no\",\"retry\":\"no\",\"request_"
         "id\":\"r-1\",\"operation_id\":\"op_01\",\"diff\":null}");
     check_body(CONFIG_PROFILE_STRIPE, conflict,
         "{\"error\":{\"type\":\"idempotency_error\",\"code\":\"idempotency_conflict\",\"message\":"
-        "\"the idempotency key was used before with another request; nothing was done\",\"effect\":"
+        "\"the idempotency key was used with a different request; nothing was done\",\"effect\":"
         "\"no\",\"retry\":\"no\",\"request_id\":\"r-1\",\"operation_id\":\"op_01\",\"diff\":null}"
         "}");
 }

@@ -565,7 +565,7 @@ static void a_preference_to_wait_is_found_among_others(void **state)
         const char *prefer;
         int64_t ms;
     } table[] = {
-        {"", 0},
+        {"", -1},
         {"wait=10", 10000},
         {"Wait=10", 10000},
         {"wait = 3", 3000},
@@ -574,15 +574,15 @@ static void a_preference_to_wait_is_found_among_others(void **state)
         {"wait=10;foo=bar", 10000},
         {"wait=1, wait=2", 1000},
         {"foo=\"a, wait=5\", wait=7", 7000},
-        {"foo=\"\\\", wait=5\"", 0},
-        {"wait", 0},
-        {"wait=", 0},
-        {"wait=-1", 0},
-        {"wait=1.5", 0},
-        {"wait=1s", 0},
-        {"wait=\"5\"", 0},
-        {"wait=x, wait=5", 0},
-        {"waiting=5", 0},
+        {"foo=\"\\\", wait=5\"", -1},
+        {"wait", -1},
+        {"wait=", -1},
+        {"wait=-1", -1},
+        {"wait=1.5", -1},
+        {"wait=1s", -1},
+        {"wait=\"5\"", -1},
+        {"wait=x, wait=5", -1},
+        {"waiting=5", -1},
         {"wait=0", 0},
         {"wait=00060", 60000},
         {"wait=9223372036854775", INT64_C(9223372036854775000)},
@@ -594,7 +594,7 @@ static void a_preference_to_wait_is_found_among_others(void **state)
             fail_msg("%s", table[i].prefer);
         }
     }
-    assert_true(request_form_wait_ms(SLICE_EMPTY) == 0);
+    assert_true(request_form_wait_ms(SLICE_EMPTY) == -1);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */

@@ -148,11 +148,50 @@ static void evidence_past_its_retention_is_archived_and_the_rest_verifies(void *
     assert_int_equal(result.damage_count, 0);
 }
 
+/* Time passes and nothing is asked, until that many segments are in the archive. */
+static void wait_for_archives(size_t count)
+{
+    for (int i = 0; i < 3000 && archived() < count; i++) {
+        now_ms += 60000; /* the janitor looks once a minute */
+        usleep(10000);
+    }
+    assert_true(archived() >= count);
+}
+
+/* One archive follows the other: nothing but their own entries is between them, and an archive may
+ * take away the entry of the one before. */
+static void archives_in_a_row_leave_evidence_that_verifies(void **state)
+{
+    (void)state;
+    static struct verify_result result;
+    uint64_t first_seq = 1;
+    int number = 0;
+    for (size_t round = 0; round < 2; round++) {
+        for (int i = 0; i < 200; i++) {
+            one_operation(number++);
+        }
+        now_ms += 403 * day_ms; /* the windows and the retention end at once */
+        wait_for_archives(archived() + 2);
+        verify_all(&result);
+        assert_int_equal(result.damage_count, 0);
+        assert_true(result.first_seq > first_seq);
+        first_seq = result.first_seq;
+        assert_int_equal(engine_free(engine, NULL), OK);
+        open_engine();
+    }
+    one_operation(number);
+    verify_all(&result);
+    assert_int_equal(result.damage_count, 0);
+    assert_true(result.first_seq >= first_seq);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             evidence_past_its_retention_is_archived_and_the_rest_verifies, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            archives_in_a_row_leave_evidence_that_verifies, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("retention", tests, NULL, NULL);
 }

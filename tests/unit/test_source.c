@@ -387,7 +387,7 @@ static void an_entry_that_tells_of_no_newer_version_is_found(void **state)
     forge("H5\",\"sealed_version\":\"10\"", "H5\",\"sealed_version\":\"12\"",
         "the last sealed version of the source is '10' and not '12'");
     forge("\"version\":\"11\"},\"version\"", "\"version\":\"12\"},\"version\"",
-        "another source than was asked for");
+        "source differs from the one asked for");
     forge("\"rule\":\"B9\"", "\"rule\":\"B8\"", "the rule is 'B9' and not 'B8'");
 }
 

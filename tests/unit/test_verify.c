@@ -290,7 +290,7 @@ static void a_history_signed_anew_is_found_by_the_checkpoint_kept_elsewhere(void
     forge_save(&world->forge);
     assert_fine(world, true);
     assert_int_equal(damages(world, false, buf_view(&world->note)), 1);
-    assert_true(says(world, "the outside checkpoint has another hash"));
+    assert_true(says(world, "the external checkpoint has a different hash"));
     assert_int_equal(world->result.good_seq, 0);
 }
 
@@ -492,8 +492,8 @@ static void a_changed_record_is_found(void **state)
 {
     struct world *world = *state;
     /* Record 0 is that of the first begin: granted, in progress. */
-    change_record(world, 0, another_fence, "is not the one it tells of");
-    change_record(world, 0, another_operation, "of another operation");
+    change_record(world, 0, another_fence, "does not match the entry");
+    change_record(world, 0, another_operation, "to a different operation");
     change_record(world, 0, another_fingerprint, "fingerprint");
     change_record(world, 0, another_key, "does not have its hash");
     change_record(world, 0, a_longer_lease, "lease_expires_at");
@@ -556,7 +556,7 @@ static void a_changed_count_of_duplicates_is_found(void **state)
     world->forge.frames[at].payload = slice_of(other, 32);
     forge_save(&world->forge);
     assert_true(damages(world, false, SLICE_EMPTY) > 0);
-    assert_true(says(world, "for another key"));
+    assert_true(says(world, "for a key other than"));
     forge_drop(&world->forge, at);
     forge_save(&world->forge);
     assert_true(damages(world, true, SLICE_EMPTY) > 0);
@@ -575,7 +575,7 @@ static void frames_that_say_otherwise_than_their_entry_are_found(void **state)
     forge_entry(&world->forge, at, &other);
     forge_save(&world->forge);
     assert_int_equal(damages(world, true, SLICE_EMPTY), 1);
-    assert_true(says(world, "another operation than its frame"));
+    assert_true(says(world, "its frame name different operations"));
     other = entry;
     other.tenant = SLICE_LIT("other");
     forge_entry(&world->forge, at, &other);
@@ -710,7 +710,7 @@ static void an_outside_checkpoint_that_is_none_cannot_be_checked(void **state)
     assert_int_equal(
         checkpoint_compose(&world->chain, &other, 1794770607000, &note, &entry, NULL), OK);
     assert_int_equal(damages(world, false, buf_view(&note)), 1);
-    assert_true(says(world, "another key"));
+    assert_true(says(world, "a different key"));
     assert_int_equal(world->result.good_seq, world->chain.seq);
     buf_release(&note);
 }
@@ -727,7 +727,7 @@ static void a_key_from_outside_is_believed_instead_of_the_journals_own(void **st
         .url = world->url, .public_key = slice_str(checkpoint_key_put(text, &key))};
     assert_int_equal(verify_run(&options, &world->result, &world->err), OK);
     assert_int_equal(world->result.damage_count, 8);
-    assert_true(says(world, "another key"));
+    assert_true(says(world, "a different key"));
     options.public_key = SLICE_LIT("not a key");
     assert_int_equal(verify_run(&options, &world->result, &world->err), E_INVALID);
 }

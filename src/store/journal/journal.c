@@ -58,7 +58,7 @@ static enum status option_set(
         return E_INVALID;
     }
     return good ? OK
-                : err_set(err, E_INVALID, "'%.*s' is no value for the option '%.*s'",
+                : err_set(err, E_INVALID, "'%.*s' is not a valid value of option '%.*s'",
                       SLICE_ARGS(value), SLICE_ARGS(name));
 }
 

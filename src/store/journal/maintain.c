@@ -248,7 +248,7 @@ enum status witness_check(
             mark->batch - 1, mark->seq);
         err_hint(err,
             "operations granted after the backup are not in it and could run twice; settle them, "
-            "then remove the witness to go on");
+            "then remove the witness to continue");
         return E_CORRUPT;
     }
     return OK;

@@ -18,7 +18,7 @@ static enum status key_read(struct journal *journal, const struct digest *hash, 
     enum status status = record_read(journal, slot, arena, &record, err);
     /* 128 equal bits of SHA-256 and a different key: the disk lies, not the hash. */
     if (status == OK && memcmp(&record->key.hash, hash, sizeof *hash) != 0) {
-        return place_corrupt(slot->place, "the record here has another key", err);
+        return place_corrupt(slot->place, "the record here has a different key", err);
     }
     *ret_record = status == OK ? record : NULL;
     return status;

@@ -208,7 +208,7 @@ static enum status body_read_from(struct journal *journal, const struct body_ref
     if ((frame.kind != FRAME_REQUEST && frame.kind != FRAME_OUTCOME) ||
         frame.payload.len != size + body->bytes ||
         memcmp(frame.payload.data, body->digest.bytes, size) != 0) {
-        return place_corrupt(body->place, "the body here is another one", err);
+        return place_corrupt(body->place, "the body here is a different one", err);
     }
     struct slice bytes = slice_of(frame.payload.data + size, frame.payload.len - size);
     struct digest digest;

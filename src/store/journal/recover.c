@@ -166,7 +166,8 @@ static enum status fold_batch(
     struct recovery *recovery, uint64_t segment, const struct cursor_batch *batch, struct err *err)
 {
     if (batch->header.number != recovery->at.batch) {
-        return corrupt_at(recovery, segment, batch->offset, "another batch is expected here", err);
+        return corrupt_at(
+            recovery, segment, batch->offset, "a different batch is expected here", err);
     }
     if (batch->header.fence < recovery->at.fence) {
         return corrupt_at(recovery, segment, batch->offset, "the fences go back", err); /* P4 */
@@ -195,7 +196,7 @@ static enum status zeros_check(
         const char *bytes = cursor_bytes(cursor, at, size, &error);
         if (bytes == NULL) {
             return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
-                "reading what is behind the last batch");
+                "reading what follows the last batch");
         }
         if (!bytes_zero(bytes, size)) {
             *ret_at = at;
@@ -218,7 +219,7 @@ static enum status batches_behind(
         const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
         if (bytes == NULL) {
             return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
-                "reading what is behind the last batch");
+                "reading what follows the last batch");
         }
         struct batch_header header;
         *ret_found =
@@ -250,8 +251,7 @@ static enum status tail_check(
         return status;
     }
     if (length > 0 && dirty < cursor->size) {
-        return corrupt_at(
-            recovery, number, dirty, "something was written behind a torn batch", err);
+        return corrupt_at(recovery, number, dirty, "something was written after a torn batch", err);
     }
     recovery->cut_from = recovery->cut_until = end;
     if (length > 0) {

@@ -69,7 +69,7 @@ static void walk_batch(struct walker *walker, const struct cursor_batch *batch)
     walker->now.batch = &batch->header;
     walk_tell(walker, JOURNAL_WALK_BATCH, batch->offset);
     if (walker->at.batch != 0 && batch->header.number != walker->at.batch) {
-        walk_damage(walker, batch->offset, "another batch is expected here");
+        walk_damage(walker, batch->offset, "a different batch is expected here");
         walker->at.batch = 0;
     } else if (batch->header.fence < walker->at.fence) {
         walk_damage(walker, batch->offset, "the fences go back");

@@ -483,7 +483,7 @@ static enum status change_record(
     if (change->kind == CHANGE_PUT) {
         status = record_put(journal, change, FRAME_RECORD, &next, err);
     } else if (slot == NULL) {
-        status = err_set(err, E_MISUSE, "a record that is not there cannot be touched");
+        status = err_set(err, E_MISUSE, "an absent record cannot be touched");
     } else {
         next.duplicates += next.duplicates < UINT32_MAX;
         (void)frame_append(
