@@ -104,7 +104,10 @@ static void run_queries(
     for (size_t i = 0; i < count; i++) {
         if (calls[i]->query == NULL) {
             deciding[(*ret_deciding)++] = calls[i];
-        } else if (query_run(sim->store, calls[i]->query) != OK) {
+            continue;
+        }
+        enum status status = query_run(sim->store, calls[i]->query);
+        if (status != OK && status != E_NOMEM) { /* the gateway's own memory may be short */
             sim_violate("a query failed: %s", calls[i]->err.text);
         }
     }
