@@ -24,8 +24,8 @@ static bool leave_out(
     return case_headers_have(headers, name) || add_line(lines, line);
 }
 
-/* The fields of the case, none of libcurl's own, and no wait: requests go one by one, and what
- * a duplicate would wait for comes at the end of the case. */
+/* The fields of the case, none of libcurl's own, and no wait: requests go one after another, and
+ * what a duplicate would wait for comes at the end of the case. */
 static bool add_lines(const struct case_content *content, struct curl_slist **lines)
 {
     const struct case_headers *headers = &content->headers;
@@ -33,7 +33,8 @@ static bool add_lines(const struct case_content *content, struct curl_slist **li
     bool ok = leave_out(headers, lines, "Expect") && leave_out(headers, lines, "Accept") &&
               leave_out(headers, lines, "User-Agent") &&
               (is_typed ? add_line(lines, "Content-Type: application/json")
-                        : leave_out(headers, lines, "Content-Type"));
+                        : leave_out(headers, lines, "Content-Type")) &&
+              (case_headers_have(headers, "Prefer") || add_line(lines, "Prefer: wait=0"));
     struct buf line;
     buf_init(&line, &mem_libc, LINE_BYTES_MAX);
     for (size_t i = 0; ok && i < headers->count; i++) {

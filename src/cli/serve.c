@@ -124,6 +124,7 @@ static void reload(struct serve *serve)
     int code = serve_config(serve->cli, &config, &faults);
     if (code != CLI_OK) {
         log_faults(serve, LOG_ERROR, "config_fault", &faults);
+        server_reload_failed(serve->server);
         (void)err_set(
             &err, E_INVALID, "the new configuration is invalid; the old one stays in use");
     }

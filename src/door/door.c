@@ -237,20 +237,17 @@ static void log_decision(struct door *door, const struct door_report *report, co
     struct log_field fields[] = {
         LOG_TEXT("decision", slice_str(word)),
         LOG_TEXT("request", slice_str(request_kind_name(call->request.kind))),
-        LOG_TEXT("tenant", report->tenant),
-        LOG_TEXT("scope", key->scope),
-        LOG_TEXT("idempotency_key", key->key),
-        LOG_TEXT("operation_id", slice_str(id)),
+        LOG_TEXT("tenant", report->tenant), LOG_TEXT("scope", key->scope),
+        LOG_TEXT("idempotency_key", key->key), LOG_TEXT("operation_id", slice_str(id)),
         LOG_TEXT("effect_id", is_there ? record->effect_id : SLICE_EMPTY),
-        LOG_TEXT("source_type", source->type),
-        LOG_TEXT("source_id", source->id),
-        LOG_TEXT("request_id", report->request_id),
-        LOG_TEXT("trace_id", report->trace_id),
+        LOG_TEXT("source_type", source->type), LOG_TEXT("source_id", source->id),
+        LOG_TEXT("request_id", report->request_id), LOG_TEXT("trace_id", report->trace_id),
         LOG_TEXT("actor", report->actor),
-        LOG_NUMBER("status", report->status),
         LOG_NUMBER("duration_us", (clock_nanos() - report->started_nanos) / 1000),
+        LOG_NUMBER("status", report->status), /* last: left out when there is no answer yet */
     };
-    log_event(door->log, LOG_INFO, "decision", fields, COUNT(fields));
+    size_t count = COUNT(fields) - (report->status == 0);
+    log_event(door->log, LOG_INFO, "decision", fields, count);
 }
 
 static void log_failure(struct door *door, const struct door_report *report)
@@ -264,6 +261,17 @@ static void log_failure(struct door *door, const struct door_report *report)
     log_event(door->log, LOG_ERROR, "request_failed", fields, COUNT(fields));
 }
 
+/* A gateway's operation that an operator settles is counted apart from its route, which nothing
+ * here knows; its scope is a path, with ids in it. */
+static struct slice label_of(const struct door_report *report)
+{
+    if (report->label.len > 0) {
+        return report->label;
+    }
+    bool is_gateways = report->call->decision.next.door == RECORD_DOOR_GATEWAY;
+    return is_gateways ? SLICE_LIT("_other") : key_of(report->call)->scope;
+}
+
 static void count_decision(
     struct door *door, unsigned slot, const struct door_report *report, const char *word)
 {
@@ -272,7 +280,7 @@ static void count_decision(
     bool seals = is_decided && decision->kind == DECISION_SEALED && !decision->repeated;
     struct metrics_decision counted = {
         .tenant = report->tenant,
-        .scope = key_of(report->call)->scope,
+        .scope = label_of(report),
         .decision = word,
         .first_to_seal_ms = seals ? decision->next.sealed_ms - decision->next.created_ms : -1,
         .diff_bytes = report->diff_bytes,

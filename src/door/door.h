@@ -68,10 +68,12 @@ struct door_report {
     struct flood_rate rate;         /* of duplicates, which take from it; 0: no limit */
     bool was_counted;               /* it took from it when it began to wait */
     struct slice tenant;
+    struct slice label;      /* what it is counted under; empty: its scope. A gateway's scopes are
+                                paths with ids in them, its routes are few */
     struct slice actor;      /* may be empty */
     struct slice request_id; /* of the attempt */
     struct slice trace_id;   /* may be empty */
-    unsigned status;         /* of the answer */
+    unsigned status;         /* of the answer; 0: there is none yet, as of a gateway's grant */
     size_t diff_bytes;       /* of a conflict */
     uint64_t started_nanos;  /* clock_nanos at the first byte of the request */
     bool logs;               /* a line for it */

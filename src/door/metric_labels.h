@@ -48,6 +48,8 @@ void metric_labels_free(struct metric_labels *labels);
 /* Never fails: without memory for a new name it is one of the others. */
 struct metric_labels_place metric_labels_find(
     struct metric_labels *labels, struct slice tenant, struct slice scope);
+/* The tenant has a number from now on, whatever is counted; where there is room for it. */
+void metric_labels_expect(struct metric_labels *labels, struct slice tenant);
 /* Numbers below this have a name. */
 size_t metric_labels_count(const struct metric_labels *labels);
 struct metric_labels_name metric_labels_name(const struct metric_labels *labels, size_t number);

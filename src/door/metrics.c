@@ -4,6 +4,9 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -15,6 +18,7 @@
 
 enum {
     DECISIONS_MAX = 24, /* decisions by name, the last of them is "other" */
+    DECISIONS_ZERO = 8, /* the first of them are shown before there was one */
     CODES_MAX = 32,     /* statuses of answers, likewise */
     BUCKETS_MAX = 17,   /* of any histogram here, the last of them without a bound */
 };
@@ -72,6 +76,9 @@ struct metrics {
     struct metric_labels *labels;
     metrics_report_upstreams tell; /* NULL: there are no upstreams */
     void *tell_context;
+    const char *dir;             /* of the store; NULL: it has none */
+    _Atomic int64_t reloaded_ms; /* when a configuration was last taken; the start is one */
+    _Atomic bool is_reload_good; /* the last one was */
     struct loop loops[];
 };
 
@@ -89,9 +96,8 @@ struct metrics *metrics_new(const struct mem *mem, unsigned loops)
         mem_free(mem, metrics);
         return NULL;
     }
-    struct clock clock;
-    clock_system(&clock);
-    metrics->started = (double)clock_read(&clock).wall_ms / 1000;
+    metrics_reloaded(metrics, true);
+    metrics->started = (double)atomic_load(&metrics->reloaded_ms) / 1000;
     return metrics;
 }
 
@@ -107,6 +113,30 @@ void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, v
 {
     metrics->tell = tell;
     metrics->tell_context = context;
+}
+
+void metrics_store(struct metrics *metrics, const char *dir)
+{
+    metrics->dir = dir;
+}
+
+void metrics_reloaded(struct metrics *metrics, bool is_good)
+{
+    struct clock clock;
+    clock_system(&clock);
+    atomic_store(&metrics->is_reload_good, is_good);
+    if (is_good) {
+        atomic_store(&metrics->reloaded_ms, clock_read(&clock).wall_ms);
+    }
+}
+
+void metrics_expect(struct metrics *metrics, struct slice tenant, struct slice scope)
+{
+    if (scope.len == 0) {
+        metric_labels_expect(metrics->labels, tenant);
+    } else {
+        (void)metric_labels_find(metrics->labels, tenant, scope);
+    }
 }
 
 /* --- Counting --------------------------------------------------------------------------------- */
@@ -314,7 +344,7 @@ static void put_decisions(struct metrics *metrics, const struct metrics_view *vi
         }
         for (size_t d = 0; d < DECISIONS_MAX; d++) {
             uint64_t value = total(metrics, &metrics->loops[0].series[i].decisions[d]);
-            if (value == 0) {
+            if (value == 0 && d >= DECISIONS_ZERO) {
                 continue;
             }
             buf_str(out, "once_decisions_total{");
@@ -340,7 +370,7 @@ static void put_by_tenant(struct metrics *metrics, const struct metrics_view *vi
     }
     for (size_t i = 0; i < SERIES_TENANTS_MAX; i++) {
         struct metric_labels_tenant tenant = metric_labels_tenant(metrics->labels, i);
-        if (sums[i] > 0 && is_shown(view, &tenant)) {
+        if (tenant.name.len > 0 && (sums[i] > 0 || !tenant.is_shared) && is_shown(view, &tenant)) {
             buf_printf(out, "%s{", family);
             put_label(out, "tenant", tenant.name);
             buf_printf(out, "} %llu\n", (unsigned long long)sums[i]);
@@ -434,11 +464,11 @@ static void put_powers(struct buf *out, const char *name, const uint64_t buckets
     put_histogram(out, &shown);
 }
 
-static double unknown_seconds(const struct engine_stats *engine)
+/* By the store's time; 0 is never. */
+static double seconds_since(const struct engine_stats *engine, int64_t since_ms)
 {
     int64_t now_ms = engine->now_ms;
-    bool is_past = engine->unknown_since_ms > 0 && engine->unknown_since_ms < now_ms;
-    return is_past ? (double)(now_ms - engine->unknown_since_ms) / 1000 : 0;
+    return since_ms > 0 && since_ms < now_ms ? (double)(now_ms - since_ms) / 1000 : 0;
 }
 
 static void put_engine(const struct engine_stats *engine, struct buf *out)
@@ -452,7 +482,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->counts.records);
     put_value(out, "once_unknown_oldest_seconds", "gauge",
         "Age of the oldest unknown operation in seconds; 0 if there is none.",
-        unknown_seconds(engine));
+        seconds_since(engine, engine->counts.unknown_since_ms));
     put_family(out, "once_commit_batch_size", "histogram", "Calls that went into one commit.");
     put_powers(out, "once_commit_batch_size", engine->batch_sizes, 1, (double)engine->calls);
     put_family(out, "once_flush_seconds", "histogram", "Flushes to stable storage.");
@@ -467,6 +497,9 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         (double)engine->quarantined);
     put_value(out, "once_evidence_seq", "gauge", "Number of the last entry of evidence.",
         (double)engine->entries);
+    put_value(out, "once_checkpoint_age_seconds", "gauge",
+        "Since a signed checkpoint last covered all the evidence.",
+        seconds_since(engine, engine->checkpoint_ms));
 }
 
 /* A figure of each upstream; label is a second one with its value, or NULL. */
@@ -539,6 +572,62 @@ static void put_upstreams(const struct metrics *metrics, struct buf *out)
     }
 }
 
+/* What the files of a store take up, and how many of them are segments. */
+struct store_files {
+    double bytes;
+    double segments;
+};
+
+static struct store_files read_files(const char *dir)
+{
+    struct store_files files = {0};
+    DIR *folder = opendir(dir);
+    const struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        struct stat facts;
+        if (fstatat(dirfd(folder), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(facts.st_mode)) {
+            files.bytes += (double)facts.st_blocks * 512; /* POSIX: of this unit */
+            files.segments += strncmp(entry->d_name, "segment-", 8) == 0;
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return files;
+}
+
+static void put_store(const struct metrics *metrics, struct buf *out)
+{
+    struct statvfs disk;
+    if (metrics->dir == NULL) {
+        return;
+    }
+    struct store_files files = read_files(metrics->dir);
+    put_value(out, "once_store_bytes", "gauge", "Disk space that the store's files take up.",
+        files.bytes);
+    put_value(out, "once_store_segments", "gauge", "Segments of the journal.", files.segments);
+    if (statvfs(metrics->dir, &disk) == 0) {
+        put_value(out, "once_store_disk_free_bytes", "gauge",
+            "Disk space that is left for the store.",
+            (double)disk.f_bavail * (double)disk.f_frsize);
+    }
+}
+
+static void put_server(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
+{
+    put_value(out, "once_config_last_reload_successful", "gauge",
+        "1 when the last configuration that was to be loaded is in use.",
+        atomic_load(&metrics->is_reload_good) ? 1 : 0);
+    put_value(out, "once_config_last_reload_success_timestamp_seconds", "gauge",
+        "When the configuration in use was loaded.",
+        (double)atomic_load(&metrics->reloaded_ms) / 1000);
+    if (view->http.certificate_expiry > 0) {
+        put_value(out, "once_certificate_expiry_timestamp_seconds", "gauge",
+            "When the certificate that ends first ends.", (double)view->http.certificate_expiry);
+    }
+}
+
 /* 0 where there is no /proc. */
 static double resident_bytes(void)
 {
@@ -573,6 +662,11 @@ static double open_fds(void)
     return count;
 }
 
+static double seconds_of(const struct timeval *time)
+{
+    return (double)time->tv_sec + (double)time->tv_usec / 1e6;
+}
+
 /* The first reason is that there is none. */
 static void put_doubts(const struct metrics *metrics, struct buf *out)
 {
@@ -594,6 +688,17 @@ static void put_process(const struct metrics_view *view, struct buf *out)
     put_value(out, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
         resident_bytes());
     put_value(out, "process_open_fds", "gauge", "Number of open file descriptors.", open_fds());
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        put_value(out, "process_max_fds", "gauge", "Maximum number of open file descriptors.",
+            (double)limit.rlim_cur);
+    }
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        put_value(out, "process_cpu_seconds_total", "counter",
+            "Total user and system CPU time spent in seconds.",
+            seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime));
+    }
 }
 
 void metrics_put(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
@@ -605,6 +710,9 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
     put_family(out, "once_conflicts_total", "counter",
         "Keys that came back with a different payload, by tenant.");
     put_by_tenant(metrics, view, out, "once_conflicts_total", "conflict_rejected");
+    put_family(out, "once_unknown_total", "counter",
+        "Operations that their holder or the gateway reported as unknown, by tenant.");
+    put_by_tenant(metrics, view, out, "once_unknown_total", "unknown");
     put_family(out, "once_conflict_diff_bytes", "histogram",
         "Size of the difference shown to a conflict, by tenant.");
     put_tenants(metrics, view, out, "once_conflict_diff_bytes", true);
@@ -623,6 +731,8 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_doubts(metrics, out);
         put_http(&view->http, out);
         put_engine(&view->engine, out);
+        put_store(metrics, out);
+        put_server(metrics, view, out);
         put_upstreams(metrics, out);
         put_process(view, out);
     }

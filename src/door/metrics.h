@@ -67,6 +67,15 @@ typedef size_t (*metrics_report_upstreams)(
 /* Who tells; NULL: nobody. Before the server is started, or when it is gone. */
 void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context);
 
+/* The directory whose files and disk are shown; stays. NULL: the store has none. Before the server
+ * is started. */
+void metrics_store(struct metrics *metrics, const char *dir);
+/* The configuration was read again, or could not be. Any thread. */
+void metrics_reloaded(struct metrics *metrics, bool is_good);
+/* There may be decisions of this tenant (scope is empty), or of this scope of it: they are shown
+ * as 0 until then, so that the first one is an increase. Any thread. */
+void metrics_expect(struct metrics *metrics, struct slice tenant, struct slice scope);
+
 /* What else is shown. */
 struct metrics_view {
     struct slice tenant; /* only its series; empty: everything of all */

@@ -54,6 +54,7 @@ struct janitor {
     struct due_subscription *subscriptions;
     struct due_subscription leases; /* the engine's own */
     uint64_t checkpoint_seq;        /* evidence that the last checkpoint covers */
+    int64_t checkpoint_ms;          /* the store's time: when it last covered all of it */
     uint64_t archiving;             /* what is to go once its entry is durable; 0: nothing */
     _Atomic bool archive_durable;   /* its entry is */
     struct query barrier;           /* answered when that is so */

@@ -5,6 +5,7 @@
 void fenced_report(struct fenced *fenced, unsigned status)
 {
     const struct gateway_request *request = &fenced->request;
+    const struct config_route *route = request->route;
     struct slice trace_id = SLICE_EMPTY;
     if (request->traceparent.len == FIELDS_TRACEPARENT_BYTES) {
         trace_id = slice_of(request->traceparent.data + 3, 32);
@@ -13,7 +14,8 @@ void fenced_report(struct fenced *fenced, unsigned status)
         .flooded_ms = fenced->flooded_ms,
         .rate = fenced->call.rate,
         .was_counted = fenced->call.is_counted,
-        .tenant = slice_str(request->route->tenant),
+        .tenant = slice_str(route->tenant),
+        .label = slice_str(route->match),
         .request_id = request->exchange->request_id,
         .trace_id = trace_id,
         .status = status,

@@ -10,10 +10,8 @@ enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: what a client may send,
 enum status gateway_request_trace(struct gateway_request *request)
 {
     struct http_exchange *exchange = request->exchange;
-    struct slice given = SLICE_EMPTY;
-    if (http_find_single(exchange->head, SLICE_LIT("traceparent"), &given) &&
-        fields_traceparent_is_good(given)) {
-        request->traceparent = given;
+    request->traceparent = fields_traceparent_of(exchange->head);
+    if (request->traceparent.len > 0) {
         return OK;
     }
     char *text = arena_alloc(exchange->arena, FIELDS_TRACEPARENT_BYTES + 1);
@@ -82,7 +80,7 @@ void gateway_request_end(struct gateway_request *request, unsigned status)
 {
     struct gateway *gateway = request->gateway;
     metrics_request(door_metrics(gateway->door), request->exchange->loop,
-        request->has_key ? "gateway, fenced" : "gateway, passed through", status,
+        request->has_key ? "gateway_fenced" : "gateway_relayed", status,
         clock_nanos() - request->exchange->started_nanos);
     gateway_config_drop(gateway, request->config);
 }

@@ -413,6 +413,17 @@ void http_server_free(struct http_server *server)
     mem_free(server->mem, server);
 }
 
+static int64_t first_expiry(struct http_server *server)
+{
+    int64_t first = 0;
+    for (unsigned i = 0; i < server->listener_count; i++) {
+        struct net_tls_context *tls = server->listeners[i].tls;
+        int64_t expiry = tls == NULL ? 0 : net_tls_context_expiry(tls);
+        first = expiry > 0 && (first == 0 || expiry < first) ? expiry : first;
+    }
+    return first;
+}
+
 void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats)
 {
     struct http_server_stats sum = {.open = atomic_load(&server->open)};
@@ -429,5 +440,6 @@ void http_server_stats(struct http_server *server, struct http_server_stats *ret
         }
     }
     sum.in_flight = sum.requests > ended ? sum.requests - ended : 0;
+    sum.certificate_expiry = first_expiry(server);
     *ret_stats = sum;
 }

@@ -184,6 +184,9 @@ struct http_server_stats {
     uint64_t refused[6]; /* before a handler saw them: 400, 408, 413, 414 and 431, 503, others */
     uint64_t bytes_in;
     uint64_t bytes_out;
+    int64_t
+        certificate_expiry; /* of the certificate that ends first, in seconds since 1970; 0: there
+                                   is none */
 };
 void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats);
 

@@ -112,6 +112,25 @@ enum status net_tls_context_load(struct net_tls_context *context, struct err *er
     return OK;
 }
 
+static int64_t certificate_expiry(const X509 *certificate)
+{
+    int days = 0, seconds = 0;
+    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    bool is_read = certificate != NULL && epoch != NULL &&
+                   ASN1_TIME_diff(&days, &seconds, epoch, X509_get0_notAfter(certificate)) == 1;
+    ASN1_TIME_free(epoch);
+    return is_read ? (int64_t)days * 86400 + seconds : 0;
+}
+
+int64_t net_tls_context_expiry(struct net_tls_context *context)
+{
+    pthread_mutex_lock(&context->lock);
+    int64_t expiry =
+        context->in_use == NULL ? 0 : certificate_expiry(SSL_CTX_get0_certificate(context->in_use));
+    pthread_mutex_unlock(&context->lock);
+    return expiry;
+}
+
 void net_tls_context_switch(struct net_tls_context *context, bool is_good)
 {
     SSL_CTX *old = context->loaded;

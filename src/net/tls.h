@@ -26,6 +26,9 @@ void net_tls_context_free(struct net_tls_context *context);
 /* Reads the files again into the context, without using them yet; then all contexts are switched,
  * or none. E_INVALID: the files do not load, or certificate and key do not match. */
 enum status net_tls_context_load(struct net_tls_context *context, struct err *err) MUST_CHECK;
+/* The end of the certificate that new connections are shown, in seconds since 1970; 0: of a client,
+ * or not readable. Any thread. */
+int64_t net_tls_context_expiry(struct net_tls_context *context);
 /* Use what was loaded, or drop it. */
 void net_tls_context_switch(struct net_tls_context *context, bool is_good);
 

@@ -195,13 +195,43 @@ static enum status open_doors(struct server *server, struct err *err)
     return status;
 }
 
+/* The tenants and routes that the configuration names have figures from the start. */
+static void expect_figures(struct server *server, const struct config *config)
+{
+    struct metrics *metrics = door_metrics(server->door);
+    if (!config->has_auth) {
+        metrics_expect(metrics, SLICE_LIT("default"), SLICE_EMPTY);
+    }
+    for (size_t i = 0; i < config->token_count; i++) {
+        if (!slice_is(config->tokens[i].tenant, "*")) {
+            metrics_expect(metrics, config->tokens[i].tenant, SLICE_EMPTY);
+        }
+    }
+    for (size_t i = 0; config->gateway.is_on && i < config->gateway.route_count; i++) {
+        const struct config_route *route = &config->gateway.routes[i];
+        if (route->fenced != 0) {
+            metrics_expect(metrics, slice_str(route->tenant), slice_str(route->match));
+        }
+    }
+}
+
+static enum status open_door(struct server *server, struct err *err)
+{
+    struct door_options options = {
+        .engine = server->engine, .log = server->log, .slots = server->facts.loops};
+    enum status status = door_new(&options, &server->door, err);
+    if (status == OK) {
+        metrics_store(door_metrics(server->door), server->facts.dir);
+        expect_figures(server, server->config);
+    }
+    return status;
+}
+
 static enum status open_all(struct server *server, struct err *err)
 {
-    struct door_options options = {.log = server->log, .slots = server->facts.loops};
     raise_files(server);
     enum status status = open_engine(server, err);
-    options.engine = server->engine;
-    status = status == OK ? door_new(&options, &server->door, err) : status;
+    status = status == OK ? open_door(server, err) : status;
     status = status == OK ? open_http(server, err) : status;
     status = status == OK ? server_listen(server, err) : status;
     status = status == OK ? open_doors(server, err) : status;
@@ -292,6 +322,7 @@ enum status server_reload(struct server *server, struct config *config, struct e
     void *made[SERVER_DOORS_MAX] = {NULL};
     enum status status = reload_prepare(server, config, made, err);
     reload_end(server, made, status == OK);
+    metrics_reloaded(door_metrics(server->door), status == OK);
     if (status != OK) {
         return status;
     }
@@ -299,8 +330,14 @@ enum status server_reload(struct server *server, struct config *config, struct e
         config_free(server->config);
     }
     server->config = config_hold(config);
+    expect_figures(server, config);
     log_reloaded(server);
     return OK;
+}
+
+void server_reload_failed(struct server *server)
+{
+    metrics_reloaded(door_metrics(server->door), false);
 }
 
 /* ---- drain ------------------------------------------------------------------------------- */

@@ -33,6 +33,8 @@ enum status server_open(
  * in the log. On failure the old one stays in use. E_INVALID: it would leave a public address
  * without tokens. */
 enum status server_reload(struct server *server, struct config *config, struct err *err) MUST_CHECK;
+/* A configuration was to be reloaded and could not be read: the figures say so. */
+void server_reload_failed(struct server *server);
 /* Take no new connection and let what is in flight end, as long as the configuration says. Returns
  * when that is over. True: everything was answered. */
 bool server_drain(struct server *server);

@@ -6,10 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 
 import pytest
-from conftest import TIMEOUT_S
+from conftest import ROOT, TIMEOUT_S
 
 OPERATION = re.compile(r"op_[0-9a-f-]{36}")
 LOOKING = [["ls"], ["show", "--key", "a"], ["why", "--key", "a"], ["tail"], ["verify"]]
@@ -70,6 +71,13 @@ def test_show_does_not_let_output_drive_the_terminal(once):
     once.run("a", "printf", "\\033[31mred\\n")
     text = once("show", "--key", "a").text
     assert "\\x1b[31mred\n" in text and "\033" not in text
+
+
+def test_a_name_older_than_the_rule_for_names_does_not_drive_it_either(once):
+    with tarfile.open(ROOT / "tests/vectors/journal-names/journal.tar.gz") as archive:
+        archive.extractall(once.directory)
+    text = once("ls", "--store", f"journal:{once.directory / 'journal'}").text
+    assert "in progress\\x1b[31m" in text and "\033" not in text
 
 
 def test_why_tells_rule_record_bytes_and_entries(filled):

@@ -32,9 +32,11 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
             .batch_sizes = {1, 2, [15] = 3},
             .flush_micros = {5},
             .entries = 77,
+            .now_ms = 1000000,
+            .checkpoint_ms = 970000,
             .counts = {.records = 1234567890123,
                 .by_status = {[RECORD_IN_PROGRESS] = 2, [RECORD_UNKNOWN] = 1}}},
-        .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}},
+        .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}, .certificate_expiry = 1800000000},
         .log_dropped = 3};
     buf_clear(out);
     metrics_put(metrics, &view, out);
@@ -170,6 +172,16 @@ static void the_engines_figures_are_shown_in_their_units(void **state)
     assert_has(text, "once_queue_depth 4");
     assert_has(text, "once_quarantined_tenants 2");
     assert_has(text, "once_evidence_seq 77");
+    assert_has(text, "once_checkpoint_age_seconds 30");
+    assert_has(text, "once_certificate_expiry_timestamp_seconds 1800000000");
+    assert_has(text, "once_config_last_reload_successful 1");
+    assert_null(strstr(text, "once_store")); /* it was not said where */
+    metrics_store(metrics, "/");
+    metrics_reloaded(metrics, false);
+    text = page(metrics, "", &out);
+    assert_has(text, "once_config_last_reload_successful 0");
+    assert_has(text, "once_store_segments 0");
+    assert_null(strstr(text, "\nonce_store_disk_free_bytes 0\n"));
     assert_has(text, "once_http_connections 9");
     assert_has(text, "once_http_refused_total{reason=\"head_too_large\"} 4");
     assert_has(text, "once_log_dropped_total 3");
@@ -195,6 +207,26 @@ static void labels_are_escaped(void **state)
     metrics_free(metrics);
 }
 
+static void what_is_expected_is_shown_at_zero(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    metrics_expect(metrics, SLICE_LIT("acme"), SLICE_EMPTY);
+    metrics_expect(metrics, SLICE_LIT("corp"), SLICE_LIT("POST /pay"));
+    const char *text = page(metrics, "", &out);
+    assert_has(text, "once_conflicts_total{tenant=\"acme\"} 0");
+    assert_has(text, "once_unknown_total{tenant=\"corp\"} 0");
+    assert_has(text, "once_duplicates_refused_total{tenant=\"corp\"} 0");
+    assert_has(text,
+        "once_decisions_total{decision=\"held_unknown\",scope=\"POST /pay\",tenant=\"corp\"} 0");
+    assert_null(strstr(text, "_other"));
+    assert_int_equal(lines_with(page(metrics, "acme", &out), "corp"), 0); /* P9 */
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
 /* Records are older than the rule for names. Spelled in any way, such a name could be that of a
  * tenant which may not see its figures. */
 static void what_is_no_name_is_one_of_the_others(void **state)
@@ -207,6 +239,8 @@ static void what_is_no_name_is_one_of_the_others(void **state)
     count(metrics, 0, "acme", "pay\xff", "first_seen");
     count(metrics, 0, "ac\nme", "pay", "sealed");
     const char *text = page(metrics, "", &out);
+    assert_int_equal(
+        lines_with(text, "decision=\"first_seen\",scope=\"_other\",tenant=\"acme\""), 1);
     assert_has(
         text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"acme\"} 2");
     assert_has(
@@ -239,8 +273,9 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
         out.data, "once_decisions_total{decision=\"first_seen\",scope=\"pay\",tenant=\"acme\"} 1");
     static const char *const hidden[] = {"once_http", "once_live_keys", "once_operations",
         "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
-        "once_unknown", "once_quarantined", "once_log", "once_flood", "process_resident",
-        "process_open_fds", "once_upstream"};
+        "once_unknown_oldest", "once_quarantined", "once_log", "once_flood", "process_resident",
+        "process_open_fds", "process_max_fds", "process_cpu", "once_upstream", "once_store",
+        "once_checkpoint", "once_config", "once_certificate"};
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         assert_null(strstr(out.data, hidden[i]));
     }
@@ -266,7 +301,8 @@ static void scopes_past_the_cap_share_one_series_of_their_tenant(void **state)
     count(metrics, 0, "late", "early scope", "first_seen");
     const char *text = page(metrics, "", &out);
     int wild = METRICS_SERIES_MAX + METRICS_SCOPES_OWN;
-    assert_int_equal(lines_with(text, "once_decisions_total{"), wild + 1 + 2);
+    assert_int_equal(
+        lines_with(text, "once_decisions_total{decision=\"first_seen\""), wild + 1 + 2);
     char line[128];
     (void)snprintf(line, sizeof line,
         "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"wild\"} %d",
@@ -294,7 +330,7 @@ static void a_tenant_keeps_room_for_scopes_whatever_others_use(void **state)
         count(metrics, 0, "late", scope, "first_seen");
     }
     const char *text = page(metrics, "late", &out);
-    assert_int_equal(lines_with(text, "scope=\"mine "), METRICS_SCOPES_OWN);
+    assert_int_equal(lines_with(text, "decision=\"first_seen\",scope=\"mine "), METRICS_SCOPES_OWN);
     assert_has(
         text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"late\"} 1");
     buf_release(&out);
@@ -317,7 +353,8 @@ static void tenants_past_the_cap_share_what_none_of_them_sees(void **state)
     assert_has(
         text, "once_decisions_total{decision=\"sealed\",scope=\"_other\",tenant=\"_other\"} 51");
     assert_has(text, "once_first_seen_to_seal_seconds_count{tenant=\"_other\"} 51");
-    assert_int_equal(lines_with(text, "once_decisions_total{"), METRICS_TENANTS_MAX + 1);
+    assert_int_equal(
+        lines_with(text, "once_decisions_total{decision=\"sealed\""), METRICS_TENANTS_MAX + 1);
     assert_int_equal(lines_with(page(metrics, "t120", &out), "tenant="), 0);
     assert_int_equal(lines_with(page(metrics, "_other", &out), "tenant="), 0);
     assert_true(lines_with(page(metrics, "t99", &out), "tenant=\"t99\"") > 0);
@@ -466,6 +503,7 @@ int main(int argc, char **argv)
         TEST(each_upstream_has_its_figures),
         TEST(labels_are_escaped),
         TEST(what_is_no_name_is_one_of_the_others),
+        TEST(what_is_expected_is_shown_at_zero),
         TEST(a_tenant_sees_its_own_series_and_nothing_of_others),
         TEST(scopes_past_the_cap_share_one_series_of_their_tenant),
         TEST(a_tenant_keeps_room_for_scopes_whatever_others_use),

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "canon/digest.h"
 #include "check_c.h"
+#include "faulty_mem.h"
 #include "gateway/principal.h"
 #include "jwt_make.h"
 
@@ -417,22 +418,6 @@ static void a_key_file_that_cannot_be_used_is_named(void **state)
 
 /* ---- torture ------------------------------------------------------------------------------- */
 
-struct faulty {
-    long live;    /* blocks not yet freed */
-    long asked;   /* allocations so far */
-    long fail_at; /* from this one on all fail; 0: none */
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size > 0 && ++faulty->asked >= faulty->fail_at && faulty->fail_at > 0) {
-        return NULL;
-    }
-    faulty->live += (size > 0 && pointer == NULL) - (size == 0 && pointer != NULL);
-    return mem_libc.resize(mem_libc.context, pointer, size);
-}
-
 static void short_memory_is_told_and_nothing_is_lost(void **state)
 {
     (void)state;
@@ -452,8 +437,7 @@ static void short_memory_is_told_and_nothing_is_lost(void **state)
         struct err err = {.status = OK};
         asked_init(&asked);
         arena_init(&asked.arena, &mem, BYTES_MAX);
-        faulty.asked = 0;
-        faulty.fail_at = (long)failures + 1;
+        faulty_arm(&faulty, (long)failures + 1, FAULTY_FOR_GOOD);
         enum status status = principals_new(&mem, &gateway, &principals, &err);
         if (status == OK) {
             status = ask_of(&asked, principals, &gateway, &route, line);

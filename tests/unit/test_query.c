@@ -371,8 +371,8 @@ static void evidence_of_another_tenant_is_never_shown(void **state)
     (void)begin(fixture, (struct who){"acm", "", "", "k"});
     assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 0);
     assert_int_equal(evidence_through(fixture, "other", NULL, 10), 3);
-    (void)begin(fixture, (struct who){"a\"\\\n\xc3\xbc", "\\", "\\\"", "k"});
-    assert_int_equal(evidence_through(fixture, "a\"\\\n\xc3\xbc", NULL, 10), 1);
+    (void)begin(fixture, (struct who){"a\"\\\xc3\xbc", "\\", "\\\"", "k"});
+    assert_int_equal(evidence_through(fixture, "a\"\\\xc3\xbc", NULL, 10), 1);
     assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 0);
     (void)begin(fixture, (struct who){"acme", "{[\"", "]", "{{"}); /* nor are its own hidden */
     assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 1);
@@ -629,7 +629,7 @@ static void batches_and_flushes_are_counted_by_size(void **state)
     assert_int_equal(batches, stats.batches);
     assert_int_equal(flushes, stats.flushes);
     assert_int_equal(stats.batch_sizes[0], 20);
-    assert_int_equal(stats.unknown_since_ms, 0);
+    assert_int_equal(stats.counts.unknown_since_ms, 0);
 }
 
 static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
@@ -642,11 +642,11 @@ static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
         assert_int_equal(record_key_seal(&look.key, NULL), OK);
         assert_int_equal(query_do(fixture->engine, &look), OK);
         engine_stats(fixture->engine, &stats);
-        if (stats.unknown_since_ms == wanted) {
+        if (stats.counts.unknown_since_ms == wanted) {
             break;
         }
     }
-    return stats.unknown_since_ms;
+    return stats.counts.unknown_since_ms;
 }
 
 static struct record unknown_of(struct fixture *fixture, struct op_id id)
