@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "api/call.h"
 #include "api/routes.h"
 #include "base/check.h"
 
@@ -10,6 +9,13 @@ enum {
     POLICY_BYTES_MAX = 64 << 20, /* of all tokens */
     RETRY_SOON_MS = 1000,
 };
+
+static const struct problem out_of_memory = {.status = 503,
+    .code = "out_of_memory",
+    .detail = SLICE_INIT("out of memory"),
+    .effect = PROBLEM_EFFECT_NO,
+    .retry = PROBLEM_RETRY_SAFE,
+    .retry_after_ms = RETRY_SOON_MS};
 
 /* ---- policies ------------------------------------------------------------------------------ */
 
@@ -187,7 +193,7 @@ void api_free(struct api *api)
     if (api == NULL) {
         return;
     }
-    ASSERT(api->held == NULL || api->held->holders == 1); /* the server is gone, and its asks */
+    ASSERT(api->held == NULL || api->held->holders == 1); /* the server is gone, and its requests */
     held_free(api->mem, api->held);
     (void)pthread_mutex_destroy(&api->lock);
     mem_free(api->mem, api);
@@ -200,46 +206,61 @@ void api_attach(struct api *api, struct http_server *server)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* Everything about the ask that is not in the exchange ends here. */
-static void ask_end(struct api_ask *ask, unsigned status)
+/* Everything about the request that is not in the exchange ends here. */
+static void request_end(struct api_request *request, unsigned status)
 {
-    const char *route = ask->route == NULL ? "_unknown" : ask->route->pattern;
-    metrics_request(door_metrics(ask->api->door), ask->exchange->loop, route, status,
-        clock_nanos() - ask->exchange->started_nanos);
-    held_drop(ask->api, ask->held);
+    const char *route = request->route == NULL ? "_unknown" : request->route->pattern;
+    metrics_request(door_metrics(request->api->door), request->exchange->loop, route, status,
+        clock_nanos() - request->exchange->started_nanos);
+    held_drop(request->api, request->held);
 }
 
-void api_answer_begin(struct api_ask *ask, unsigned status)
+void api_answer_begin(struct api_request *request, unsigned status)
 {
-    ask->status = status;
-    http_answer_begin(ask->exchange, status);
+    request->status = status;
+    http_answer_begin(request->exchange, status);
 }
 
 void api_answer_end(
-    struct api_ask *ask, struct slice content_type, struct slice body, bool is_stable)
+    struct api_request *request, struct slice content_type, struct slice body, bool is_stable)
 {
-    struct http_exchange *exchange = ask->exchange;
-    ask_end(ask, ask->status);
+    struct http_exchange *exchange = request->exchange;
+    request_end(request, request->status);
     http_answer_end(exchange, content_type, body, is_stable);
 }
 
-void api_refuse(struct api_ask *ask, const struct problem *problem)
+void api_refuse(struct api_request *request, const struct problem *problem)
 {
-    struct http_exchange *exchange = ask->exchange;
-    ask_end(ask, problem->status);
+    struct http_exchange *exchange = request->exchange;
+    request_end(request, problem->status);
     problem_answer(exchange, problem);
 }
 
-/* Why the store failed, without the path in front of it: where it is kept is no business of those
- * who ask from elsewhere. The log has all of it. */
+void api_refuse_plain(
+    struct api_request *request, unsigned status, const char *code, const char *detail)
+{
+    api_refuse(request, &(struct problem){.status = status,
+                            .code = code,
+                            .detail = slice_str(detail),
+                            .effect = PROBLEM_EFFECT_NO,
+                            .retry = PROBLEM_RETRY_NO});
+}
+
+void api_answer_json(struct api_request *request, const struct buf *document)
+{
+    if (buf_status(document) != OK) {
+        api_fail_memory(request);
+        return;
+    }
+    api_answer_begin(request, 200);
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(document), true);
+}
+
+/* Why the store failed. Where it is kept is not for callers from other machines; the log has all of
+ * it. */
 static struct slice cause_of(const struct err *err)
 {
-    static const char behind_path[] = "': ";
-    const char *text = err->text;
-    for (const char *at = text; (at = strstr(at, behind_path)) != NULL; text = at) {
-        at += sizeof behind_path - 1;
-    }
-    return slice_str(text);
+    return slice_str(err->text + err->cause);
 }
 
 struct problem api_problem_of(const struct err *err)
@@ -285,60 +306,46 @@ struct problem api_problem_of(const struct err *err)
     return problem;
 }
 
-void api_fail(struct api_ask *ask, const struct err *err)
+void api_fail(struct api_request *request, const struct err *err)
 {
     struct problem problem = api_problem_of(err);
-    api_refuse(ask, &problem);
+    api_refuse(request, &problem);
 }
 
-void api_fail_memory(struct api_ask *ask)
+void api_fail_memory(struct api_request *request)
 {
-    api_refuse(ask, &(struct problem){.status = 503,
-                        .code = "out_of_memory",
-                        .detail = SLICE_LIT("out of memory"),
-                        .effect = PROBLEM_EFFECT_NO,
-                        .retry = PROBLEM_RETRY_SAFE,
-                        .retry_after_ms = RETRY_SOON_MS});
+    api_refuse(request, &out_of_memory);
 }
 
 /* ---- the way of a request ------------------------------------------------------------------ */
 
-static void refuse_plain(struct api_ask *ask, unsigned status, const char *code, const char *detail)
-{
-    api_refuse(ask, &(struct problem){.status = status,
-                        .code = code,
-                        .detail = slice_str(detail),
-                        .effect = PROBLEM_EFFECT_NO,
-                        .retry = PROBLEM_RETRY_NO});
-}
-
 /* A problem with a field of its own: as a document, because problem_answer sends no others. */
-static void refuse_with_field(
-    struct api_ask *ask, const struct problem *problem, struct slice name, struct slice value)
+static void refuse_with_field(struct api_request *request, const struct problem *problem,
+    struct slice name, struct slice value)
 {
     struct buf out;
-    buf_init(&out, &ask->mem, 16 << 10);
-    problem_put(&out, problem, ask->exchange->request_id);
+    buf_init(&out, &request->mem, 16 << 10);
+    problem_put(&out, problem, request->exchange->request_id);
     if (buf_status(&out) != OK) {
-        api_refuse(ask, problem);
+        api_refuse(request, problem);
         return;
     }
-    api_answer_begin(ask, problem->status);
-    http_answer_field(ask->exchange, name, value);
-    api_answer_end(ask, SLICE_LIT("application/problem+json"), buf_view(&out), true);
+    api_answer_begin(request, problem->status);
+    http_answer_field(request->exchange, name, value);
+    api_answer_end(request, SLICE_LIT("application/problem+json"), buf_view(&out), true);
 }
 
-static void refuse_method(struct api_ask *ask, const char *allow)
+static void refuse_method(struct api_request *request, const char *allow)
 {
     struct problem problem = {.status = 405,
         .code = "method_not_allowed",
         .detail = SLICE_LIT("this path does not know the method"),
         .effect = PROBLEM_EFFECT_NO,
         .retry = PROBLEM_RETRY_NO};
-    refuse_with_field(ask, &problem, SLICE_LIT("Allow"), slice_str(allow));
+    refuse_with_field(request, &problem, SLICE_LIT("Allow"), slice_str(allow));
 }
 
-static void refuse_unknown(struct api_ask *ask, enum auth_verdict verdict)
+static void refuse_unknown(struct api_request *request, enum auth_verdict verdict)
 {
     bool missing = verdict == AUTH_MISSING;
     struct problem problem = {.status = 401,
@@ -347,11 +354,11 @@ static void refuse_unknown(struct api_ask *ask, enum auth_verdict verdict)
                           : SLICE_LIT("the bearer token is not a known one"),
         .effect = PROBLEM_EFFECT_NO,
         .retry = PROBLEM_RETRY_NO};
-    refuse_with_field(ask, &problem, SLICE_LIT("WWW-Authenticate"),
+    refuse_with_field(request, &problem, SLICE_LIT("WWW-Authenticate"),
         missing ? SLICE_LIT("Bearer") : SLICE_LIT("Bearer error=\"invalid_token\""));
 }
 
-static void refuse_right(struct api_ask *ask, unsigned rights)
+static void refuse_right(struct api_request *request, unsigned rights)
 {
     static const char *const names[] = {"execute", "confirm", "operate", "audit"};
     char detail[96] = "";
@@ -362,18 +369,18 @@ static void refuse_right(struct api_ask *ask, unsigned rights)
                 used == 0 ? "the token lacks the right " : " or ", names[i]);
         }
     }
-    refuse_plain(ask, 403, "forbidden",
+    api_refuse_plain(request, 403, "forbidden",
         used == 0 ? "a token of all tenants may only look at /metrics" : detail);
 }
 
 /* A token of all tenants sees figures and nothing else. */
-static bool may(const struct api_ask *ask)
+static bool may(const struct api_request *request)
 {
-    const struct api_route *route = ask->route;
+    const struct api_route *route = request->route;
     if (route->rights == 0) {
         return true;
     }
-    return (ask->caller.rights & route->rights) != 0 && !slice_is(ask->caller.tenant, "*");
+    return (request->caller.rights & route->rights) != 0 && !slice_is(request->caller.tenant, "*");
 }
 
 /* Whether a web page of somewhere else asks (RFC 6454). A browser sends a plain POST to any address
@@ -399,93 +406,91 @@ static bool is_foreign_page(const struct http_head *head)
     return true;
 }
 
-static void refuse_page(struct api_ask *ask)
+static void refuse_page(struct api_request *request)
 {
-    refuse_plain(ask, 403, "forbidden",
+    api_refuse_plain(request, 403, "forbidden",
         "Origin is not this server: without tokens, web pages of elsewhere may not use it");
 }
 
 /* Who asks, and whether they may. False: it is answered. */
-static bool let_in(struct api_ask *ask)
+static bool let_in(struct api_request *request)
 {
-    bool is_own = ask->exchange->listener == ask->api->own_listener;
-    if (ask->route->is_open) {
+    bool is_own = request->exchange->listener == request->api->own_listener;
+    if (request->route->is_open) {
         return true;
     }
-    if (!ask->policy->needs_token && is_foreign_page(ask->exchange->head)) {
-        refuse_page(ask);
+    if (!request->policy->needs_token && is_foreign_page(request->exchange->head)) {
+        refuse_page(request);
         return false;
     }
-    enum auth_verdict verdict = auth_check(ask->policy, ask->exchange->head, is_own, &ask->caller);
+    enum auth_verdict verdict =
+        auth_check(request->policy, request->exchange->head, is_own, &request->caller);
     if (verdict != AUTH_OK) {
-        refuse_unknown(ask, verdict);
+        refuse_unknown(request, verdict);
         return false;
     }
-    if (!may(ask)) {
-        refuse_right(ask, slice_is(ask->caller.tenant, "*") ? 0 : ask->route->rights);
+    if (!may(request)) {
+        refuse_right(request, slice_is(request->caller.tenant, "*") ? 0 : request->route->rights);
         return false;
     }
     return true;
 }
 
-static bool check_query(struct api_ask *ask)
+static bool check_query(struct api_request *request)
 {
     struct err err = {.status = OK};
-    enum status status = ask->query.len == 0 ? OK : api_query_read(ask, &err);
+    enum status status = request->query.len == 0 ? OK : api_query_read(request, &err);
     if (status == E_NOMEM) {
-        api_fail_memory(ask);
+        api_fail_memory(request);
     } else if (status != OK) {
-        refuse_plain(ask, 400, "invalid_parameter", err.text);
+        api_refuse_plain(request, 400, "invalid_parameter", err.text);
     }
     return status == OK;
 }
 
-static void dispatch(struct api_ask *ask)
+static void dispatch(struct api_request *request)
 {
-    const struct http_head *head = ask->exchange->head;
+    const struct http_head *head = request->exchange->head;
     const char *allow;
-    ask->route = api_route_find(head->method, http_path(head), &ask->operation_id_text, &allow);
-    if (ask->route == NULL) {
+    request->route =
+        api_route_find(head->method, http_path(head), &request->operation_id_text, &allow);
+    if (request->route == NULL) {
         if (allow != NULL) {
-            refuse_method(ask, allow);
+            refuse_method(request, allow);
         } else {
-            refuse_plain(ask, 404, "not_found", "there is nothing at this path");
+            api_refuse_plain(request, 404, "not_found", "there is nothing at this path");
         }
         return;
     }
-    ask->query = http_text(head, head->query);
-    if (!let_in(ask) || !check_query(ask)) {
+    request->query = http_text(head, head->query);
+    if (!let_in(request) || !check_query(request)) {
         return;
     }
-    if (ask->exchange->body.len > ask->policy->body_bytes_max) {
-        api_refuse(ask, &(struct problem){.status = 413,
-                            .code = "body_too_large",
-                            .detail = SLICE_LIT("the body is longer than limits.body_bytes_max"),
-                            .effect = PROBLEM_EFFECT_NO,
-                            .retry = PROBLEM_RETRY_NO,
-                            .body_bytes_max = ask->policy->body_bytes_max});
+    if (request->exchange->body.len > request->policy->body_bytes_max) {
+        api_refuse(
+            request, &(struct problem){.status = 413,
+                         .code = "body_too_large",
+                         .detail = SLICE_LIT("the body is longer than limits.body_bytes_max"),
+                         .effect = PROBLEM_EFFECT_NO,
+                         .retry = PROBLEM_RETRY_NO,
+                         .body_bytes_max = request->policy->body_bytes_max});
         return;
     }
-    ask->route->handle(ask);
+    request->route->handle(request);
 }
 
 void api_handle(void *context, struct http_exchange *exchange)
 {
     struct api *api = context;
-    struct api_ask *ask = arena_zalloc(exchange->arena, sizeof *ask);
-    if (ask == NULL) {
-        problem_answer(exchange, &(struct problem){.status = 503,
-                                     .code = "out_of_memory",
-                                     .detail = SLICE_LIT("out of memory"),
-                                     .effect = PROBLEM_EFFECT_NO,
-                                     .retry = PROBLEM_RETRY_SAFE,
-                                     .retry_after_ms = RETRY_SOON_MS});
+    struct api_request *request = arena_zalloc(exchange->arena, sizeof *request);
+    if (request == NULL) {
+        problem_answer(exchange, &out_of_memory);
         return;
     }
-    ask->api = api;
-    ask->exchange = exchange;
-    ask->held = held_take(api);
-    ask->policy = &ask->held->policy;
-    ask->mem = arena_mem(exchange->arena);
-    dispatch(ask);
+    request->api = api;
+    request->exchange = exchange;
+    request->held = held_take(api);
+    request->policy = &request->held->policy;
+    request->mem = arena_mem(exchange->arena);
+    dispatch(request);
 }

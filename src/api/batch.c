@@ -1,16 +1,17 @@
 #include <stdatomic.h>
 
-#include "api/call.h"
+#include "api/body.h"
+#include "api/documents.h"
 #include "base/check.h"
 #include "base/limits.h"
 
 /*
  * POST /v1/fences/batch: an array of begins and seals, in one commit.
  *
- * Every item is read before any is asked, so that a fault in one means that nothing happened. The
- * answer has one document for each, exactly the one that the item alone would have got. Room for
- * all of them is reserved first: a long replay that does not fit any more is answered as out of
- * memory, and takes nothing from the grants behind it.
+ * Every item is read before any is submitted, so that an error in one means that nothing happened.
+ * The answer has one document for each, exactly the one that the item alone would have got. Room
+ * for all of them is reserved first: a long replay that does not fit any more is answered as out of
+ * memory, and takes nothing from the grants after it.
  */
 
 enum {
@@ -18,12 +19,12 @@ enum {
     BATCH_BYTES_MAX = 512 << 20,
 };
 
-struct batch {
-    struct api_ask *ask;
+struct api_batch {
+    struct api_request *request;
     struct api_call **items;
     size_t count;
-    struct engine_call **asked; /* those that go to the engine */
-    size_t asked_count;
+    struct engine_call **submitted; /* those that go to the engine */
+    size_t submitted_count;
     _Atomic size_t left; /* of these, not decided yet */
     struct buf out;      /* the answer */
     struct buf scratch;  /* one item of it; with room for any that tells of a change */
@@ -34,32 +35,32 @@ struct batch {
 
 /* {"begin":{…}} and {"seal":{…}} say what they are; else an operation_id makes it a seal. */
 static enum status read_item(
-    struct api_call *call, const struct json_value *item, struct api_body_fault *fault)
+    struct api_call *call, const struct json_value *item, struct member_fault *fault)
 {
     if (!json_is(item, JSON_OBJECT)) {
-        return api_body_refuse(fault, "invalid_body", "not a JSON object");
+        return member_refuse(fault, "invalid_body", "not a JSON object");
     }
     const struct json_value *begin = json_find(item, SLICE_LIT("begin"));
     const struct json_value *seal = json_find(item, SLICE_LIT("seal"));
     if (item->count == 1 && begin != NULL) {
-        return api_body_begin(call, begin, true, fault);
+        return api_call_read(call, api_body_begin, begin, fault);
     }
     if (item->count == 1 && seal != NULL) {
-        return api_body_seal(call, seal, true, fault);
+        return api_call_read(call, api_body_seal, seal, fault);
     }
-    return json_find(item, SLICE_LIT("operation_id")) != NULL
-               ? api_body_seal(call, item, true, fault)
-               : api_body_begin(call, item, true, fault);
+    bool is_seal = json_find(item, SLICE_LIT("operation_id")) != NULL;
+    return api_call_read(call, is_seal ? api_body_seal : api_body_begin, item, fault);
 }
 
 static enum status read_items(
-    struct batch *batch, const struct json_value *items, struct api_body_fault *fault)
+    struct api_batch *batch, const struct json_value *items, struct member_fault *fault)
 {
     for (uint32_t i = 0; i < items->count; i++) {
-        struct api_call *call = api_call_new(batch->ask);
+        struct api_call *call = api_call_new(batch->request);
         if (call == NULL) {
-            return err_set(&fault->err, E_NOMEM, "out of memory");
+            return E_NOMEM;
         }
+        call->in_batch = true;
         enum status status = read_item(call, &items->items[i], fault);
         if (status != OK) {
             err_prefix(&fault->err, "item %u", i);
@@ -71,31 +72,28 @@ static enum status read_items(
     return OK;
 }
 
-static enum status read_batch(
-    struct api_ask *ask, struct batch **ret_batch, struct api_body_fault *fault)
+static enum status read_batch(struct api_request *request, const struct json_value *items,
+    struct api_batch **ret_batch, struct member_fault *fault)
 {
-    struct arena *arena = ask->exchange->arena;
-    const struct json_value *items;
-    enum status status = api_body_json(ask, &items, fault);
-    if (status != OK) {
-        return status;
-    }
+    struct arena *arena = request->exchange->arena;
     if (items->type != JSON_ARRAY || items->count == 0) {
-        return api_body_refuse(
+        return member_refuse(
             fault, "invalid_body", "the body is not a JSON array of begins and seals");
     }
     if (items->count > LIMIT_GROUP_REQUESTS_MAX) {
-        return api_body_refuse(fault, "batch_too_large",
+        return member_refuse(fault, "batch_too_large",
             "the batch has %u items, more than group_requests_max (%d)", items->count,
             LIMIT_GROUP_REQUESTS_MAX);
     }
-    struct batch *batch = arena_zalloc(arena, sizeof *batch);
+    struct api_batch *batch = arena_zalloc(arena, sizeof *batch);
     struct api_call **calls = arena_alloc(arena, items->count * sizeof(struct api_call *));
-    struct engine_call **asked = arena_alloc(arena, items->count * sizeof(struct engine_call *));
-    if (batch == NULL || calls == NULL || asked == NULL) {
-        return err_set(&fault->err, E_NOMEM, "out of memory");
+    struct engine_call **submitted =
+        arena_alloc(arena, items->count * sizeof(struct engine_call *));
+    if (batch == NULL || calls == NULL || submitted == NULL) {
+        return E_NOMEM;
     }
-    *batch = (struct batch){.ask = ask, .items = calls, .count = items->count, .asked = asked};
+    *batch = (struct api_batch){
+        .request = request, .items = calls, .count = items->count, .submitted = submitted};
     *ret_batch = batch;
     return read_items(batch, items, fault);
 }
@@ -105,13 +103,13 @@ static enum status read_batch(
 /* The document of one item, behind the others; E_NOMEM and nothing when it does not fit beside what
  * is kept for those behind it. */
 static enum status put_item(
-    struct batch *batch, struct api_call *call, struct api_document *ret_document)
+    struct api_batch *batch, struct api_call *call, struct api_document *ret_document)
 {
     struct buf *scratch = &batch->scratch;
     buf_clear(scratch);
     enum status status = api_document_of(call, scratch, ret_document);
     if (status == OK && ret_document->is_problem) {
-        problem_put(scratch, &ret_document->problem, batch->ask->exchange->request_id);
+        problem_put(scratch, &ret_document->problem, batch->request->exchange->request_id);
         status = buf_status(scratch);
     }
     if (status == OK && scratch->len > call->answer_bytes) {
@@ -125,18 +123,18 @@ static enum status put_item(
 }
 
 static void put_no_memory(
-    struct batch *batch, struct api_call *call, struct api_document *ret_document)
+    struct api_batch *batch, struct api_call *call, struct api_document *ret_document)
 {
     struct err err = {.status = E_NOMEM, .text = "out of memory"};
     call->door.engine.err = err;
     *ret_document =
         (struct api_document){.status = 503, .is_problem = true, .problem = api_problem_of(&err)};
-    problem_put(&batch->out, &ret_document->problem, batch->ask->exchange->request_id);
+    problem_put(&batch->out, &ret_document->problem, batch->request->exchange->request_id);
 }
 
-static void answer(struct batch *batch)
+static void answer(struct api_batch *batch)
 {
-    struct api_ask *ask = batch->ask;
+    struct api_request *request = batch->request;
     buf_char(&batch->out, '[');
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
@@ -152,8 +150,8 @@ static void answer(struct batch *batch)
     }
     buf_char(&batch->out, ']');
     ASSERT(buf_status(&batch->out) == OK); /* a grant is never lost for want of memory */
-    api_answer_begin(ask, 200);
-    api_answer_end(ask, SLICE_LIT("application/json"), buf_view(&batch->out), true);
+    api_answer_begin(request, 200);
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(&batch->out), true);
 }
 
 static void resume(void *context, struct http_exchange *exchange)
@@ -164,18 +162,18 @@ static void resume(void *context, struct http_exchange *exchange)
 
 static void done(struct engine_call *call)
 {
-    struct batch *batch = call->context;
+    struct api_batch *batch = call->context;
     if (atomic_fetch_sub(&batch->left, 1) == 1) {
-        http_wake(batch->ask->exchange);
+        http_wake(batch->request->exchange);
     }
 }
 
 /* Room for every document about a change, and for a short problem in place of any other. */
-static enum status reserve(struct batch *batch)
+static enum status reserve(struct api_batch *batch)
 {
     size_t longest = 0;
-    buf_init(&batch->out, &batch->ask->mem, BATCH_BYTES_MAX);
-    buf_init(&batch->scratch, &batch->ask->mem, BATCH_BYTES_MAX);
+    buf_init(&batch->out, &batch->request->mem, BATCH_BYTES_MAX);
+    buf_init(&batch->scratch, &batch->request->mem, BATCH_BYTES_MAX);
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
         size_t change = api_document_bytes_max(call);
@@ -187,41 +185,46 @@ static enum status reserve(struct batch *batch)
     return status == OK ? buf_reserve(&batch->out, batch->reserved + 2) : status;
 }
 
-/* Those that can be asked; the others have their answer already. */
-static void admit(struct batch *batch)
+/* Those that can be submitted; the others have their answer already. */
+static void admit(struct api_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
         struct api_call *call = batch->items[i];
-        if (!call->is_unnamed && api_call_admit(call)) {
+        if (api_call_admit(call)) {
             call->door.engine.done = done;
-            batch->asked[batch->asked_count++] = &call->door.engine;
+            batch->submitted[batch->submitted_count++] = &call->door.engine;
         }
     }
-    atomic_store(&batch->left, batch->asked_count);
+    atomic_store(&batch->left, batch->submitted_count);
 }
 
-void api_fence_batch(struct api_ask *ask)
+void api_fence_batch(struct api_request *request)
 {
-    struct api_body_fault fault;
-    struct batch *batch = NULL;
-    if (read_batch(ask, &batch, &fault) != OK) {
-        api_body_answer_fault(ask, &fault);
+    struct member_fault fault;
+    struct api_batch *batch = NULL;
+    const struct json_value *items;
+    if (!api_body_json(request, &items)) {
+        return;
+    }
+    enum status status = read_batch(request, items, &batch, &fault);
+    if (status != OK) {
+        api_body_refuse(request, status, &fault);
         return;
     }
     if (reserve(batch) != OK) {
-        api_fail_memory(ask);
+        api_fail_memory(request);
         return;
     }
     admit(batch);
-    if (batch->asked_count == 0) {
+    if (batch->submitted_count == 0) {
         answer(batch);
         return;
     }
     struct err err = {.status = OK};
-    ask->exchange->state = batch;
-    ask->exchange->resume = resume;
-    if (engine_submit_all(door_engine(ask->api->door), batch->asked, batch->asked_count, &err) !=
-        OK) {
-        api_fail(ask, &err);
+    request->exchange->state = batch;
+    request->exchange->resume = resume;
+    if (engine_submit_all(door_engine(request->api->door), batch->submitted, batch->submitted_count,
+            &err) != OK) {
+        api_fail(request, &err);
     }
 }

@@ -2,11 +2,44 @@
 
 #include <stdio.h>
 
-#include "base/check.h"
+#include "api/body.h"
+#include "api/documents.h"
 #include "base/limits.h"
-#include "canon/payload.h"
+#include "base/macros.h"
+#include "engine/request_builder.h"
+#include "http/fields.h"
 
 /* ---- in ------------------------------------------------------------------------------------ */
+
+struct api_call *api_call_new(struct api_request *request)
+{
+    struct api_call *call = arena_zalloc(request->exchange->arena, sizeof *call);
+    if (call != NULL) {
+        call->request = request;
+        call->operation_id_text = request->operation_id_text;
+        call->door.engine.arena = request->exchange->arena;
+        call->door.engine.context = request->exchange;
+        call->door.engine.request.key.tenant = request->caller.tenant;
+        call->door.engine.request.actor = request->caller.actor;
+    }
+    return call;
+}
+
+enum status api_trace(struct api_request *request, const struct json_value *trace,
+    struct slice *ret_trace, struct err *err)
+{
+    const struct http_exchange *exchange = request->exchange;
+    return builder_trace(trace, exchange->request_id, fields_traceparent_of(exchange->head),
+        &request->mem, ret_trace, err);
+}
+
+enum status api_call_read(struct api_call *call, api_reader read, const struct json_value *value,
+    struct member_fault *fault)
+{
+    *fault = (struct member_fault){.code = NULL};
+    enum status status = read(call, value, fault);
+    return status == OK ? builder_check(&call->door.engine, &fault->err) : status;
+}
 
 static struct flood_rate rate_of(const struct api_policy *policy)
 {
@@ -15,72 +48,73 @@ static struct flood_rate rate_of(const struct api_policy *policy)
 
 bool api_call_admit(struct api_call *call)
 {
-    struct api_ask *ask = call->ask;
-    const struct request *request = &call->door.engine.request;
-    return request->kind != REQUEST_BEGIN ||
-           door_admit(ask->api->door, &request->key, rate_of(ask->policy), &call->flooded_ms);
+    const struct api_request *request = call->request;
+    const struct engine_call *engine = &call->door.engine;
+    return !call->is_unnamed && (engine->request.kind != REQUEST_BEGIN ||
+                                    door_admit(request->api->door, &engine->request.key,
+                                        rate_of(request->policy), &call->flooded_ms));
 }
 
 /* ---- out ----------------------------------------------------------------------------------- */
 
-void api_call_report(struct api_call *call, const struct api_document *shown)
+void api_call_report(struct api_call *call, const struct api_document *document)
 {
-    const struct api_ask *ask = call->ask;
-    const struct http_exchange *exchange = ask->exchange;
-    bool logs = ask->policy->logs_decisions;
+    const struct api_request *request = call->request;
+    const struct http_exchange *exchange = request->exchange;
+    bool logs = request->policy->logs_decisions;
     if (call->is_unnamed) {
         return;
     }
     struct door_report report = {.call = &call->door.engine,
         .flooded_ms = call->flooded_ms,
-        .rate = rate_of(ask->policy),
+        .rate = rate_of(request->policy),
         .was_counted = call->door.is_counted,
-        .tenant = ask->caller.tenant,
-        .actor = ask->caller.actor,
+        .tenant = request->caller.tenant,
+        .actor = request->caller.actor,
         .request_id = exchange->request_id,
-        .trace_id = logs ? api_trace_id(exchange->head) : SLICE_EMPTY,
-        .status = shown->status,
-        .diff_bytes = shown->diff_bytes,
+        .trace_id = logs ? fields_trace_id(exchange->head) : SLICE_EMPTY,
+        .status = document->status,
+        .diff_bytes = document->diff_bytes,
         .started_nanos = exchange->started_nanos,
         .logs = logs};
-    door_report(ask->api->door, exchange->loop, &report);
+    door_report(request->api->door, exchange->loop, &report);
 }
 
-/* ---- a single call ------------------------------------------------------------------------- */
-
-static void answer_fields(struct api_ask *ask, const struct api_document *shown)
+static void answer_fields(struct api_request *request, const struct api_document *document)
 {
-    if (shown->location.len > 0) {
-        http_answer_field(ask->exchange, SLICE_LIT("Location"), shown->location);
+    if (document->location.len > 0) {
+        http_answer_field(request->exchange, SLICE_LIT("Location"), document->location);
     }
-    if (shown->retry_after_ms > 0) {
+    if (document->retry_after_ms > 0) {
         char text[24];
         int len =
-            snprintf(text, sizeof text, "%lld", (long long)(shown->retry_after_ms + 999) / 1000);
-        http_answer_field(ask->exchange, SLICE_LIT("Retry-After"), slice_of(text, (size_t)len));
+            snprintf(text, sizeof text, "%lld", (long long)(document->retry_after_ms + 999) / 1000);
+        http_answer_field(request->exchange, SLICE_LIT("Retry-After"), slice_of(text, (size_t)len));
     }
 }
 
 static void answer(struct api_call *call)
 {
-    struct api_ask *ask = call->ask;
-    struct api_document shown;
-    if (api_document_of(call, &call->answer, &shown) != OK) {
+    struct api_request *request = call->request;
+    struct api_document document;
+    if (api_document_of(call, &call->answer, &document) != OK) {
         /* Only what changed nothing can be too long for what was reserved. */
         (void)err_set(&call->door.engine.err, E_NOMEM, "out of memory");
         api_call_report(call, &(struct api_document){.status = 503});
-        api_fail_memory(ask);
+        api_fail_memory(request);
         return;
     }
-    api_call_report(call, &shown);
-    if (shown.is_problem) {
-        api_refuse(ask, &shown.problem);
+    api_call_report(call, &document);
+    if (document.is_problem) {
+        api_refuse(request, &document.problem);
         return;
     }
-    api_answer_begin(ask, shown.status);
-    answer_fields(ask, &shown);
-    api_answer_end(ask, SLICE_LIT("application/json"), buf_view(&call->answer), true);
+    api_answer_begin(request, document.status);
+    answer_fields(request, &document);
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(&call->answer), true);
 }
+
+/* ---- a request that is one call ------------------------------------------------------------ */
 
 static void resume(void *context, struct http_exchange *exchange)
 {
@@ -95,46 +129,49 @@ static void done(struct engine_call *engine)
 
 static void refused(struct door_call *call)
 {
-    answer((struct api_call *)(void *)call);
+    answer(CONTAINER_OF(call, struct api_call, door));
 }
 
-/* A replay gives a whole outcome back, escaped where it is no JSON. */
+/* A replay gives a whole outcome back, escaped where it is not JSON. */
 enum { ANSWER_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX };
 
-void api_call_submit(struct api_call *call)
+/* Reserve the answer, submit at the end of the loop turn, and answer when it is decided; or answer
+ * why not, now or then. */
+static void submit(struct api_call *call)
 {
-    struct api_ask *ask = call->ask;
-    if (call->is_unnamed || !api_call_admit(call)) {
+    struct api_request *request = call->request;
+    if (!api_call_admit(call)) {
         answer(call);
         return;
     }
-    buf_init(&call->answer, &ask->mem, ANSWER_BYTES_MAX);
+    buf_init(&call->answer, &request->mem, ANSWER_BYTES_MAX);
     if (buf_reserve(&call->answer, api_document_bytes_max(call)) != OK) {
-        api_fail_memory(ask);
+        api_fail_memory(request);
         return;
     }
-    ask->exchange->state = call;
-    ask->exchange->resume = resume;
+    request->exchange->state = call;
+    request->exchange->resume = resume;
     call->door.engine.done = done;
     call->door.refused = refused;
-    call->door.rate = rate_of(ask->policy);
-    door_submit(ask->api->door, ask->exchange->loop, &call->door);
+    door_submit(request->api->door, request->exchange->loop, &call->door);
 }
 
-void api_call_run(struct api_ask *ask, api_body_reader read)
+void api_call_run(struct api_request *request)
 {
-    struct api_body_fault fault;
+    struct member_fault fault;
     const struct json_value *body;
-    struct api_call *call = api_call_new(ask);
+    struct api_call *call = api_call_new(request);
     if (call == NULL) {
-        api_fail_memory(ask);
+        api_fail_memory(request);
         return;
     }
-    enum status status = api_body_json(ask, &body, &fault);
-    status = status == OK ? read(call, body, &fault) : status;
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    enum status status = api_call_read(call, request->route->read, body, &fault);
     if (status != OK) {
-        api_body_answer_fault(ask, &fault);
+        api_body_refuse(request, status, &fault);
         return;
     }
-    api_call_submit(call);
+    submit(call);
 }

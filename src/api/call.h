@@ -1,7 +1,8 @@
 /*
- * call: one call of a request, from before the engine to after the answer.
+ * call: the life of a request that changes something, or of one item of a batch of them.
  *
- *     api_call_admit > api_call_submit > door_turn > (engine) > api_call_report
+ *     api_call_run > read (body.h) > api_call_admit > api_call_submit > door_turn > (engine)
+ *                  > api_document_of (documents.h) > api_call_report
  *
  * Promises:  room for the answer to a change is there before the engine is asked, so that being out
  *            of memory never hides a grant or a seal. Every decision is counted and logged once.
@@ -9,21 +10,50 @@
 #ifndef ONCE_API_CALL_H
 #define ONCE_API_CALL_H
 
-#include "api/documents.h"
+#include "api/routes.h"
+#include "canon/json.h"
+#include "door/members.h"
 
-/* Reads the body, which is JSON, into a call. */
-typedef enum status (*api_body_reader)(
-    struct api_call *call, const struct json_value *body, struct api_body_fault *fault);
+/* One call to the engine for one request. A batch has many. */
+struct api_call {
+    struct door_call door;
+    struct api_request *request;
+    struct buf answer; /* with room for the answer to a change before it is submitted */
+    struct slice operation_id_text; /* of the path, or of an item of a batch; may be empty */
+    bool in_batch;                  /* it is an item of a batch */
+    bool is_unnamed;     /* its operation_id is badly written: there is no such operation */
+    int64_t flooded_ms;  /* > 0: refused as a flood; when to come back */
+    size_t answer_bytes; /* reserved of a batch's answer for this one */
+    char location[64];   /* of the operation, for a first_seen */
+};
 
-/* The whole of it for a request that is one call: read, submit, answer; or refuse. */
-void api_call_run(struct api_ask *ask, api_body_reader read);
+/* What a call is answered with: a document in a buffer, or a problem. */
+struct api_document {
+    unsigned status;
+    bool is_problem;
+    struct problem problem;
+    struct slice location;  /* empty: absent */
+    int64_t retry_after_ms; /* of a document; 0: absent */
+    size_t diff_bytes;      /* of a conflict */
+};
 
-/* Whether a begin may be asked; else call->flooded_ms is set. */
+/* The whole life for a request that is one call: read by the route's reader, submit, answer; or
+ * refuse. */
+void api_call_run(struct api_request *request);
+
+/* A call for this request, with its arena, tenant and actor. NULL: out of memory. */
+struct api_call *api_call_new(struct api_request *request) MUST_CHECK;
+/* Read a value of the request's body into it, and check the limits. E_INVALID, E_NOMEM. */
+enum status api_call_read(struct api_call *call, api_reader read, const struct json_value *value,
+    struct member_fault *fault) MUST_CHECK;
+/* Whether it may be submitted; else call->is_unnamed, or call->flooded_ms is set. */
 bool api_call_admit(struct api_call *call);
-/* Reserve the answer, submit at the end of the loop turn, and answer when it is decided; or answer
- * why not, now or then. */
-void api_call_submit(struct api_call *call);
-/* Count and log what a call was answered with. */
-void api_call_report(struct api_call *call, const struct api_document *shown);
+/* Count and log what it was answered with. */
+void api_call_report(struct api_call *call, const struct api_document *document);
+
+/* The ids of this request, beside those of the body's trace (NULL: absent): canonical JSON in the
+ * arena. E_INVALID: the trace of the body is wrong. E_NOMEM. */
+enum status api_trace(struct api_request *request, const struct json_value *trace,
+    struct slice *ret_trace, struct err *err) MUST_CHECK;
 
 #endif

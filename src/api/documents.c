@@ -13,12 +13,6 @@ enum {
     ESCAPED_BYTES = 6, /* of one byte as \u00XX */
 };
 
-/* A slice of a literal where only a constant may stand. */
-#define TEXT(literal)                                                                              \
-    {                                                                                              \
-        "" literal, sizeof(literal) - 1                                                            \
-    }
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static void put_id(struct buf *out, const struct op_id *id)
@@ -172,7 +166,7 @@ static void put_resolved(struct api_call *call, struct buf *out, struct api_docu
 /* An id that outlives the call. */
 static struct slice id_text(struct api_call *call, const struct op_id *id)
 {
-    char *text = arena_alloc(call->ask->exchange->arena, OP_ID_TEXT_BYTES);
+    char *text = arena_alloc(call->request->exchange->arena, OP_ID_TEXT_BYTES);
     return text == NULL ? SLICE_EMPTY : slice_str(op_id_put(text, id));
 }
 
@@ -181,10 +175,10 @@ static void put_conflict(struct api_call *call, struct api_document *ret_documen
 {
     struct buf extra;
     bool truncated = false;
-    buf_init(&extra, &call->ask->mem, LIMIT_DIFF_BYTES_MAX + 64);
+    buf_init(&extra, &call->request->mem, LIMIT_DIFF_BYTES_MAX + 64);
     buf_str(&extra, "\"diff\":");
     size_t start = extra.len;
-    if (explain_conflict(&call->door.engine, call->ask->api->mem, &extra, &truncated) != OK) {
+    if (explain_conflict(&call->door.engine, call->request->api->mem, &extra, &truncated) != OK) {
         extra.len = start;
         buf_str(&extra, "null");
     }
@@ -202,34 +196,36 @@ static void put_conflict(struct api_call *call, struct api_document *ret_documen
 /* Refusals that say the same whatever they are about, by their decision. */
 static const struct problem refusal_held_unknown = {.status = 409,
     .code = "outcome_unknown",
-    .detail = TEXT("nobody knows whether the effect happened; it is held until somebody looks and "
+    .detail =
+        SLICE_INIT("nobody knows whether the effect happened; it is held until somebody looks and "
                    "settles it"),
     .effect = PROBLEM_EFFECT_UNKNOWN,
     .retry = PROBLEM_RETRY_NO};
 static const struct problem refusal_stale_version = {.status = 409,
     .code = "stale_version",
-    .detail = TEXT("source.version is older than the last sealed one of that source; nothing was "
+    .detail =
+        SLICE_INIT("source.version is older than the last sealed one of that source; nothing was "
                    "done"),
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_NO};
 static const struct problem refusal_stale_fence = {.status = 409,
     .code = "stale_fence",
-    .detail = TEXT("the fence is not the one of the current grant; nothing changed"),
+    .detail = SLICE_INIT("the fence is not the one of the current grant; nothing changed"),
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_NO};
 static const struct problem refusal_already_sealed = {.status = 409,
     .code = "already_sealed",
-    .detail = TEXT("it was settled differently before; nothing changed"),
+    .detail = SLICE_INIT("it was settled differently before; nothing changed"),
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_NO};
 static const struct problem refusal_still_running = {.status = 409,
     .code = "still_running",
-    .detail = TEXT("its lease is alive; wait for it to end, or for its lease to run out"),
+    .detail = SLICE_INIT("its lease is alive; wait for it to end, or for its lease to run out"),
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_AFTER};
 static const struct problem refusal_not_found = {.status = 404,
     .code = "operation_not_found",
-    .detail = TEXT("there is no such operation"),
+    .detail = SLICE_INIT("there is no such operation"),
     .effect = PROBLEM_EFFECT_NO,
     .retry = PROBLEM_RETRY_NO};
 

@@ -8,17 +8,7 @@
 #ifndef ONCE_API_DOCUMENTS_H
 #define ONCE_API_DOCUMENTS_H
 
-#include "api/body.h"
-
-/* What a call is answered with: a document in a buffer, or a problem. */
-struct api_document {
-    unsigned status;
-    bool is_problem;
-    struct problem problem;
-    struct slice location;  /* empty: none */
-    int64_t retry_after_ms; /* of a document; 0: none */
-    size_t diff_bytes;      /* of a conflict */
-};
+#include "api/call.h"
 
 /* Bytes that the document about a change made by this call can need. */
 size_t api_document_bytes_max(const struct api_call *call);

@@ -1,150 +1,83 @@
-#include "api/call.h"
+#include "api/query.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "engine/operation_document.h"
-#include "engine/query.h"
 
 /*
- * GET /v1/operations/{operation_id}, GET /v1/operations and POST …/resolve. What belongs to another
- * tenant is not there (P9): the look is given the caller's, and says nothing of others.
+ * GET /v1/operations/{operation_id} and GET /v1/operations. What belongs to another tenant is not
+ * there (P9): the query is given the caller's tenant, and finds nothing of others.
  */
 
 enum {
-    LIST_DEFAULT = 100,           /* operations in a page, unless told */
+    LIST_DEFAULT = 100,           /* operations in a page, unless the query says otherwise */
     ANSWER_BYTES_MAX = 512 << 20, /* never reached: a page has its own bounds */
 };
 
-/* A look on its way. */
-struct glance {
-    struct query look; /* first, so that the engine's pointer is ours */
-    struct api_ask *ask;
-};
-
-static void answer_missing(struct api_ask *ask)
+static void answer_missing(struct api_request *request)
 {
-    api_refuse(ask, &(struct problem){.status = 404,
-                        .code = "operation_not_found",
-                        .detail = SLICE_LIT("there is no such operation"),
-                        .effect = PROBLEM_EFFECT_NO,
-                        .retry = PROBLEM_RETRY_NO});
-}
-
-static void looked(struct engine_call *call)
-{
-    http_wake(call->context);
-}
-
-static struct glance *glance_new(struct api_ask *ask, enum query_kind kind, http_handle resume)
-{
-    struct glance *glance = arena_zalloc(ask->exchange->arena, sizeof *glance);
-    if (glance != NULL) {
-        glance->ask = ask;
-        glance->look.kind = kind;
-        glance->look.tenant = ask->caller.tenant;
-        glance->look.call.arena = ask->exchange->arena;
-        glance->look.call.context = ask->exchange;
-        glance->look.call.done = looked;
-        ask->exchange->state = glance;
-        ask->exchange->resume = resume;
-    }
-    return glance;
-}
-
-static void glance_submit(struct glance *glance)
-{
-    struct err err = {.status = OK};
-    if (query_submit(door_engine(glance->ask->api->door), &glance->look, &err) != OK) {
-        api_fail(glance->ask, &err);
-    }
-}
-
-/* Answer with a document, or with its failure. */
-static void answer_document(struct api_ask *ask, const struct buf *out)
-{
-    if (buf_status(out) != OK) {
-        api_fail_memory(ask);
-        return;
-    }
-    api_answer_begin(ask, 200);
-    api_answer_end(ask, SLICE_LIT("application/json"), buf_view(out), true);
+    api_refuse_plain(request, 404, "operation_not_found", "there is no such operation");
 }
 
 /* ---- one ----------------------------------------------------------------------------------- */
 
-static void operation_found(void *context, struct http_exchange *exchange)
+static void answer_operation(struct api_query *self)
 {
-    (void)context;
-    struct glance *glance = exchange->state;
-    struct api_ask *ask = glance->ask;
-    const struct query *look = &glance->look;
-    if (look->call.err.status != OK) {
-        api_fail(ask, &look->call.err);
+    const struct query *query = &self->query;
+    if (query->record == NULL) {
+        answer_missing(self->request);
         return;
     }
-    if (look->record == NULL) {
-        answer_missing(ask);
-        return;
-    }
-    struct operation_document document = {.record = look->record,
-        .outcome_body = look->outcome_body,
-        .request_body = look->request_body,
+    struct operation_document document = {.record = query->record,
+        .outcome_body = query->outcome_body,
+        .request_body = query->request_body,
         .has_bodies = true};
     struct buf out;
     struct jsonw json = {.out = &out};
-    buf_init(&out, &ask->mem, ANSWER_BYTES_MAX);
+    buf_init(&out, &self->request->mem, ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     operation_document_put(&json, &document);
     jsonw_close(&json, '}');
-    answer_document(ask, &out);
+    api_answer_json(self->request, &out);
 }
 
-void api_operation_get(struct api_ask *ask)
+void api_operation_get(struct api_request *request)
 {
     struct op_id id;
-    if (!op_id_read(ask->operation_id_text, &id)) {
-        answer_missing(ask);
+    if (!op_id_read(request->operation_id_text, &id)) {
+        answer_missing(request);
         return;
     }
-    struct glance *glance = glance_new(ask, QUERY_OPERATION, operation_found);
-    if (glance == NULL) {
-        api_fail_memory(ask);
-        return;
+    struct api_query *self = api_query_new(request, QUERY_OPERATION, answer_operation);
+    if (self != NULL) {
+        self->query.operation_id = id;
+        api_query_run(self, request);
     }
-    glance->look.operation_id = id;
-    glance_submit(glance);
 }
 
 /* ---- many ---------------------------------------------------------------------------------- */
 
-static void operations_found(void *context, struct http_exchange *exchange)
+static void answer_operations(struct api_query *self)
 {
-    (void)context;
-    struct glance *glance = exchange->state;
-    struct api_ask *ask = glance->ask;
-    const struct query *look = &glance->look;
-    if (look->call.err.status != OK) {
-        api_fail(ask, &look->call.err);
-        return;
-    }
+    const struct query *query = &self->query;
     struct buf out;
     struct jsonw json = {.out = &out};
-    buf_init(&out, &ask->mem, ANSWER_BYTES_MAX);
+    buf_init(&out, &self->request->mem, ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "operations", '[');
-    for (size_t i = 0; i < look->count; i++) {
+    for (size_t i = 0; i < query->count; i++) {
         jsonw_open(&json, NULL, '{');
-        operation_document_put(&json, &(struct operation_document){.record = look->records[i]});
+        operation_document_put(&json, &(struct operation_document){.record = query->records[i]});
         jsonw_close(&json, '}');
     }
     jsonw_close(&json, ']');
     char hex[DIGEST_HEX_BYTES];
-    if (look->has_more) {
-        jsonw_str(&json, "next", digest_put_hex(hex, &look->after));
+    if (query->has_more) {
+        jsonw_str(&json, "next", digest_put_hex(hex, &query->after));
     } else {
         jsonw_raw(&json, "next", SLICE_LIT("null"));
     }
     jsonw_close(&json, '}');
-    answer_document(ask, &out);
+    api_answer_json(self->request, &out);
 }
 
 static bool take_status(struct slice text, enum record_status *ret_status, struct err *err)
@@ -182,40 +115,28 @@ static bool take_after(struct slice text, struct digest *ret_after, struct err *
     return false;
 }
 
-static bool take_filters(const struct api_ask *ask, struct scan *scan, struct err *err)
+static bool take_filters(const struct api_request *request, struct scan *scan, struct err *err)
 {
     struct slice value;
-    scan->tenant = ask->caller.tenant;
+    scan->tenant = request->caller.tenant;
     scan->limit = LIST_DEFAULT;
-    (void)!api_param(ask, "scope", &scan->scope);
-    (void)!api_param(ask, "key", &scan->key);
-    return (!api_param(ask, "status", &value) || take_status(value, &scan->status, err)) &&
-           (!api_param(ask, "limit", &value) || take_limit(value, &scan->limit, err)) &&
-           (!api_param(ask, "after", &value) || take_after(value, &scan->after, err));
+    (void)!api_param(request, "scope", &scan->scope);
+    (void)!api_param(request, "key", &scan->key);
+    return (!api_param(request, "status", &value) || take_status(value, &scan->status, err)) &&
+           (!api_param(request, "limit", &value) || take_limit(value, &scan->limit, err)) &&
+           (!api_param(request, "after", &value) || take_after(value, &scan->after, err));
 }
 
-void api_operation_list(struct api_ask *ask)
+void api_operation_list(struct api_request *request)
 {
     struct err err = {.status = OK};
-    struct glance *glance = glance_new(ask, QUERY_RECORDS, operations_found);
-    if (glance == NULL) {
-        api_fail_memory(ask);
+    struct api_query *self = api_query_new(request, QUERY_RECORDS, answer_operations);
+    if (self == NULL) {
         return;
     }
-    if (!take_filters(ask, &glance->look.scan, &err)) {
-        api_refuse(ask, &(struct problem){.status = 400,
-                            .code = "invalid_parameter",
-                            .detail = slice_str(err.text),
-                            .effect = PROBLEM_EFFECT_NO,
-                            .retry = PROBLEM_RETRY_NO});
-        return;
+    if (take_filters(request, &self->query.scan, &err)) {
+        api_query_run(self, request);
+    } else {
+        api_refuse_plain(request, 400, "invalid_parameter", err.text);
     }
-    glance_submit(glance);
-}
-
-/* ---- settling one -------------------------------------------------------------------------- */
-
-void api_operation_resolve(struct api_ask *ask)
-{
-    api_call_run(ask, api_body_resolve);
 }

@@ -1,15 +1,18 @@
 #include "api/routes.h"
 
+#include "api/body.h"
+#include "api/call.h"
 #include "base/percent.h"
 #include "base/text.h"
 
-#define LOOKERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
+#define READERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
 
 const struct api_route api_routes[] = {
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences",
         .rights = API_RIGHT_EXECUTE,
-        .handle = api_fence_begin},
+        .handle = api_call_run,
+        .read = api_body_begin},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences/batch",
         .rights = API_RIGHT_EXECUTE,
@@ -17,32 +20,37 @@ const struct api_route api_routes[] = {
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences/{operation_id}/seal",
         .rights = API_RIGHT_EXECUTE,
-        .handle = api_fence_seal},
+        .handle = api_call_run,
+        .read = api_body_seal},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences/{operation_id}/release",
         .rights = API_RIGHT_EXECUTE,
-        .handle = api_fence_release},
+        .handle = api_call_run,
+        .read = api_body_release},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences/{operation_id}/unknown",
         .rights = API_RIGHT_EXECUTE,
-        .handle = api_fence_unknown},
+        .handle = api_call_run,
+        .read = api_body_unknown},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences/{operation_id}/renew",
         .rights = API_RIGHT_EXECUTE,
-        .handle = api_fence_renew},
+        .handle = api_call_run,
+        .read = api_body_renew},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/operations",
-        .rights = LOOKERS,
+        .rights = READERS,
         .params = "scope key status limit after",
         .handle = api_operation_list},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/operations/{operation_id}",
-        .rights = LOOKERS,
+        .rights = READERS,
         .handle = api_operation_get},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/operations/{operation_id}/resolve",
         .rights = API_RIGHT_OPERATE,
-        .handle = api_operation_resolve},
+        .handle = api_call_run,
+        .read = api_body_resolve},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/evidence",
         .rights = API_RIGHT_AUDIT,
@@ -168,22 +176,11 @@ static bool next_part(struct slice *query, struct slice *ret_name, struct slice 
     return false;
 }
 
-bool api_query(struct slice query, const char *name, struct arena *arena, struct slice *ret_value)
+bool api_param(const struct api_request *request, const char *name, struct slice *ret_value)
 {
-    struct slice part_name, value, decoded;
-    while (next_part(&query, &part_name, &value)) {
-        if (decode(part_name, arena, &decoded) == OK && slice_is(decoded, name)) {
-            return decode(value, arena, ret_value) == OK;
-        }
-    }
-    return false;
-}
-
-bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_value)
-{
-    for (size_t i = 0; i < ask->param_count; i++) {
-        if (slice_is(ask->params[i].name, name)) {
-            *ret_value = ask->params[i].value;
+    for (size_t i = 0; i < request->param_count; i++) {
+        if (slice_is(request->params[i].name, name)) {
+            *ret_value = request->params[i].value;
             return true;
         }
     }
@@ -204,9 +201,9 @@ static bool listed(const char *names, struct slice name)
 }
 
 static enum status take_param(
-    struct api_ask *ask, struct slice name, struct slice value, struct err *err)
+    struct api_request *request, struct slice name, struct slice value, struct err *err)
 {
-    struct arena *arena = ask->exchange->arena;
+    struct arena *arena = request->exchange->arena;
     struct api_param param;
     enum status status = decode(name, arena, &param.name);
     status = status == OK ? decode(value, arena, &param.value) : status;
@@ -218,26 +215,27 @@ static enum status take_param(
             name.len > 64 ? 64 : (int)name.len, name.data);
     }
     int shown = param.name.len > 64 ? 64 : (int)param.name.len;
-    if (!listed(ask->route->params, param.name)) {
+    if (!listed(request->route->params, param.name)) {
         return err_set(err, E_INVALID, "unknown parameter '%.*s'", shown, param.name.data);
     }
-    for (size_t i = 0; i < ask->param_count; i++) {
-        if (slice_equal(ask->params[i].name, param.name)) {
+    for (size_t i = 0; i < request->param_count; i++) {
+        if (slice_equal(request->params[i].name, param.name)) {
             return err_set(
                 err, E_INVALID, "parameter '%.*s' is there twice", shown, param.name.data);
         }
     }
-    ask->params[ask->param_count++] = param; /* each of the route's at most once, so it fits */
+    request->params[request->param_count++] =
+        param; /* each of the route's at most once, so it fits */
     return OK;
 }
 
-enum status api_query_read(struct api_ask *ask, struct err *err)
+enum status api_query_read(struct api_request *request, struct err *err)
 {
-    struct slice query = ask->query;
+    struct slice query = request->query;
     struct slice name, value;
     enum status status = OK;
     while (status == OK && next_part(&query, &name, &value)) {
-        status = take_param(ask, name, value, err);
+        status = take_param(request, name, value, err);
     }
     return status;
 }

@@ -5,8 +5,8 @@
  *
  * Promises:  a handler runs only for a caller with one of its rights, with a query that has no
  *            unknown, doubled or badly written parameter, under one policy from begin to end.
- * Ownership: an ask lives in its exchange's arena, from api_handle until it is answered.
- * Threads:   an ask belongs to its exchange's loop.
+ * Ownership: a request lives in its exchange's arena, from api_handle until it is answered.
+ * Threads:   a request belongs to its exchange's loop.
  */
 #ifndef ONCE_API_ROUTES_H
 #define ONCE_API_ROUTES_H
@@ -30,7 +30,14 @@ struct api {
     struct api_held *held;           /* the policy for requests that begin now */
 };
 
-struct api_ask;
+struct api_call;
+struct api_request;
+struct json_value;
+struct member_fault;
+
+/* Reads a body into a call (body.h). */
+typedef enum status (*api_reader)(
+    struct api_call *call, const struct json_value *value, struct member_fault *fault);
 
 enum { API_PARAMS_MAX = 8 }; /* more than any route knows */
 
@@ -43,13 +50,14 @@ struct api_route {
     enum http_method method; /* GET answers HEAD too */
     const char *pattern;     /* "/v1/fences/{operation_id}/seal" */
     unsigned rights;         /* any one of them; 0: whoever has a token */
-    bool is_open;            /* no token is asked for */
+    bool is_open;            /* no token is needed */
     const char *params;      /* names that the query may have, with a blank between; NULL: none */
-    void (*handle)(struct api_ask *ask);
+    void (*handle)(struct api_request *request);
+    api_reader read; /* of api_call_run: its body */
 };
 
 /* One request on its way. */
-struct api_ask {
+struct api_request {
     struct api *api;
     const struct api_policy *policy; /* held until it is answered */
     struct http_exchange *exchange;
@@ -74,43 +82,40 @@ const struct api_route *api_route_find(enum http_method method, struct slice pat
     struct slice *ret_operation_id, const char **ret_allow) MUST_CHECK;
 
 /* A parameter of the query, decoded; false: it was not given. */
-bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_value) MUST_CHECK;
-/* The same out of any query. False too when it is badly written or memory is short. */
-bool api_query(
-    struct slice query, const char *name, struct arena *arena, struct slice *ret_value) MUST_CHECK;
-/* Take the query apart into ask->params. E_INVALID names what the route does not know, what came
- * twice or is badly written; E_NOMEM. */
-enum status api_query_read(struct api_ask *ask, struct err *err) MUST_CHECK;
+bool api_param(
+    const struct api_request *request, const char *name, struct slice *ret_value) MUST_CHECK;
+/* Split the query into request->params. E_INVALID names what the route does not know, what is there
+ * twice or is badly encoded; E_NOMEM. */
+enum status api_query_read(struct api_request *request, struct err *err) MUST_CHECK;
 
 /*
  * Answer: begin, any http_answer_field, then end; or refuse. These count the request and let go of
  * the policy: handlers never call http_answer_begin, http_answer_end or problem_answer themselves.
- * The ask is gone afterwards. is_stable: the body is static or in the exchange's arena.
+ * The request is gone afterwards. is_stable: the body is static or in the exchange's arena.
  */
-void api_answer_begin(struct api_ask *ask, unsigned status);
+void api_answer_begin(struct api_request *request, unsigned status);
 void api_answer_end(
-    struct api_ask *ask, struct slice content_type, struct slice body, bool is_stable);
-void api_refuse(struct api_ask *ask, const struct problem *problem);
+    struct api_request *request, struct slice content_type, struct slice body, bool is_stable);
+void api_refuse(struct api_request *request, const struct problem *problem);
+/* Refuse what had no effect and is not worth trying again. */
+void api_refuse_plain(
+    struct api_request *request, unsigned status, const char *code, const char *detail);
+/* Answer 200 with a JSON document of the exchange's arena; or out of memory when it has failed. */
+void api_answer_json(struct api_request *request, const struct buf *document);
 /* The problem that a failure of the engine, of memory or of a store is. Its detail is the err's. */
 struct problem api_problem_of(const struct err *err);
-void api_fail(struct api_ask *ask, const struct err *err);
-void api_fail_memory(struct api_ask *ask);
+void api_fail(struct api_request *request, const struct err *err);
+void api_fail_memory(struct api_request *request);
 
-/* Handlers, one file a resource. */
-void api_fence_begin(struct api_ask *ask);
-void api_fence_batch(struct api_ask *ask);
-void api_fence_seal(struct api_ask *ask);
-void api_fence_release(struct api_ask *ask);
-void api_fence_unknown(struct api_ask *ask);
-void api_fence_renew(struct api_ask *ask);
-void api_operation_get(struct api_ask *ask);
-void api_operation_list(struct api_ask *ask);
-void api_operation_resolve(struct api_ask *ask);
-void api_evidence_list(struct api_ask *ask);
-void api_evidence_head(struct api_ask *ask);
-void api_livez(struct api_ask *ask);
-void api_readyz(struct api_ask *ask);
-void api_metrics(struct api_ask *ask);
-void api_openapi(struct api_ask *ask);
+/* Handlers, one file a resource; api_call_run (call.h) handles every request that is one call. */
+void api_fence_batch(struct api_request *request);
+void api_operation_get(struct api_request *request);
+void api_operation_list(struct api_request *request);
+void api_evidence_list(struct api_request *request);
+void api_evidence_head(struct api_request *request);
+void api_livez(struct api_request *request);
+void api_readyz(struct api_request *request);
+void api_metrics(struct api_request *request);
+void api_openapi(struct api_request *request);
 
 #endif

@@ -7,37 +7,30 @@
  * its disk therefore leaves readyz unanswered, and who asks gives up and takes it for a no.
  */
 #include "api/openapi.h"
-#include "api/routes.h"
+#include "api/query.h"
 #include "base/limits.h"
 #include "canon/jsonw.h"
-#include "engine/query.h"
 
-static void answer_text(struct api_ask *ask, unsigned status, struct slice text)
+static void answer_text(struct api_request *request, unsigned status, struct slice text)
 {
-    api_answer_begin(ask, status);
-    http_answer_field(ask->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
-    api_answer_end(ask, SLICE_LIT("text/plain; charset=utf-8"), text, true);
+    api_answer_begin(request, status);
+    http_answer_field(request->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
+    api_answer_end(request, SLICE_LIT("text/plain; charset=utf-8"), text, true);
 }
 
-void api_livez(struct api_ask *ask)
+void api_livez(struct api_request *request)
 {
-    answer_text(ask, 200, SLICE_LIT("ok"));
+    answer_text(request, 200, SLICE_LIT("ok"));
 }
 
-void api_openapi(struct api_ask *ask)
+void api_openapi(struct api_request *request)
 {
-    api_answer_begin(ask, 200);
-    api_answer_end(ask, SLICE_LIT("application/json"),
+    api_answer_begin(request, 200);
+    api_answer_end(request, SLICE_LIT("application/json"),
         slice_of(api_openapi_json, api_openapi_json_bytes), true);
 }
 
 /* --- Ready ------------------------------------------------------------------------------------ */
-
-/* One question to the engine. In the exchange's arena. */
-struct probe {
-    struct query query;
-    struct api_ask *ask;
-};
 
 struct check {
     const char *name;
@@ -47,18 +40,13 @@ struct check {
 
 enum { CHECKS_MAX = 8 };
 
-static void wake(struct engine_call *call)
-{
-    http_wake(call->context);
-}
-
 /* All checks; returns how many. Details that name a place are for those who need no token: then
  * only this machine can ask (P9 and common sense). */
 static size_t run_checks(
-    const struct api_ask *ask, const struct err *said, struct check ret_checks[CHECKS_MAX])
+    const struct api_request *request, const struct err *said, struct check ret_checks[CHECKS_MAX])
 {
-    const struct api *api = ask->api;
-    bool is_open = !ask->policy->needs_token;
+    const struct api *api = request->api;
+    bool is_open = !request->policy->needs_token;
     const char *not_ready = atomic_load(&api->not_ready);
     struct engine_stats stats;
     engine_stats(door_engine(api->door), &stats);
@@ -94,57 +82,50 @@ static void put_checks(struct buf *out, const struct check *checks, size_t count
     jsonw_close(&json, '}');
 }
 
-static void answer_ready(struct api_ask *ask, const struct err *said)
+static void answer_ready(struct api_request *request, const struct err *said)
 {
     struct check checks[CHECKS_MAX];
-    size_t count = run_checks(ask, said, checks);
+    size_t count = run_checks(request, said, checks);
     const char *failed = NULL;
     for (size_t i = 0; i < count; i++) {
         failed = failed == NULL && !checks[i].is_ok ? checks[i].name : failed;
     }
     struct buf out;
-    buf_init(&out, &ask->mem, 16 << 10);
+    buf_init(&out, &request->mem, 16 << 10);
     struct slice verbose;
-    if (api_param(ask, "verbose", &verbose)) {
+    if (api_param(request, "verbose", &verbose)) {
         put_checks(&out, checks, count, failed == NULL);
     } else {
         buf_printf(&out, failed == NULL ? "ok" : "not ready: %s", failed);
     }
     if (buf_status(&out) != OK) {
-        api_fail_memory(ask);
+        api_fail_memory(request);
         return;
     }
     bool is_json = out.data[0] == '{';
-    api_answer_begin(ask, failed == NULL ? 200 : 503);
-    http_answer_field(ask->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
-    api_answer_end(ask,
+    api_answer_begin(request, failed == NULL ? 200 : 503);
+    http_answer_field(request->exchange, SLICE_LIT("Cache-Control"), SLICE_LIT("no-store"));
+    api_answer_end(request,
         is_json ? SLICE_LIT("application/json") : SLICE_LIT("text/plain; charset=utf-8"),
         buf_view(&out), true);
 }
 
-static void probed(void *api, struct http_exchange *exchange)
+static void engine_failed(struct api_query *query, const struct err *err)
 {
-    (void)api;
-    struct probe *probe = exchange->state;
-    answer_ready(probe->ask, &probe->query.call.err);
+    answer_ready(query->request, err);
 }
 
-void api_readyz(struct api_ask *ask)
+static void engine_answered(struct api_query *query)
 {
-    struct http_exchange *exchange = ask->exchange;
-    struct probe *probe = arena_zalloc(exchange->arena, sizeof *probe);
-    if (probe == NULL) {
-        api_fail_memory(ask);
-        return;
-    }
-    probe->ask = ask;
-    probe->query = (struct query){.kind = QUERY_NOTHING,
-        .call = {.arena = exchange->arena, .context = exchange, .done = wake}};
-    exchange->state = probe;
-    exchange->resume = probed;
-    struct err err = {0};
-    if (query_submit(door_engine(ask->api->door), &probe->query, &err) != OK) {
-        answer_ready(ask, &err);
+    answer_ready(query->request, &query->query.call.err);
+}
+
+void api_readyz(struct api_request *request)
+{
+    struct api_query *query = api_query_new(request, QUERY_NOTHING, engine_answered);
+    if (query != NULL) {
+        query->failed = engine_failed;
+        api_query_run(query, request);
     }
 }
 
@@ -157,25 +138,16 @@ static bool may_see(const struct api_caller *caller)
     return caller->sees_all || (caller->rights & (API_RIGHT_AUDIT | API_RIGHT_OPERATE)) != 0;
 }
 
-static void refuse_figures(struct api_ask *ask)
+void api_metrics(struct api_request *request)
 {
-    struct problem problem = {.status = 403,
-        .code = "forbidden",
-        .detail = SLICE_LIT("this token may not look at figures: it needs the right audit or "
-                            "operate"),
-        .effect = PROBLEM_EFFECT_NO,
-        .retry = PROBLEM_RETRY_NO};
-    api_refuse(ask, &problem);
-}
-
-void api_metrics(struct api_ask *ask)
-{
-    struct api *api = ask->api;
-    if (!may_see(&ask->caller)) {
-        refuse_figures(ask);
+    struct api *api = request->api;
+    if (!may_see(&request->caller)) {
+        api_refuse_plain(request, 403, "forbidden",
+            "this token may not look at figures: it needs the right audit or operate");
         return;
     }
-    struct metrics_view view = {.tenant = ask->caller.sees_all ? SLICE_EMPTY : ask->caller.tenant,
+    struct metrics_view view = {
+        .tenant = request->caller.sees_all ? SLICE_EMPTY : request->caller.tenant,
         .log_dropped = log_dropped(door_log(api->door)),
         .flood_keys = flood_keys(door_flood(api->door))};
     engine_stats(door_engine(api->door), &view.engine);
@@ -186,11 +158,11 @@ void api_metrics(struct api_ask *ask)
     buf_init(&out, api->mem, METRICS_PAGE_BYTES_MAX);
     metrics_put(door_metrics(api->door), &view, &out);
     if (buf_status(&out) == OK) {
-        api_answer_begin(ask, 200);
+        api_answer_begin(request, 200);
         api_answer_end(
-            ask, SLICE_LIT("text/plain; version=0.0.4; charset=utf-8"), buf_view(&out), false);
+            request, SLICE_LIT("text/plain; version=0.0.4; charset=utf-8"), buf_view(&out), false);
     } else {
-        api_fail_memory(ask);
+        api_fail_memory(request);
     }
     buf_release(&out);
 }

@@ -37,6 +37,7 @@ static void set_text(struct err *err, enum status status, const char *format, va
 {
     err->status = status;
     err->limit = ERR_LIMIT_NONE;
+    err->cause = 0;
     err->hint[0] = '\0';
     (void)vsnprintf(err->text, sizeof err->text, format, args);
 }
@@ -64,6 +65,13 @@ enum status err_limit(struct err *err, enum err_limit limit, const char *format,
     return E_LIMIT;
 }
 
+/* A text that was cut may end before its cause. */
+static void set_cause(struct err *err, size_t at)
+{
+    size_t len = strlen(err->text);
+    err->cause = (unsigned short)(at < len ? at : len);
+}
+
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
 {
     if (err != NULL) {
@@ -76,6 +84,7 @@ enum status err_errno(struct err *err, enum status status, int errno_value, cons
         const char *text = strerror_r(errno_value, reason, sizeof reason);
         size_t used = strlen(err->text);
         (void)snprintf(err->text + used, sizeof err->text - used, ": %s", text);
+        set_cause(err, used + strlen(": "));
     }
     return status;
 }
@@ -95,6 +104,9 @@ void err_prefix(struct err *err, const char *format, ...)
 
     size_t used = strlen(err->text);
     (void)snprintf(err->text + used, sizeof err->text - used, ": %s", old);
+    if (err->cause > 0) {
+        set_cause(err, err->cause + used + strlen(": "));
+    }
 }
 
 void err_hint(struct err *err, const char *format, ...)
@@ -112,6 +124,7 @@ void err_clear(struct err *err)
     if (err != NULL) {
         err->status = OK;
         err->limit = ERR_LIMIT_NONE;
+        err->cause = 0;
         err->text[0] = '\0';
         err->hint[0] = '\0';
     }

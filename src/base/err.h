@@ -28,6 +28,8 @@ enum err_limit {
 struct err {
     enum status status;            /* the class, OK while nothing failed */
     enum err_limit limit;          /* of E_LIMIT, by err_limit */
+    unsigned short cause;          /* where the text's own cause begins, after what names places on
+                                      this machine: for callers that must not see these */
     char text[ERR_TEXT_BYTES_MAX]; /* lower case, no full stop, the failure first */
     char hint[ERR_TEXT_BYTES_MAX]; /* what to do about it; may be empty */
 };
@@ -42,7 +44,8 @@ enum status err_limit(struct err *err, enum err_limit limit, const char *format,
 /* The name of its setting, such as "keys_max"; "" for ERR_LIMIT_NONE. */
 const char *err_limit_name(enum err_limit limit);
 
-/* The same, followed by the system's text for errno: "…: No space left on device". */
+/* The same, followed by the system's text for errno, which is its cause: "…: No space left on
+ * device". */
 enum status err_errno(struct err *err, enum status status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -17,7 +17,12 @@ struct slice {
 
 #define SLICE_EMPTY     ((struct slice){NULL, 0})
 #define SLICE_LIT(text) ((struct slice){"" text, sizeof(text) - 1})
-#define SLICE_ARGS(s)   (int)(s).len, (s).data == NULL ? "" : (s).data /* for "%.*s" */
+/* The same where only a constant may stand, as in a table. */
+#define SLICE_INIT(text)                                                                           \
+    {                                                                                              \
+        "" text, sizeof(text) - 1                                                                  \
+    }
+#define SLICE_ARGS(s) (int)(s).len, (s).data == NULL ? "" : (s).data /* for "%.*s" */
 
 static inline struct slice slice_of(const void *data, size_t len)
 {

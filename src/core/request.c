@@ -38,24 +38,46 @@ bool request_settles(const struct request *request)
            (request->kind == REQUEST_WAKE && record_status_sealed(request->status));
 }
 
-static enum status check_text(
-    const char *name, struct slice text, size_t bytes_max, struct err *err)
+/* A text of a request, and the limit on its bytes with its name. */
+struct text_limit {
+    const char *name;
+    struct slice text;
+    const char *limit_name;
+    size_t bytes_max;
+};
+
+static enum status check_text(const struct text_limit *limit, struct err *err)
 {
-    if (text.len > bytes_max) {
-        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)", name,
-            text.len, name, bytes_max);
+    if (limit->text.len == 0) {
+        return OK; /* as most are */
     }
-    return name_check_utf8(name, text, err);
+    if (limit->text.len > limit->bytes_max) {
+        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", limit->name,
+            limit->text.len, limit->limit_name, limit->bytes_max);
+    }
+    return name_check_utf8(limit->name, limit->text, err);
 }
 
-static enum status check_span(
-    const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
+static const struct span_limit lease_limit = {
+    "lease", "lease_ms_min", LIMIT_LEASE_MS_MIN, "lease_ms_max", LIMIT_LEASE_MS_MAX};
+static const struct span_limit window_limit = {
+    "ttl", NULL, 1, "window_ms_max", LIMIT_WINDOW_MS_MAX};
+static const struct span_limit deadline_limit = {
+    "deadline", NULL, 0, "window_ms_max", LIMIT_WINDOW_MS_MAX};
+static const struct span_limit delay_limit = {
+    "delay", NULL, 0, "window_ms_max", LIMIT_WINDOW_MS_MAX};
+
+enum status request_check_span(const struct span_limit *limit, int64_t ms, struct err *err)
 {
-    if (value < min || value > max) {
-        return err_set(err, E_INVALID, "%s is %lldms, outside of %lldms to %lldms", name,
-            (long long)value, (long long)min, (long long)max);
+    bool is_short = ms < limit->ms_min;
+    const char *name = is_short ? limit->min_name : limit->max_name;
+    if (!is_short && ms <= limit->ms_max) {
+        return OK;
     }
-    return OK;
+    return err_set(err, E_INVALID, "%s is %lld ms; the %s is %lld ms%s%s%s", limit->name,
+        (long long)ms, is_short ? "least" : "most",
+        (long long)(is_short ? limit->ms_min : limit->ms_max), name == NULL ? "" : " (",
+        name == NULL ? "" : name, name == NULL ? "" : ")");
 }
 
 /* The statuses that a request can ask for or report, as 1 << status; 0: it has none to name. Only a
@@ -126,16 +148,16 @@ static enum status check_spans(const struct request *request, struct err *err)
     const struct policy *policy = &request->policy;
     enum status status = OK;
     if (request->kind == REQUEST_RENEW || request_asks_grant(request)) {
-        status = check_span("lease", policy->lease_ms, LIMIT_LEASE_MS_MIN, LIMIT_LEASE_MS_MAX, err);
+        status = request_check_span(&lease_limit, policy->lease_ms, err);
     }
     if (status == OK && (request_by_key(request->kind) || policy->window_ms != 0)) {
-        status = check_span("ttl", policy->window_ms, 1, LIMIT_WINDOW_MS_MAX, err);
+        status = request_check_span(&window_limit, policy->window_ms, err);
     }
     if (status == OK) {
-        status = check_span("deadline", policy->deadline_ms, 0, LIMIT_WINDOW_MS_MAX, err);
+        status = request_check_span(&deadline_limit, policy->deadline_ms, err);
     }
     if (status == OK) {
-        status = check_span("delay", request->delay_ms, 0, LIMIT_WINDOW_MS_MAX, err);
+        status = request_check_span(&delay_limit, request->delay_ms, err);
     }
     if (status == OK &&
         (request->not_before_ms < 0 || request->not_before_ms > LIMIT_TIME_MS_MAX)) {
@@ -173,28 +195,25 @@ enum status request_names_check(const struct request *request, struct err *err)
 
 enum status request_check(const struct request *request, struct err *err)
 {
-    const struct {
-        const char *name;
-        struct slice text;
-        size_t bytes_max;
-    } texts[] = {
-        {"effect_id", request->effect_id, LIMIT_EFFECT_ID_BYTES_MAX},
-        {"source_type", request->source.type, LIMIT_SOURCE_BYTES_MAX},
-        {"source_id", request->source.id, LIMIT_SOURCE_BYTES_MAX},
-        {"source_version", request->source.version, LIMIT_SOURCE_BYTES_MAX},
-        {"trace", request->trace, LIMIT_TRACE_BYTES_MAX},
-        {"actor", request->actor, LIMIT_PRINCIPAL_BYTES_MAX},
-        {"reason", request->reason, LIMIT_REASON_BYTES_MAX},
+    const struct source *source = &request->source;
+    const struct text_limit texts[] = {
+        {"effect_id", request->effect_id, "effect_id_bytes_max", LIMIT_EFFECT_ID_BYTES_MAX},
+        {"source.type", source->type, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
+        {"source.id", source->id, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
+        {"source.version", source->version, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
+        {"trace", request->trace, "trace_bytes_max", LIMIT_TRACE_BYTES_MAX},
+        {"actor", request->actor, "principal_bytes_max", LIMIT_PRINCIPAL_BYTES_MAX},
+        {"reason", request->reason, "reason_bytes_max", LIMIT_REASON_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        enum status status = check_text(texts[i].name, texts[i].text, texts[i].bytes_max, err);
+        enum status status = check_text(&texts[i], err);
         if (status != OK) {
             return status;
         }
     }
     if (request->outcome.meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
         return err_set(err, E_INVALID,
-            "outcome meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
+            "outcome.meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
             request->outcome.meta.len, LIMIT_OUTCOME_META_BYTES_MAX);
     }
     if (request->detail.len > LIMIT_DETAIL_BYTES_MAX) {

@@ -62,13 +62,26 @@ struct request {
 
 extern const struct policy policy_default;
 
-/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member. What
- * passes can be decided, stored and told in evidence. */
+/* Whether a request is within the limits and its texts are UTF-8. E_INVALID names the member, in
+ * the words that all doors use, and the limit. What passes can be decided, stored and written to
+ * evidence. */
 enum status request_check(const struct request *request, struct err *err) MUST_CHECK;
 /* Whether what it names may be named so (base/name.h). */
 enum status request_names_check(const struct request *request, struct err *err) MUST_CHECK;
 /* Both, for a request that is made now: those in evidence may be older than the rule for names. */
 enum status request_new_check(const struct request *request, struct err *err) MUST_CHECK;
+
+/* The bounds of a duration, with the names of both for refusals. */
+struct span_limit {
+    const char *name;
+    const char *min_name; /* NULL: it has no name */
+    int64_t ms_min;
+    const char *max_name;
+    int64_t ms_max;
+};
+/* E_INVALID: outside of them. */
+enum status request_check_span(
+    const struct span_limit *limit, int64_t ms, struct err *err) MUST_CHECK;
 
 /* What begin and enqueue are about; RECORD_OPERATION unless said. */
 enum record_kind request_record_kind(const struct request *request);

@@ -11,7 +11,7 @@ enum { PLACES = 8192 }; /* of the table; a power of two, more than three times S
 static_assert(PLACES > 3 * SERIES_MAX, "a search in the table ends soon");
 
 /* A pair that has a number. It never changes once it is published. */
-struct named {
+struct labelled {
     size_t tenant; /* number */
     size_t number; /* its own */
     struct slice scope;
@@ -31,8 +31,8 @@ struct tenant {
 struct metric_labels {
     const struct mem *mem;
     pthread_mutex_t lock;
-    _Atomic(struct named *) places[PLACES]; /* by hash of tenant and scope */
-    _Atomic(struct named *) names[SERIES_MAX];
+    _Atomic(struct labelled *) places[PLACES]; /* by hash of tenant and scope */
+    _Atomic(struct labelled *) names[SERIES_MAX];
     atomic_size_t count; /* of names */
     size_t shared_count; /* of these, beyond their tenants' own room; under the lock */
     size_t tenant_count; /* without "_other"; under the lock */
@@ -105,12 +105,12 @@ static struct tenant *tenant_at(const struct metric_labels *labels, size_t numbe
 }
 
 /* The place of the pair, or the empty one where it belongs. */
-static _Atomic(struct named *) *search(
+static _Atomic(struct labelled *) *search(
     struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
     for (size_t at = hash_of(tenant, scope);; at++) {
-        _Atomic(struct named *) *place = &labels->places[at % PLACES];
-        const struct named *named = atomic_load_explicit(place, memory_order_acquire);
+        _Atomic(struct labelled *) *place = &labels->places[at % PLACES];
+        const struct labelled *named = atomic_load_explicit(place, memory_order_acquire);
         if (named == NULL || (slice_equal(named->scope, scope) &&
                                  slice_equal(tenant_at(labels, named->tenant)->name, tenant))) {
             return place;
@@ -140,10 +140,10 @@ static size_t find_tenant(struct metric_labels *labels, struct slice name)
 }
 
 /* Give the pair the next number. NULL: no memory. */
-static const struct named *give_number(
+static const struct labelled *give_number(
     struct metric_labels *labels, size_t tenant, struct slice scope)
 {
-    struct named *named = mem_alloc(labels->mem, sizeof *named + scope.len);
+    struct labelled *named = mem_alloc(labels->mem, sizeof *named + scope.len);
     if (named == NULL) {
         return NULL;
     }
@@ -152,9 +152,9 @@ static const struct named *give_number(
     if (scope.len > 0) {
         memcpy(named->text, scope.data, scope.len);
     }
-    *named = (struct named){
+    *named = (struct labelled){
         .tenant = tenant, .number = number, .scope = slice_of(named->text, scope.len)};
-    _Atomic(struct named *) *place = search(labels, tenant_at(labels, tenant)->name, scope);
+    _Atomic(struct labelled *) *place = search(labels, tenant_at(labels, tenant)->name, scope);
     atomic_store_explicit(&labels->names[number], named, memory_order_release);
     atomic_store_explicit(place, named, memory_order_release);
     atomic_store_explicit(&labels->count, number + 1, memory_order_release);
@@ -162,14 +162,15 @@ static const struct named *give_number(
 }
 
 /* The scope "_other" of a tenant; every tenant has room for one. */
-static const struct named *find_other(struct metric_labels *labels, size_t tenant)
+static const struct labelled *find_other(struct metric_labels *labels, size_t tenant)
 {
-    const struct named *found = atomic_load(search(labels, tenant_at(labels, tenant)->name, other));
+    const struct labelled *found =
+        atomic_load(search(labels, tenant_at(labels, tenant)->name, other));
     return found != NULL ? found : give_number(labels, tenant, other);
 }
 
 /* A number for a scope that has none yet. NULL: there is no room, or no memory. */
-static const struct named *name_scope(
+static const struct labelled *name_scope(
     struct metric_labels *labels, size_t number, struct slice scope)
 {
     struct tenant *tenant = tenant_at(labels, number);
@@ -178,7 +179,7 @@ static const struct named *name_scope(
         (!is_own && labels->shared_count == METRICS_SERIES_MAX)) {
         return NULL;
     }
-    const struct named *named = give_number(labels, number, scope);
+    const struct labelled *named = give_number(labels, number, scope);
     if (named != NULL) {
         tenant->scopes++;
         labels->shared_count += !is_own;
@@ -187,11 +188,12 @@ static const struct named *name_scope(
 }
 
 /* What a new pair is counted under. */
-static const struct named *find_or_name(
+static const struct labelled *find_or_name(
     struct metric_labels *labels, struct slice tenant_name, struct slice scope)
 {
     size_t tenant = find_tenant(labels, tenant_name);
-    const struct named *found = atomic_load(search(labels, tenant_at(labels, tenant)->name, scope));
+    const struct labelled *found =
+        atomic_load(search(labels, tenant_at(labels, tenant)->name, scope));
     if (found != NULL) {
         return found;
     }
@@ -206,7 +208,7 @@ struct metric_labels_place metric_labels_find(
      * and spelled otherwise it might be the name of a different one (P9). */
     scope = name_valid(scope) ? scope : other;
     tenant = name_valid(tenant) ? tenant : other;
-    const struct named *found =
+    const struct labelled *found =
         atomic_load_explicit(search(labels, tenant, scope), memory_order_acquire);
     if (found == NULL) {
         (void)pthread_mutex_lock(&labels->lock);
@@ -245,7 +247,8 @@ struct metric_labels_tenant metric_labels_tenant(const struct metric_labels *lab
 
 struct metric_labels_name metric_labels_name(const struct metric_labels *labels, size_t number)
 {
-    const struct named *named = atomic_load_explicit(&labels->names[number], memory_order_acquire);
+    const struct labelled *named =
+        atomic_load_explicit(&labels->names[number], memory_order_acquire);
     ASSERT(named != NULL); /* N1 */
     return (struct metric_labels_name){
         .tenant = metric_labels_tenant(labels, named->tenant), .scope = named->scope};

@@ -11,6 +11,7 @@
 #include "engine/janitor.h"
 #include "engine/parked.h"
 #include "engine/query.h"
+#include "engine/request_builder.h"
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
@@ -481,7 +482,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     if (call->note != NULL) {
         return note_check(call->note, err);
     }
-    return call->query != NULL ? OK : request_new_check(&call->request, err);
+    return call->query != NULL ? OK : builder_check(call, err);
 }
 
 /* Why nothing can be accepted now; OK when so many more can. With the lock. */
@@ -505,7 +506,6 @@ static enum status refuse(const struct engine *engine, size_t count, struct err 
 
 static void call_prepare(struct engine_call *call, size_t group_left)
 {
-    call->wait_ms = call->wait_ms > LIMIT_WAIT_MS_MAX ? LIMIT_WAIT_MS_MAX : call->wait_ms;
     call->wait_until_ms = 0;
     call->parked = false;
     call->group_left = (uint32_t)group_left;

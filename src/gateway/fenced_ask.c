@@ -2,9 +2,7 @@
  * What a fenced request asks of the engine: its key, its fingerprint and what is kept of it, as one
  * begin.
  */
-#include "base/limits.h"
-#include "base/macros.h"
-#include "canon/trace.h"
+#include "engine/request_builder.h"
 #include "gateway/fenced.h"
 
 enum {
@@ -46,19 +44,6 @@ static enum status read_form(struct fenced *fenced, struct slice body)
     status = status == OK ? request_form_read(&parts, &scratch, &fenced->form) : status;
     status = status == OK ? arena_copy(arena, fenced->form.kept, &fenced->form.kept) : status;
     arena_release(&scratch);
-    return status;
-}
-
-static enum status put_trace(struct fenced *fenced, struct request *begin)
-{
-    struct trace_member own[] = {
-        {SLICE_LIT("request_id"), fenced->request.exchange->request_id},
-        {SLICE_LIT("traceparent"), fenced->request.traceparent},
-    };
-    struct buf out;
-    buf_init(&out, &fenced->request.mem, LIMIT_TRACE_BYTES_MAX);
-    enum status status = trace_write(NULL, own, COUNT(own), &out, &fenced->fault);
-    begin->trace = buf_view(&out);
     return status;
 }
 
@@ -129,15 +114,17 @@ static enum status put_begin(struct fenced *fenced)
     begin->policy.window_ms = route->window_ms;
     begin->policy.lease_ms = lease_of(route);
     begin->policy.on_unknown = (enum on_unknown)route->on_unknown;
-    engine_fingerprint(
-        door_engine(fenced->request.gateway->door), &form->fingerprint, &begin->fingerprint);
-    begin->fingerprint_version = (uint8_t)form->version;
-    engine->request_body = form->kept;
     engine->wait_ms = wait_of(fenced);
-    begin->request = (struct body_ref){.bytes = form->kept.len, .retained = true};
-    digest_sha256(form->kept.data, form->kept.len, &begin->request.digest);
+    builder_fingerprint(
+        engine, door_engine(fenced->request.gateway->door), &form->fingerprint, form->version);
+    struct digest digest;
+    digest_sha256(form->kept.data, form->kept.len, &digest);
+    builder_keep(engine, form->kept, &digest);
     enum status status = put_key(fenced, begin);
-    return status == OK ? put_trace(fenced, begin) : status;
+    return status == OK ? builder_trace(NULL, fenced->request.exchange->request_id,
+                              fenced->request.traceparent, &fenced->request.mem, &begin->trace,
+                              &fenced->fault)
+                        : status;
 }
 
 enum status fenced_make_begin(struct fenced *fenced, struct slice body)

@@ -10,10 +10,8 @@ enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: what a client may send,
 enum status gateway_request_trace(struct gateway_request *request)
 {
     struct http_exchange *exchange = request->exchange;
-    struct slice given = SLICE_EMPTY;
-    if (http_find_single(exchange->head, SLICE_LIT("traceparent"), &given) &&
-        fields_traceparent_is_good(given)) {
-        request->traceparent = given;
+    request->traceparent = fields_traceparent_of(exchange->head);
+    if (request->traceparent.len > 0) {
         return OK;
     }
     char *text = arena_alloc(exchange->arena, FIELDS_TRACEPARENT_BYTES + 1);
@@ -59,6 +57,23 @@ void gateway_request_log_failure(const struct gateway_request *request, const st
         LOG_TEXT("request_id", request->exchange->request_id),
     };
     log_event(door_log(request->gateway->door), LOG_WARN, "upstream_failed", fields, COUNT(fields));
+}
+
+void gateway_request_doubt(const struct gateway_request *request, enum principal_doubt doubt)
+{
+    if (doubt == PRINCIPAL_SURE) {
+        return;
+    }
+    metrics_doubt(door_metrics(request->gateway->door), request->exchange->loop, doubt);
+    if (gateway_config_is_first(request->config, request->route, doubt)) {
+        struct log_field fields[] = {
+            LOG_TEXT("route", slice_str(request->route->match)),
+            LOG_TEXT("message", slice_str(principal_doubt_text(doubt))),
+            LOG_TEXT("hint", slice_str(principal_doubt_hint(doubt))),
+        };
+        log_event(door_log(request->gateway->door), LOG_WARN, "principal_doubtful", fields,
+            COUNT(fields));
+    }
 }
 
 void gateway_request_end(struct gateway_request *request, unsigned status)

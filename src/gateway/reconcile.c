@@ -24,7 +24,7 @@
 #include "base/check.h"
 #include "base/macros.h"
 #include "base/uuid.h"
-#include "canon/trace.h"
+#include "engine/request_builder.h"
 
 enum {
     RECONCILING_MAX = 256,     /* at a time: a burst of duplicates of many operations is not to
@@ -223,11 +223,10 @@ static void on_settled(struct engine_call *call)
 /* So that the evidence leads to the upstream's own log. */
 static struct slice trace_of(struct reconciling *reconciling)
 {
-    struct trace_member own[] = {{SLICE_LIT("request_id"), slice_str(reconciling->request_id)}};
-    struct buf out;
-    struct err err;
-    buf_init(&out, &reconciling->mem, LIMIT_TRACE_BYTES_MAX);
-    return trace_write(NULL, own, COUNT(own), &out, &err) == OK ? buf_view(&out) : SLICE_EMPTY;
+    struct slice trace = SLICE_EMPTY;
+    (void)!builder_trace(
+        NULL, slice_str(reconciling->request_id), SLICE_EMPTY, &reconciling->mem, &trace, NULL);
+    return trace;
 }
 
 /* What the outcall says, as a resolution by us. */

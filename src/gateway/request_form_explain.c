@@ -12,13 +12,13 @@ enum {
 };
 
 /* A member, or the same in base64 where its bytes are no UTF-8. */
-struct part {
+struct kept_part {
     const char *name;
     const char *in_base64;
 };
 
 enum { PART_CONTENT_TYPE, PART_METHOD, PART_PATH, PART_QUERY, PARTS };
-static const struct part parts[PARTS] = {
+static const struct kept_part parts[PARTS] = {
     [PART_CONTENT_TYPE] = {"content_type", "content_type_base64"},
     [PART_METHOD] = {"method", "method_base64"},
     [PART_PATH] = {"path", "path_base64"},
@@ -66,7 +66,7 @@ static enum status read_kept(struct slice text, struct arena *arena, struct kept
 /* ---- how two differ ------------------------------------------------------------------------ */
 
 /* Two requests that are held against each other. */
-struct pair {
+struct comparison {
     struct kept first;
     struct kept now;
     struct json_mask_list ignore;
@@ -78,22 +78,23 @@ struct pair {
 };
 
 /* What of a body counts and can be shown. */
-static enum status put_shown(struct pair *pair, const struct json_value *body, struct buf *out)
+static enum status put_shown(
+    struct comparison *comparison, const struct json_value *body, struct buf *out)
 {
     struct json_mask marks;
-    struct json_mask_list lists[] = {pair->ignore, pair->redact};
+    struct json_mask_list lists[] = {comparison->ignore, comparison->redact};
     struct jcs_how how = {.marks = &marks, .keep_lossy = true};
-    enum status status = json_mask_make(body, lists, 2, &pair->arena, &marks);
+    enum status status = json_mask_make(body, lists, 2, &comparison->arena, &marks);
     return status == OK ? jcs_write_marked(body, &how, out, NULL, NULL) : status;
 }
 
-static enum status same_shown(struct pair *pair, bool *ret_same)
+static enum status same_shown(struct comparison *comparison, bool *ret_same)
 {
     struct buf first, now;
-    buf_init(&first, pair->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
-    buf_init(&now, pair->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
-    enum status status = put_shown(pair, pair->first.body, &first);
-    status = status == OK ? put_shown(pair, pair->now.body, &now) : status;
+    buf_init(&first, comparison->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    buf_init(&now, comparison->arena.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    enum status status = put_shown(comparison, comparison->first.body, &first);
+    status = status == OK ? put_shown(comparison, comparison->now.body, &now) : status;
     *ret_same = status == OK && slice_equal(buf_view(&first), buf_view(&now));
     buf_release(&first);
     buf_release(&now);
@@ -101,81 +102,83 @@ static enum status same_shown(struct pair *pair, bool *ret_same)
 }
 
 static enum status leads_somewhere(
-    struct pair *pair, const struct json_value *body, bool *ret_leads)
+    struct comparison *comparison, const struct json_value *body, bool *ret_leads)
 {
     struct json_mask marks;
-    enum status status = json_mask_make(body, &pair->redact, 1, &pair->arena, &marks);
+    enum status status = json_mask_make(body, &comparison->redact, 1, &comparison->arena, &marks);
     *ret_leads = *ret_leads || (status == OK && json_mask_any(&marks));
     return status;
 }
 
 /* Both bodies were kept and did not come as the same bytes. What is redacted cannot be compared any
  * more: if there is some, it may be what differs, and otherwise it is the spelling. */
-static enum status compare_bodies(struct pair *pair)
+static enum status compare_bodies(struct comparison *comparison)
 {
     bool same;
-    bool hidden = !json_equal(pair->first.body, pair->now.body);
-    enum status status = same_shown(pair, &same);
-    status = status == OK ? leads_somewhere(pair, pair->first.body, &hidden) : status;
-    status = status == OK ? leads_somewhere(pair, pair->now.body, &hidden) : status;
-    pair->body = !same;
-    pair->redacted = same && hidden;
+    bool hidden = !json_equal(comparison->first.body, comparison->now.body);
+    enum status status = same_shown(comparison, &same);
+    status = status == OK ? leads_somewhere(comparison, comparison->first.body, &hidden) : status;
+    status = status == OK ? leads_somewhere(comparison, comparison->now.body, &hidden) : status;
+    comparison->body = !same;
+    comparison->redacted = same && hidden;
     return status;
 }
 
-static enum status compare(struct pair *pair)
+static enum status compare(struct comparison *comparison)
 {
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
-        pair->parts[i] = pair->first.in_base64[i] != pair->now.in_base64[i] ||
-                         !json_equal(pair->first.parts[i], pair->now.parts[i]);
-        any = any || pair->parts[i];
+        comparison->parts[i] = comparison->first.in_base64[i] != comparison->now.in_base64[i] ||
+                               !json_equal(comparison->first.parts[i], comparison->now.parts[i]);
+        any = any || comparison->parts[i];
     }
-    if (json_equal(pair->first.digest, pair->now.digest)) {
+    if (json_equal(comparison->first.digest, comparison->now.digest)) {
         return OK;
     }
-    bool both = pair->first.body != NULL && pair->now.body != NULL;
-    enum status status = both ? compare_bodies(pair) : OK;
+    bool both = comparison->first.body != NULL && comparison->now.body != NULL;
+    enum status status = both ? compare_bodies(comparison) : OK;
     /* Where nothing else is left it is the bytes that count: those of a body that is taken raw. */
-    pair->body = pair->body || !both || (!any && !pair->redacted);
+    comparison->body = comparison->body || !both || (!any && !comparison->redacted);
     return status;
 }
 
 /* ---- what is said about it ----------------------------------------------------------------- */
 
-static void put_differs(const struct pair *pair, struct jsonw *json)
+static void put_differs(const struct comparison *comparison, struct jsonw *json)
 {
     static const int order[] = {PART_METHOD, PART_PATH, PART_QUERY, PART_CONTENT_TYPE};
     jsonw_open(json, "differs", '[');
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        if (pair->parts[order[i]]) {
+        if (comparison->parts[order[i]]) {
             jsonw_str(json, NULL, parts[order[i]].name);
         }
     }
-    if (pair->body || pair->redacted) {
-        jsonw_str(json, NULL, pair->body ? "body" : "redacted");
+    if (comparison->body || comparison->redacted) {
+        jsonw_str(json, NULL, comparison->body ? "body" : "redacted");
     }
     jsonw_close(json, ']');
 }
 
-static enum status put_diff(struct pair *pair, struct buf *out, size_t *ret_bytes)
+static enum status put_diff(struct comparison *comparison, struct buf *out, size_t *ret_bytes)
 {
     bool truncated = false;
     enum status status = OK;
     struct diff_options options = {.bytes_max = LIMIT_DIFF_BYTES_MAX};
-    struct slice *redact = arena_alloc(&pair->arena, (pair->redact.count + 1) * sizeof *redact);
+    struct slice *redact =
+        arena_alloc(&comparison->arena, (comparison->redact.count + 1) * sizeof *redact);
     if (redact == NULL) {
         return E_NOMEM;
     }
-    for (size_t i = 0; i < pair->redact.count; i++) {
-        redact[i] = slice_str(pair->redact.pointers[i]);
+    for (size_t i = 0; i < comparison->redact.count; i++) {
+        redact[i] = slice_str(comparison->redact.pointers[i]);
     }
     options.redact = redact;
-    options.redact_count = pair->redact.count;
+    options.redact_count = comparison->redact.count;
     buf_str(out, ",\"diff\":");
     size_t start = out->len;
-    if (pair->body) {
-        status = diff_write(pair->first.body, pair->now.body, &options, out, &truncated, NULL);
+    if (comparison->body) {
+        status = diff_write(
+            comparison->first.body, comparison->now.body, &options, out, &truncated, NULL);
     } else {
         buf_str(out, "[]"); /* what alone differs does not count, or may not be shown */
     }
@@ -185,16 +188,16 @@ static enum status put_diff(struct pair *pair, struct buf *out, size_t *ret_byte
 }
 
 static enum status put_explained(
-    struct pair *pair, bool with_diff, struct buf *out, size_t *ret_diff_bytes)
+    struct comparison *comparison, bool with_diff, struct buf *out, size_t *ret_diff_bytes)
 {
-    enum status status = compare(pair);
+    enum status status = compare(comparison);
     if (status != OK) {
         return status;
     }
     struct jsonw json = {.out = out};
-    put_differs(pair, &json);
-    if (with_diff && pair->first.body != NULL && pair->now.body != NULL) {
-        status = put_diff(pair, out, ret_diff_bytes);
+    put_differs(comparison, &json);
+    if (with_diff && comparison->first.body != NULL && comparison->now.body != NULL) {
+        status = put_diff(comparison, out, ret_diff_bytes);
     } else {
         buf_str(out, ",\"diff\":null");
     }
@@ -206,18 +209,18 @@ enum status request_form_explain(struct slice first, const struct request_form *
 {
     size_t start = out->len;
     size_t diff_bytes = 0;
-    struct pair pair = {.ignore = {now->ignore, now->ignore_count, JSON_MASK_OMITTED},
+    struct comparison comparison = {.ignore = {now->ignore, now->ignore_count, JSON_MASK_OMITTED},
         .redact = {redact, redact_count, JSON_MASK_OMITTED}};
-    arena_init(&pair.arena, out->mem, TREES_BYTES_MAX);
-    enum status status = read_kept(first, &pair.arena, &pair.first);
-    status = status == OK ? read_kept(now->kept, &pair.arena, &pair.now) : status;
+    arena_init(&comparison.arena, out->mem, TREES_BYTES_MAX);
+    enum status status = read_kept(first, &comparison.arena, &comparison.first);
+    status = status == OK ? read_kept(now->kept, &comparison.arena, &comparison.now) : status;
     if (status == OK) {
-        status = put_explained(&pair, with_diff, out, &diff_bytes);
+        status = put_explained(&comparison, with_diff, out, &diff_bytes);
     } else if (status == E_INVALID) {
         buf_str(out, "\"differs\":null,\"diff\":null");
         status = OK;
     }
-    arena_release(&pair.arena);
+    arena_release(&comparison.arena);
     status = status == OK ? buf_status(out) : status;
     if (status != OK) {
         out->len = start;

@@ -103,12 +103,12 @@ enum status request_form_path(
 
 /* ---- queries ------------------------------------------------------------------------------- */
 
-struct pair {
+struct query_pair {
     struct slice name;
     struct slice whole; /* name, and "=value" where there is one */
 };
 
-static bool is_after(const struct pair *a, const struct pair *b)
+static bool is_after(const struct query_pair *a, const struct query_pair *b)
 {
     size_t shorter = a->name.len < b->name.len ? a->name.len : b->name.len;
     int order = shorter == 0 ? 0 : memcmp(a->name.data, b->name.data, shorter);
@@ -116,7 +116,7 @@ static bool is_after(const struct pair *a, const struct pair *b)
 }
 
 /* Merge two neighbouring runs; of equal names those of the first come first. */
-static void merge(const struct pair *from, struct pair *to, size_t middle, size_t end)
+static void merge(const struct query_pair *from, struct query_pair *to, size_t middle, size_t end)
 {
     size_t i = 0;
     size_t j = middle;
@@ -127,21 +127,22 @@ static void merge(const struct pair *from, struct pair *to, size_t middle, size_
 }
 
 /* A stable sort. Returns which of the two arrays it ended in. */
-static struct pair *sort_pairs(struct pair *pairs, struct pair *other, size_t count)
+static struct query_pair *sort_pairs(
+    struct query_pair *pairs, struct query_pair *other, size_t count)
 {
     for (size_t run = 1; run < count; run *= 2) {
         for (size_t at = 0; at < count; at += 2 * run) {
             size_t left = count - at;
             merge(pairs + at, other + at, run < left ? run : left, 2 * run < left ? 2 * run : left);
         }
-        struct pair *sorted = other;
+        struct query_pair *sorted = other;
         other = pairs;
         pairs = sorted;
     }
     return pairs;
 }
 
-static size_t split_pairs(struct slice text, struct pair *pairs)
+static size_t split_pairs(struct slice text, struct query_pair *pairs)
 {
     size_t count = 0;
     for (size_t at = 0; at <= text.len; count++) {
@@ -175,7 +176,7 @@ enum status request_form_query(
     size_t size;
     size_t count = count_pairs(query);
     char *text = arena_alloc(arena, 2 * query.len);
-    struct pair *pairs = arena_alloc(arena, 2 * count * sizeof *pairs);
+    struct query_pair *pairs = arena_alloc(arena, 2 * count * sizeof *pairs);
     if (text == NULL || pairs == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -186,7 +187,7 @@ enum status request_form_query(
     /* Separators are reserved characters: normalising has made none and taken none away. */
     size_t found = split_pairs(slice_of(text, size), pairs);
     ASSERT(found == count);
-    const struct pair *sorted = sort_pairs(pairs, pairs + count, count);
+    const struct query_pair *sorted = sort_pairs(pairs, pairs + count, count);
     char *at = text + query.len;
     for (size_t i = 0; i < count; i++) {
         if (i > 0) {

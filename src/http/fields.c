@@ -11,10 +11,7 @@
 #include "canon/jsonw.h"
 #include "http/chars.h"
 
-#define NAME(text)                                                                                 \
-    {                                                                                              \
-        "" text, sizeof(text) - 1                                                                  \
-    }
+#define NAME(text) SLICE_INIT(text)
 
 enum {
     KEPT_TREE_BYTES_MAX = 4 << 20,         /* of kept fields being read: 256 a byte of text */
@@ -538,25 +535,46 @@ void fields_traceparent(const unsigned char random[24], char ret_text[FIELDS_TRA
     ASSERT(len == FIELDS_TRACEPARENT_BYTES);
 }
 
-/* Lower-case hex with another digit than 0 in it. */
-static bool is_id(const char *text, size_t len)
+/* Lower-case hex; of an id, with a digit that is not 0. */
+static bool is_hex(struct slice text, size_t from, size_t count, bool is_id)
 {
-    bool has_other = false;
-    for (size_t i = 0; i < len; i++) {
-        bool is_hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
-        if (!is_hex) {
+    bool is_zero = true;
+    for (size_t i = from; i < from + count; i++) {
+        char c = text.data[i];
+        if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f')) {
             return false;
         }
-        has_other = has_other || text[i] != '0';
+        is_zero = is_zero && c == '0';
     }
-    return has_other;
+    return !is_id || !is_zero;
 }
 
-bool fields_traceparent_is_good(struct slice text)
+/* "00-<32 hex>-<16 hex>-<2 hex>"; a later version may go on after one more dash. */
+static bool is_traceparent(struct slice text)
 {
-    unsigned char flags;
-    return text.len == FIELDS_TRACEPARENT_BYTES && memcmp(text.data, "00-", 3) == 0 &&
-           text.data[PARENT_ID_AT - 1] == '-' && text.data[FLAGS_AT - 1] == '-' &&
-           is_id(text.data + TRACE_ID_AT, 32) && is_id(text.data + PARENT_ID_AT, 16) &&
-           text_hex(slice_of(text.data + FLAGS_AT, 2), &flags, 1);
+    if (text.len < FIELDS_TRACEPARENT_BYTES || text.len > LIMIT_SOURCE_BYTES_MAX ||
+        text.data[TRACE_ID_AT - 1] != '-' || text.data[PARENT_ID_AT - 1] != '-' ||
+        text.data[FLAGS_AT - 1] != '-' || slice_starts(text, SLICE_LIT("ff"))) {
+        return false;
+    }
+    bool goes_on = text.len > FIELDS_TRACEPARENT_BYTES;
+    if (goes_on &&
+        (slice_starts(text, SLICE_LIT("00")) || text.data[FIELDS_TRACEPARENT_BYTES] != '-')) {
+        return false;
+    }
+    return is_hex(text, 0, 2, false) && is_hex(text, TRACE_ID_AT, 32, true) &&
+           is_hex(text, PARENT_ID_AT, 16, true) && is_hex(text, FLAGS_AT, 2, false);
+}
+
+struct slice fields_traceparent_of(const struct http_head *head)
+{
+    struct slice text = SLICE_EMPTY;
+    bool found = http_find_single(head, SLICE_LIT("traceparent"), &text);
+    return found && is_traceparent(text) && text_utf8(text) ? text : SLICE_EMPTY;
+}
+
+struct slice fields_trace_id(const struct http_head *head)
+{
+    struct slice text = fields_traceparent_of(head);
+    return text.len == 0 ? SLICE_EMPTY : slice_of(text.data + TRACE_ID_AT, 32);
 }

@@ -73,7 +73,10 @@ enum status fields_replay(struct slice meta, const struct mem *mem, struct http_
 enum { FIELDS_TRACEPARENT_BYTES = 55 };
 void fields_traceparent(
     const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1]);
-/* Whether a client's is well formed (version 00, no zero ids). */
-bool fields_traceparent_is_good(struct slice text);
+/* The client's traceparent, empty unless there is one and it is well formed: of version 00, or of a
+ * later version that begins in the same way (section 3.2.4), without ids of zeros. */
+struct slice fields_traceparent_of(const struct http_head *head);
+/* The trace-id in it, or empty. */
+struct slice fields_trace_id(const struct http_head *head);
 
 #endif

@@ -1,112 +1,28 @@
 #include "lib/call.h"
 
-#include <inttypes.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "engine/explain.h"
+#include "engine/request_builder.h"
 #include "lib/answer.h"
 
 enum {
     INPUT_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20),  /* a copied outcome and all names */
     ANSWER_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20), /* a replayed one, and its record */
+    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,   /* as given: blanks and escapes shrink */
+    TREE_BYTES_MAX = 64 * TRACE_TEXT_BYTES_MAX + 65536, /* more than such a text can need */
 };
 
-/* ---- taking the caller's members ----------------------------------------------------------- */
+/* ---- the parts of a request ---------------------------------------------------------------- */
 
-enum status call_take_bytes(struct lib_call *call, const char *name, struct once_bytes bytes,
-    struct slice *ret_bytes, struct err *err)
+static enum status take_bytes(
+    const char *name, struct once_bytes bytes, struct slice *ret_bytes, struct err *err)
 {
     if (bytes.data == NULL && bytes.size > 0) {
         return err_set(err, E_INVALID, "%s has a size and no data", name);
     }
-    struct slice slice = slice_of(bytes.data, bytes.size);
-    if (call->copies) {
-        return arena_copy(&call->inputs, slice, ret_bytes);
-    }
-    *ret_bytes = slice;
-    return OK;
-}
-
-enum status call_take_text(struct lib_call *call, struct text_rule rule, const char *text,
-    struct slice *ret_text, struct err *err)
-{
-    struct slice slice = slice_str(text);
-    if (slice.len > rule.bytes_max) {
-        return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", rule.name,
-            slice.len, rule.limit_name, rule.bytes_max);
-    }
-    enum status status = handle_utf8(rule.name, slice, err);
-    if (status != OK) {
-        return status;
-    }
-    return call_take_bytes(
-        call, rule.name, (struct once_bytes){slice.data, slice.len}, ret_text, err);
-}
-
-#define RULE(name, limit_name, LIMIT) ((struct text_rule){name, limit_name "_bytes_max", LIMIT})
-
-static enum status take_effect_id(struct lib_call *call, const char *text, struct err *err)
-{
-    return call_take_text(call, RULE("effect_id", "effect_id", LIMIT_EFFECT_ID_BYTES_MAX), text,
-        &call->engine.request.effect_id, err);
-}
-
-static enum status take_reason(struct lib_call *call, const char *text, struct err *err)
-{
-    return call_take_text(call, RULE("reason", "reason", LIMIT_REASON_BYTES_MAX), text,
-        &call->engine.request.reason, err);
-}
-
-static enum status take_actor(struct lib_call *call, const char *text, struct err *err)
-{
-    return call_take_text(call, RULE("actor", "principal", LIMIT_PRINCIPAL_BYTES_MAX), text,
-        &call->engine.request.actor, err);
-}
-
-static enum status take_key(struct lib_call *call, const struct once_begin *begin, struct err *err)
-{
-    struct record_key *key = &call->engine.request.key;
-    if (begin->key == NULL) {
-        return err_set(err, E_INVALID, "key is missing");
-    }
-    enum status status = call_take_text(
-        call, RULE("scope", "scope", LIMIT_SCOPE_BYTES_MAX), begin->scope, &key->scope, err);
-    if (status == OK) {
-        status = call_take_text(call, RULE("principal", "principal", LIMIT_PRINCIPAL_BYTES_MAX),
-            begin->principal, &key->principal, err);
-    }
-    if (status == OK) {
-        status = call_take_text(
-            call, RULE("key", "key", LIMIT_KEY_BYTES_MAX), begin->key, &key->key, err);
-    }
-    return status == OK ? record_key_seal(key, err) : status;
-}
-
-static enum status take_source(
-    struct lib_call *call, const struct once_source *source, struct err *err)
-{
-    struct source *to = &call->engine.request.source;
-    enum status status = call_take_text(
-        call, RULE("source.type", "source", LIMIT_SOURCE_BYTES_MAX), source->type, &to->type, err);
-    if (status == OK) {
-        status = call_take_text(
-            call, RULE("source.id", "source", LIMIT_SOURCE_BYTES_MAX), source->id, &to->id, err);
-    }
-    if (status == OK) {
-        status = call_take_text(call, RULE("source.version", "source", LIMIT_SOURCE_BYTES_MAX),
-            source->version, &to->version, err);
-    }
-    return status;
-}
-
-static enum status take_operation_id(struct lib_call *call, const char *text, struct err *err)
-{
-    if (text == NULL) {
-        return err_set(err, E_INVALID, "operation_id is missing");
-    }
-    if (!op_id_read(slice_str(text), &call->engine.request.operation_id)) {
-        return err_set(err, E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", text);
-    }
+    *ret_bytes = slice_of(bytes.data, bytes.size);
     return OK;
 }
 
@@ -117,80 +33,91 @@ static enum status take_holder(
         return err_set(err, E_INVALID, "fence is 0, which is never granted");
     }
     call->engine.request.fence = fence;
-    return take_operation_id(call, operation_id, err);
+    return handle_operation_id(operation_id, &call->engine.request.operation_id, err);
 }
 
-/* A duration's names and bounds, for refusals. */
-struct ms_rule {
-    const char *name;
-    const char *min_name; /* NULL: 1 is the least */
-    int64_t min;
-    const char *max_name;
-    int64_t max;
-};
-
-static const struct ms_rule rule_ttl = {"ttl_ms", NULL, 1, "window_ms_max", LIMIT_WINDOW_MS_MAX};
-static const struct ms_rule rule_lease = {
-    "lease_ms", "lease_ms_min", LIMIT_LEASE_MS_MIN, "lease_ms_max", LIMIT_LEASE_MS_MAX};
-
-/* 0 is the default. */
-static enum status take_ms(
-    const struct ms_rule *rule, int64_t ms, int64_t ms_default, int64_t *ret_ms, struct err *err)
+static enum status read_trace(
+    struct slice trace, struct arena *tree, const struct json_value **ret, struct err *err)
 {
-    if (ms < 0) {
-        return err_set(err, E_INVALID, "%s must be positive", rule->name);
+    if (trace.len > TRACE_TEXT_BYTES_MAX) {
+        return err_set(err, E_INVALID, "trace and request_id are more than trace_bytes_max (%d)",
+            LIMIT_TRACE_BYTES_MAX);
     }
-    if (ms > 0 && ms < rule->min) {
-        return err_set(err, E_INVALID, "%s is %" PRId64 ", less than %s (%" PRId64 ")", rule->name,
-            ms, rule->min_name, rule->min);
+    enum status status = trace.len == 0 ? OK : json_read(trace, tree, ret, err);
+    if (status == E_INVALID) {
+        err_prefix(err, "trace");
     }
-    if (ms > rule->max) {
-        return err_set(err, E_INVALID, "%s is %" PRId64 ", more than %s (%" PRId64 ")", rule->name,
-            ms, rule->max_name, rule->max);
-    }
-    *ret_ms = ms == 0 ? ms_default : ms;
-    return OK;
+    return status;
 }
 
-/* An outcome past its limit is sealed without its bytes, and replays say so. */
-static enum status take_body(struct lib_call *call, struct once_bytes body, struct err *err)
+/* Trace ids as one canonical object: the given members and request_id. */
+static enum status take_trace(
+    struct lib_call *call, const char *trace, const char *request_id, struct err *err)
 {
-    struct body_ref *ref = &call->engine.request.outcome.body;
-    if (body.data == NULL && body.size > 0) {
-        return err_set(err, E_INVALID, "outcome.body has a size and no data");
+    struct mem mem = arena_mem(&call->inputs);
+    struct arena tree;
+    const struct json_value *object = NULL;
+    arena_init(&tree, &call->once->mem, TREE_BYTES_MAX);
+    enum status status = read_trace(slice_str(trace), &tree, &object, err);
+    status = status == OK ? builder_trace(object, slice_str(request_id), SLICE_EMPTY, &mem,
+                                &call->engine.request.trace, err)
+                          : status;
+    arena_release(&tree);
+    return status;
+}
+
+static enum status take_payload(
+    struct lib_call *call, const struct once_begin *begin, struct err *err)
+{
+    struct engine_call *engine = &call->engine;
+    struct slice text;
+    enum status status = take_bytes("payload", begin->payload, &text, err);
+    if (status != OK) {
+        return status;
     }
-    if (body.size == 0) {
-        return OK;
+    if (begin->fingerprint != NULL) {
+        struct digest own;
+        memcpy(own.bytes, begin->fingerprint, sizeof own.bytes);
+        builder_fingerprint(engine, call->once->engine, &own, FINGERPRINT_OWN);
+        return text.data == NULL
+                   ? OK
+                   : err_set(err, E_INVALID, "both payload and fingerprint are given");
     }
-    digest_sha256(body.data, body.size, &ref->digest);
-    ref->bytes = body.size;
-    ref->retained = body.size <= LIMIT_OUTCOME_BYTES_MAX;
-    return ref->retained
-               ? call_take_bytes(call, "outcome.body", body, &call->engine.outcome_body, err)
-               : OK;
+    struct buf form;
+    buf_init(&form, &call->once->mem, payload_form_bytes_max(text.len));
+    status = builder_payload(engine, call->once->engine, text, NULL, &form);
+    if (status == OK && engine->request_body.data != text.data) { /* it is in the form */
+        status = arena_copy(&call->inputs, engine->request_body, &engine->request_body);
+    }
+    buf_release(&form);
+    return status;
 }
 
 static enum status take_outcome(
     struct lib_call *call, const struct once_outcome *outcome, struct err *err)
 {
-    if (outcome->meta.size > LIMIT_OUTCOME_META_BYTES_MAX) {
-        return err_set(err, E_INVALID,
-            "outcome.meta is %zu bytes long, more than outcome_meta_bytes_max (%d)",
-            outcome->meta.size, LIMIT_OUTCOME_META_BYTES_MAX);
-    }
+    struct slice body;
     call->engine.request.outcome.code = outcome->code;
-    enum status status = call_take_bytes(
-        call, "outcome.meta", outcome->meta, &call->engine.request.outcome.meta, err);
-    return status == OK ? take_body(call, outcome->body, err) : status;
+    enum status status =
+        take_bytes("outcome.meta", outcome->meta, &call->engine.request.outcome.meta, err);
+    status = status == OK ? take_bytes("outcome.body", outcome->body, &body, err) : status;
+    if (status == OK && body.len > 0) {
+        builder_outcome_body(&call->engine, body, LIMIT_OUTCOME_BYTES_MAX);
+    }
+    return status;
 }
 
 /* ---- one function for each kind of request ------------------------------------------------- */
+
+static int64_t or_default(int64_t value, int64_t otherwise)
+{
+    return value == 0 ? otherwise : value;
+}
 
 static enum status take_policy(
     struct lib_call *call, const struct once_begin *begin, struct err *err)
 {
     struct policy *policy = &call->engine.request.policy;
-    static const struct ms_rule rule_wait = {"wait_ms", NULL, 1, "wait_ms_max", LIMIT_WAIT_MS_MAX};
     switch ((int)begin->on_unknown) {
     case ONCE_HOLD: policy->on_unknown = ON_UNKNOWN_HOLD; break;
     case ONCE_TAKEOVER: policy->on_unknown = ON_UNKNOWN_TAKEOVER; break;
@@ -200,26 +127,28 @@ static enum status take_policy(
     }
     policy->retry_failed = begin->retry_failed != 0;
     policy->retry_rejected = begin->retry_rejected != 0;
-    enum status status =
-        take_ms(&rule_ttl, begin->ttl_ms, LIMIT_WINDOW_MS_DEFAULT, &policy->window_ms, err);
-    if (status == OK) {
-        status =
-            take_ms(&rule_lease, begin->lease_ms, LIMIT_LEASE_MS_DEFAULT, &policy->lease_ms, err);
-    }
-    return status == OK ? take_ms(&rule_wait, begin->wait_ms, 0, &call->engine.wait_ms, err)
-                        : status;
+    policy->window_ms = or_default(begin->ttl_ms, LIMIT_WINDOW_MS_DEFAULT);
+    policy->lease_ms = or_default(begin->lease_ms, LIMIT_LEASE_MS_DEFAULT);
+    call->engine.wait_ms = begin->wait_ms;
+    return OK;
 }
 
 static enum status take_begin(
     struct lib_call *call, const struct once_begin *begin, struct err *err)
 {
-    call->engine.request.kind = REQUEST_BEGIN;
-    enum status status = take_key(call, begin, err);
+    struct request *request = &call->engine.request;
+    request->kind = REQUEST_BEGIN;
+    request->key.scope = slice_str(begin->scope);
+    request->key.principal = slice_str(begin->principal);
+    request->key.key = slice_str(begin->key);
+    request->source = (struct source){.type = slice_str(begin->source.type),
+        .id = slice_str(begin->source.id),
+        .version = slice_str(begin->source.version)};
+    request->actor = slice_str(begin->actor);
+    enum status status = record_key_seal(&request->key, err);
     status = status == OK ? take_policy(call, begin, err) : status;
-    status = status == OK ? take_source(call, &begin->source, err) : status;
-    status = status == OK ? take_actor(call, begin->actor, err) : status;
-    status = status == OK ? call_take_trace(call, begin->trace, begin->request_id, err) : status;
-    return status == OK ? call_take_payload(call, begin, err) : status;
+    status = status == OK ? take_trace(call, begin->trace, begin->request_id, err) : status;
+    return status == OK ? take_payload(call, begin, err) : status;
 }
 
 static enum status take_seal(struct lib_call *call, const struct once_seal *seal, struct err *err)
@@ -233,11 +162,10 @@ static enum status take_seal(struct lib_call *call, const struct once_seal *seal
             (int)seal->status);
     }
     request->status = (enum record_status)seal->status;
+    request->effect_id = slice_str(seal->effect_id);
+    request->policy.window_ms = seal->ttl_ms;
     enum status status = take_holder(call, seal->operation_id, seal->fence, err);
-    status = status == OK ? take_effect_id(call, seal->effect_id, err) : status;
-    status = status == OK ? take_ms(&rule_ttl, seal->ttl_ms, 0, &request->policy.window_ms, err)
-                          : status;
-    status = status == OK ? call_take_trace(call, NULL, seal->request_id, err) : status;
+    status = status == OK ? take_trace(call, NULL, seal->request_id, err) : status;
     return status == OK ? take_outcome(call, &seal->outcome, err) : status;
 }
 
@@ -246,42 +174,41 @@ static enum status take_hold(
 {
     struct request *request = &call->engine.request;
     request->kind = kind;
-    enum status status = take_holder(call, hold->operation_id, hold->fence, err);
-    if (status == OK && kind == REQUEST_RENEW) {
-        status = take_ms(
-            &rule_lease, hold->lease_ms, LIMIT_LEASE_MS_DEFAULT, &request->policy.lease_ms, err);
-    } else if (status == OK) {
-        status = take_reason(call, hold->reason, err);
+    if (kind == REQUEST_RENEW) {
+        request->policy.lease_ms = or_default(hold->lease_ms, LIMIT_LEASE_MS_DEFAULT);
+    } else {
+        request->reason = slice_str(hold->reason);
     }
-    return status == OK ? call_take_trace(call, NULL, hold->request_id, err) : status;
+    enum status status = take_holder(call, hold->operation_id, hold->fence, err);
+    return status == OK ? take_trace(call, NULL, hold->request_id, err) : status;
 }
 
 static enum status take_resolve(
     struct lib_call *call, const struct once_resolve *resolve, struct err *err)
 {
     struct request *request = &call->engine.request;
-    request->kind = REQUEST_RESOLVE;
+    const struct once_outcome *outcome = &resolve->outcome;
     bool released = resolve->status == ONCE_STATUS_RELEASED;
+    request->kind = REQUEST_RESOLVE;
     if (resolve->status != ONCE_EXECUTED && resolve->status != ONCE_FAILED && !released) {
         return err_set(err, E_INVALID,
             "status is %d, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_STATUS_RELEASED",
             (int)resolve->status);
     }
-    if (slice_str(resolve->reason).len == 0) {
-        return err_set(err, E_INVALID, "reason is missing: say who looked where");
-    }
-    const struct once_outcome *outcome = &resolve->outcome;
-    if (released && (slice_str(resolve->effect_id).len > 0 || outcome->code != 0 ||
-                        outcome->meta.size > 0 || outcome->body.size > 0)) {
-        return err_set(err, E_INVALID, "what was not executed has neither effect_id nor outcome");
-    }
     request->status = (enum record_status)resolve->status;
     request->fence = resolve->fence;
-    enum status status = take_operation_id(call, resolve->operation_id, err);
-    status = status == OK ? take_effect_id(call, resolve->effect_id, err) : status;
-    status = status == OK ? take_reason(call, resolve->reason, err) : status;
-    status = status == OK ? take_actor(call, resolve->actor, err) : status;
-    status = status == OK ? call_take_trace(call, NULL, resolve->request_id, err) : status;
+    request->effect_id = slice_str(resolve->effect_id);
+    request->reason = slice_str(resolve->reason);
+    request->actor = slice_str(resolve->actor);
+    if (request->reason.len == 0) {
+        return err_set(err, E_INVALID, "reason is missing: say who looked where");
+    }
+    if (released && (request->effect_id.len > 0 || outcome->code != 0 || outcome->meta.size > 0 ||
+                        outcome->body.size > 0)) {
+        return err_set(err, E_INVALID, "what was not executed has neither effect_id nor outcome");
+    }
+    enum status status = handle_operation_id(resolve->operation_id, &request->operation_id, err);
+    status = status == OK ? take_trace(call, NULL, resolve->request_id, err) : status;
     return status == OK ? take_outcome(call, outcome, err) : status;
 }
 
@@ -314,6 +241,22 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
     return take_resolve(call, what->resolve, err);
 }
 
+/* Copies of all that the call borrows from the caller, whose strings may go before the answer
+ * comes. After the limits were checked, so that there is room for them. */
+static enum status copy_inputs(struct lib_call *call)
+{
+    struct request *request = &call->engine.request;
+    struct slice *borrowed[] = {&request->key.scope, &request->key.principal, &request->key.key,
+        &request->source.type, &request->source.id, &request->source.version, &request->actor,
+        &request->effect_id, &request->reason, &request->outcome.meta, &call->engine.request_body,
+        &call->engine.outcome_body};
+    enum status status = OK;
+    for (size_t i = 0; i < COUNT(borrowed) && status == OK; i++) {
+        status = arena_copy(&call->inputs, *borrowed[i], borrowed[i]);
+    }
+    return status;
+}
+
 /* ---- the life of a call -------------------------------------------------------------------- */
 
 /* Memory for the answer: after the commit it would be too late to find that there is none. The
@@ -332,14 +275,14 @@ enum status lib_call_init(struct lib_call *call, struct once *once, const struct
     if (status != OK) {
         return status;
     }
-    *call = (struct lib_call){.once = once, .copies = copies};
+    *call = (struct lib_call){.once = once};
     arena_init(&call->inputs, &once->mem, INPUT_BYTES_MAX);
     arena_init(&call->answers, &once->mem, ANSWER_BYTES_MAX);
     call->engine.arena = &call->answers;
     status = take_any(call, what, err);
-    if (status == OK) {
-        status = reserve(call);
-    }
+    status = status == OK ? builder_check(&call->engine, err) : status;
+    status = status == OK && copies ? copy_inputs(call) : status;
+    status = status == OK ? reserve(call) : status;
     if (status != OK) {
         lib_call_release(call);
     }

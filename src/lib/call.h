@@ -11,13 +11,11 @@
 #ifndef ONCE_LIB_CALL_H
 #define ONCE_LIB_CALL_H
 
-#include "canon/payload.h"
 #include "lib/handle.h"
 
 struct lib_call {
     struct engine_call engine; /* first, so that the engine's pointer is ours */
     struct once *once;
-    bool copies;          /* the caller's strings may go before the answer comes */
     struct arena inputs;  /* what was derived or copied from the caller's structs */
     struct arena answers; /* what the engine answers with */
     void *reserve;        /* room for the answer to any change */
@@ -26,14 +24,8 @@ struct lib_call {
     void *done_context;
 };
 
-/* The names of a text and of the limit on it, for refusals. */
-struct text_rule {
-    const char *name;
-    const char *limit_name;
-    size_t bytes_max;
-};
-
-/* Check, derive, reserve. On failure nothing is held. */
+/* Check, derive, reserve; copies: the caller's strings may go before the answer comes. On failure
+ * nothing is held. */
 enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
     bool copies, struct err *err) MUST_CHECK;
 void lib_call_release(struct lib_call *call);
@@ -41,16 +33,5 @@ void lib_call_release(struct lib_call *call);
  * the expected one; E_STALE if it is not. */
 enum status lib_call_answer(
     struct lib_call *call, struct once_answer **ret_answer, struct err *err) MUST_CHECK;
-
-/* The parts of lib_call_init that have a file of their own. */
-enum status call_take_text(struct lib_call *call, struct text_rule rule, const char *text,
-    struct slice *ret_text, struct err *err) MUST_CHECK;
-enum status call_take_bytes(struct lib_call *call, const char *name, struct once_bytes bytes,
-    struct slice *ret_bytes, struct err *err) MUST_CHECK;
-enum status call_take_payload(
-    struct lib_call *call, const struct once_begin *begin, struct err *err) MUST_CHECK;
-/* Trace ids as one canonical object: the given members and request_id. */
-enum status call_take_trace(
-    struct lib_call *call, const char *trace, const char *request_id, struct err *err) MUST_CHECK;
 
 #endif

@@ -35,7 +35,7 @@ enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
 /* Wakes callers of once_wait: an operation is no longer in progress. */
 void handle_settled(struct once *once);
 
-/* E_INVALID when it is not UTF-8: it could not be written into evidence. */
-enum status handle_utf8(const char *name, struct slice text, struct err *err) MUST_CHECK;
+/* Read the id of an operation. E_INVALID: it is not one. */
+enum status handle_operation_id(const char *text, struct op_id *ret_id, struct err *err) MUST_CHECK;
 
 #endif

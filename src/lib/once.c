@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/name.h"
 #include "lib/call.h"
 
@@ -49,9 +50,14 @@ void handle_settled(struct once *once)
     (void)pthread_mutex_unlock(&once->lock);
 }
 
-enum status handle_utf8(const char *name, struct slice text, struct err *err)
+enum status handle_operation_id(const char *text, struct op_id *ret_id, struct err *err)
 {
-    return name_check_utf8(name, text, err);
+    static const struct op_id zeros = {{0}}; /* no operation has it: to a query it means any */
+    if (op_id_read(slice_str(text), ret_id) && !op_id_equal(ret_id, &zeros)) {
+        return OK;
+    }
+    return err_set(
+        err, E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID", text == NULL ? "" : text);
 }
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -68,7 +74,7 @@ static enum status take_tenant(
     }
     memcpy(once->tenant_text, text.data, text.len);
     once->tenant = slice_of(once->tenant_text, text.len);
-    return options->read_only != 0 ? handle_utf8("tenant", once->tenant, err)
+    return options->read_only != 0 ? name_check_utf8("tenant", once->tenant, err)
                                    : name_check("tenant", once->tenant, err);
 }
 
@@ -259,7 +265,7 @@ void once_answer_free(struct once *once, struct once_answer *answer)
 /* The engine's completion of a submitted call. */
 static void submitted_done(struct engine_call *engine_call)
 {
-    struct lib_call *call = (struct lib_call *)(void *)engine_call;
+    struct lib_call *call = CONTAINER_OF(engine_call, struct lib_call, engine);
     struct err err = call->engine.err;
     struct once_answer *answer = NULL;
     struct once_error error;

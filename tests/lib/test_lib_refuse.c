@@ -58,7 +58,7 @@ static void a_bad_begin_is_refused_by_name(void **state)
         struct once_begin begin;
         const char *text;
     } cases[] = {
-        {{.key = NULL}, "key is missing"},
+        {{.key = NULL}, "key is empty"},
         {{.key = ""}, "key is empty"},
         {{.key = long_key}, "key is 256 bytes long, more than key_bytes_max (255)"},
         {{.key = "k", .scope = long_key},
@@ -77,13 +77,14 @@ static void a_bad_begin_is_refused_by_name(void **state)
         {{.key = "k", .source = {.version = "1\r"}},
             "source.version has the control character U+000D at byte 1"},
         {{.key = "k", .request_id = "\xc0\x80"}, "request_id is not valid UTF-8"},
-        {{.key = "k", .ttl_ms = -1}, "ttl_ms must be positive"},
+        {{.key = "k", .wait_ms = -1}, "wait is -1 ms; the least is 0 ms"},
+        {{.key = "k", .ttl_ms = -1}, "ttl is -1 ms; the least is 1 ms"},
         {{.key = "k", .ttl_ms = INT64_MAX},
-            "ttl_ms is 9223372036854775807, more than window_ms_max (315360000000)"},
-        {{.key = "k", .lease_ms = 9}, "lease_ms is 9, less than lease_ms_min (10)"},
+            "ttl is 9223372036854775807 ms; the most is 315360000000 ms (window_ms_max)"},
+        {{.key = "k", .lease_ms = 9}, "lease is 9 ms; the least is 10 ms (lease_ms_min)"},
         {{.key = "k", .lease_ms = INT64_C(604800001)},
-            "lease_ms is 604800001, more than lease_ms_max (604800000)"},
-        {{.key = "k", .wait_ms = 60001}, "wait_ms is 60001, more than wait_ms_max (60000)"},
+            "lease is 604800001 ms; the most is 604800000 ms (lease_ms_max)"},
+        {{.key = "k", .wait_ms = 60001}, "wait is 60001 ms; the most is 60000 ms (wait_ms_max)"},
         {{.key = "k", .on_unknown = (enum once_on_unknown)7},
             "on_unknown is 7, neither ONCE_HOLD nor ONCE_TAKEOVER"},
         {{.key = "k", .payload = {NULL, 3}}, "payload has a size and no data"},
@@ -114,7 +115,7 @@ static void a_bad_seal_is_refused_by_name(void **state)
     refused(&call, "fence is 0, which is never granted");
     seal.fence = 1;
     seal.operation_id = NULL;
-    refused(&call, "operation_id is missing");
+    refused(&call, "operation_id '' is not \"op_\" and a UUID");
     seal.operation_id = "op_1";
     refused(&call, "operation_id 'op_1' is not \"op_\" and a UUID");
     seal.operation_id = grant->operation_id;
@@ -142,7 +143,8 @@ static void a_bad_resolve_or_hold_is_refused_by_name(void **state)
     refused(&call, "what was not executed has neither effect_id nor outcome");
     struct once_hold hold = {
         .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = -5};
-    refused(&(struct once_call){.renew = &hold}, "lease_ms must be positive");
+    refused(
+        &(struct once_call){.renew = &hold}, "lease is -5 ms; the least is 10 ms (lease_ms_min)");
     hold.reason = long_text + sizeof long_text - 1 - 256;
     refused(&(struct once_call){.release = &hold},
         "reason is 256 bytes long, more than reason_bytes_max (255)");

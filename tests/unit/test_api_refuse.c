@@ -66,6 +66,17 @@ static void the_limit_decides_the_code_of_a_refusal(void **state)
     assert_int_equal(api_problem_of(&err).status, 503);
 }
 
+static void a_refusal_by_the_store_names_its_cause_and_no_place(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    (void)err_errno(&err, E_UNAVAILABLE, 28, "cannot write '%s'", "/srv/once/x");
+    err_prefix(&err, "the journal has stopped");
+    assert_true(slice_is(api_problem_of(&err).detail, "No space left on device"));
+    err.status = E_UNKNOWN;
+    assert_true(slice_is(api_problem_of(&err).detail, "No space left on device"));
+}
+
 static void every_wrong_member_of_a_begin_is_named(void **state)
 {
     static const struct wrong wrongs[] = {
@@ -96,7 +107,7 @@ static void every_wrong_member_of_a_begin_is_named(void **state)
         {SKP ",\"principal\":1}", "invalid_member", "'principal'"},
         {SKP ",\"ttl\":60}", "invalid_member", "'ttl'"},
         {SKP ",\"ttl\":\"soon\"}", "invalid_member", "'ttl'"},
-        {SKP ",\"ttl\":\"0s\"}", "invalid_member", "'ttl'"},
+        {SKP ",\"ttl\":\"0s\"}", "invalid_member", "ttl is 0 ms"},
         {SKP ",\"ttl\":\"36500d\"}", "invalid_member", "window_ms_max"},
         {SKP ",\"lease\":\"1ms\"}", "invalid_member", "lease_ms_min"},
         {SKP ",\"lease\":\"8d\"}", "invalid_member", "lease_ms_max"},
@@ -422,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_limit_decides_the_code_of_a_refusal),
+        cmocka_unit_test(a_refusal_by_the_store_names_its_cause_and_no_place),
         DOOR(every_wrong_member_of_a_begin_is_named),
         DOOR(long_names_are_refused_with_their_limit),
         DOOR(extensions_are_passed_over),

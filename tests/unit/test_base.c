@@ -333,6 +333,28 @@ static void a_pause_doubles_up_to_the_longest(void **state)
     assert_int_equal(clock_doubled_ms(INT64_MAX - 1, INT64_MAX), INT64_MAX);
 }
 
+static void the_cause_of_an_error_is_apart_from_its_places(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    (void)err_set(&err, E_UNAVAILABLE, "the engine is shutting down");
+    assert_string_equal(err.text + err.cause, "the engine is shutting down");
+    err_prefix(&err, "request 1");
+    assert_string_equal(err.text + err.cause, "request 1: the engine is shutting down");
+    (void)err_errno(&err, E_UNKNOWN, 28, "cannot write '%s'", "/var/it's': here/x");
+    err_prefix(&err, "store '%s'", "/var");
+    assert_string_equal(
+        err.text, "store '/var': cannot write '/var/it's': here/x': No space left on device");
+    assert_string_equal(err.text + err.cause, "No space left on device");
+    char path[ERR_TEXT_BYTES_MAX + 100];
+    memset(path, 'p', sizeof path);
+    path[sizeof path - 1] = '\0';
+    (void)err_errno(&err, E_UNKNOWN, 28, "cannot write '%s'", path);
+    assert_string_equal(err.text + err.cause, ""); /* cut before its cause, and no place is shown */
+    (void)err_set(&err, E_UNAVAILABLE, "again");
+    assert_string_equal(err.text + err.cause, "again");
+}
+
 static void a_limit_is_a_value_of_the_error(void **state)
 {
     (void)state;
@@ -371,6 +393,7 @@ int main(void)
         TEST(the_checksum_agrees_with_the_standard),
         TEST(the_checksum_of_a_long_text_is_that_of_its_bytes),
         TEST(errors_carry_context_and_a_hint),
+        TEST(the_cause_of_an_error_is_apart_from_its_places),
         TEST(a_limit_is_a_value_of_the_error),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -282,7 +282,7 @@ static void a_request_outside_its_limits_is_refused_by_name(void **state)
     struct request request = begin_request();
     assert_int_equal(request_check(&request, NULL), OK);
     request.policy.lease_ms = 9;
-    assert_refused(&request, "lease is 9ms, outside of 10ms");
+    assert_refused(&request, "lease is 9 ms; the least is 10 ms (lease_ms_min)");
     request.policy.lease_ms = LEASE_MS;
     request.policy.window_ms = 0;
     assert_refused(&request, "ttl");
@@ -290,9 +290,9 @@ static void a_request_outside_its_limits_is_refused_by_name(void **state)
     assert_refused(&request, "ttl");
     request.policy.window_ms = WINDOW_MS;
     request.source.id = slice_of(long_text, 256);
-    assert_refused(&request, "source_id_bytes_max (255)");
+    assert_refused(&request, "source.id is 256 bytes long, more than source_bytes_max (255)");
     request.source.id = SLICE_LIT("\xff");
-    assert_refused(&request, "source_id is not valid UTF-8: 0xff at byte 0");
+    assert_refused(&request, "source.id is not valid UTF-8: 0xff at byte 0");
 }
 
 static void a_seal_says_what_it_became_and_only_a_resolve_says_not_executed(void **state)
@@ -400,8 +400,9 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
 {
     (void)state;
     struct request begin = begin_request();
-    begin.policy.on_unknown = ON_UNKNOWN_RECONCILE;
+    begin.door = RECORD_DOOR_RUN;
     struct record nobody = ask_at(START_MS, NULL, begin).next;
+    begin.policy.on_unknown = ON_UNKNOWN_RECONCILE;
     begin.door = RECORD_DOOR_GATEWAY;
     struct record gateways = ask_at(START_MS, NULL, begin).next;
     struct request over = holder_request(REQUEST_LEASE_OVER, &gateways);
@@ -414,7 +415,9 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
     assert_true(record_due_ms(&held) == INT64_MAX);
     struct request postpone = holder_request(REQUEST_POSTPONE, &unknown);
     postpone.delay_ms = DELAY_MS;
-    assert_true(ask_at(end_ms, &unknown, postpone).next.due_ms == end_ms + DELAY_MS);
+    struct record later = ask_at(end_ms + 1, &unknown, postpone).next;
+    assert_true(later.due_ms == end_ms + 1 + DELAY_MS);
+    assert_true(later.updated_ms == unknown.updated_ms); /* it is unknown since then, as before */
     postpone.fence++;
     assert_int_equal(ask_at(end_ms, &unknown, postpone).kind, DECISION_STALE_FENCE);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/body.h"
+#include "api/call.h"
 #include "api/openapi.h"
 #include "api/routes.h"
 #include "canon/json.h"
@@ -70,17 +70,17 @@ void http_server_stats(struct http_server *server, struct http_server_stats *ret
     *ret_stats = (struct http_server_stats){.open = 5};
 }
 
-void api_answer_begin(struct api_ask *ask, unsigned status)
+void api_answer_begin(struct api_request *request, unsigned status)
 {
-    (void)ask;
+    (void)request;
     assert_int_equal(world.status, 0); /* each request is answered once */
     world.status = status;
 }
 
 void api_answer_end(
-    struct api_ask *ask, struct slice content_type, struct slice body, bool is_stable)
+    struct api_request *request, struct slice content_type, struct slice body, bool is_stable)
 {
-    (void)ask, (void)is_stable;
+    (void)request, (void)is_stable;
     did("answer");
     world.body_bytes = body.len < sizeof world.body ? body.len : sizeof world.body - 1;
     memcpy(world.body, body.data, world.body_bytes);
@@ -88,27 +88,41 @@ void api_answer_end(
     (void)snprintf(world.type, sizeof world.type, "%.*s", SLICE_ARGS(content_type));
 }
 
-void api_refuse(struct api_ask *ask, const struct problem *problem)
+void api_refuse(struct api_request *request, const struct problem *problem)
 {
-    api_answer_begin(ask, problem->status);
+    api_answer_begin(request, problem->status);
     did("answer");
     world.code = problem->code;
 }
 
-void api_fail(struct api_ask *ask, const struct err *err)
+void api_refuse_plain(
+    struct api_request *request, unsigned status, const char *code, const char *detail)
+{
+    api_refuse(
+        request, &(struct problem){.status = status, .code = code, .detail = slice_str(detail)});
+}
+
+void api_answer_json(struct api_request *request, const struct buf *document)
+{
+    assert_int_equal(buf_status(document), OK);
+    api_answer_begin(request, 200);
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(document), true);
+}
+
+void api_fail(struct api_request *request, const struct err *err)
 {
     assert_int_not_equal(err->status, OK);
-    api_refuse(ask, &(struct problem){.status = 503, .code = status_name(err->status)});
+    api_refuse(request, &(struct problem){.status = 503, .code = status_name(err->status)});
 }
 
-void api_fail_memory(struct api_ask *ask)
+void api_fail_memory(struct api_request *request)
 {
-    api_refuse(ask, &(struct problem){.status = 503, .code = "out_of_memory"});
+    api_refuse(request, &(struct problem){.status = 503, .code = "out_of_memory"});
 }
 
-bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_value)
+bool api_param(const struct api_request *request, const char *name, struct slice *ret_value)
 {
-    (void)ask;
+    (void)request;
     for (size_t i = 0; i < 4 && world.params[i][0] != NULL; i++) {
         if (strcmp(world.params[i][0], name) == 0) {
             *ret_value = slice_str(world.params[i][1]);
@@ -118,10 +132,10 @@ bool api_param(const struct api_ask *ask, const char *name, struct slice *ret_va
     return false;
 }
 
-enum status api_trace(
-    struct api_ask *ask, const struct json_value *trace, struct slice *ret_trace, struct err *err)
+enum status api_trace(struct api_request *request, const struct json_value *trace,
+    struct slice *ret_trace, struct err *err)
 {
-    (void)ask, (void)err;
+    (void)request, (void)err;
     assert_null(trace);
     *ret_trace = SLICE_LIT("{\"request_id\":\"r-1\"}");
     return OK;
@@ -248,7 +262,7 @@ struct fixture {
     struct door door;
     struct api api;
     struct api_policy policy;
-    struct api_ask ask;
+    struct api_request request;
 };
 
 static int setup(void **state)
@@ -264,7 +278,7 @@ static int setup(void **state)
     fixture->api.door = &fixture->door;
     fixture->door.metrics = metrics_new(&mem_libc, 1);
     fixture->door.flood = flood_new(&mem_libc);
-    fixture->ask = (struct api_ask){.api = &fixture->api,
+    fixture->request = (struct api_request){.api = &fixture->api,
         .policy = &fixture->policy,
         .exchange = &fixture->exchange,
         .mem = {mem_of_arena, &fixture->arena},
@@ -285,9 +299,9 @@ static int teardown(void **state)
 }
 
 /* Run a handler and all that it is woken for. */
-static void run(struct fixture *fixture, void (*handle)(struct api_ask *ask))
+static void run(struct fixture *fixture, void (*handle)(struct api_request *request))
 {
-    handle(&fixture->ask);
+    handle(&fixture->request);
     while (world.wakes > 0) {
         world.wakes--;
         fixture->exchange.resume(&fixture->api, &fixture->exchange);
@@ -544,13 +558,13 @@ static void figures_are_of_the_callers_tenant_alone(void **state)
     assert_null(strstr(world.body, "once_http_connections"));
 
     memset(&world, 0, sizeof world);
-    fixture->ask.caller = (struct api_caller){.tenant = SLICE_LIT("*"), .sees_all = true};
+    fixture->request.caller = (struct api_caller){.tenant = SLICE_LIT("*"), .sees_all = true};
     run(fixture, api_metrics);
     assert_non_null(strstr(world.body, "secret"));
     assert_non_null(strstr(world.body, "once_http_connections"));
 
     memset(&world, 0, sizeof world);
-    fixture->ask.caller =
+    fixture->request.caller =
         (struct api_caller){.tenant = SLICE_LIT("acme"), .rights = API_RIGHT_EXECUTE};
     run(fixture, api_metrics);
     assert_int_equal(world.status, 403);

@@ -1,55 +1,56 @@
+#include "engine/query.h"
+
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "engine/query.h"
 #include "evidence/cursor.h"
 #include "lib/answer.h"
 #include "once/once.h"
 
 /*
- * Looking changes nothing. A writer's looks go through its engine, so that nobody is shown what a
- * crash could still take back (P2); a read-only handle looks at its own store.
+ * Queries change nothing. Those of a writer go through its engine, so that nobody is shown what a
+ * crash could still take back (P2); a read-only handle reads its own store.
  */
 
 enum {
     PAGE_RECORDS = 64,  /* a page of once_iterate: short enough not to hold up a batch */
     PAGE_ENTRIES = 128, /* a page of once_evidence, likewise */
-    LOOK_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (8 << 20), /* an outcome, or a page */
-    WAIT_STEP_MS_FIRST = 5, /* between two looks of once_wait, doubled each time: … */
+    QUERY_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (8 << 20), /* an outcome, or a page */
+    WAIT_STEP_MS_FIRST = 5, /* between two queries of once_wait, doubled each time: … */
     WAIT_STEP_MS_MAX = 250, /* … only a lease that ends is not announced by handle_settled */
 };
 
-struct lib_look {
-    struct query look;
+struct lib_query {
+    struct query query;
     struct once *once;
     struct arena arena; /* what is found */
 };
 
-static void lib_look_init(struct lib_look *self, struct once *once, enum query_kind kind)
+static void lib_query_init(struct lib_query *self, struct once *once, enum query_kind kind)
 {
     memset(self, 0, sizeof *self);
     self->once = once;
-    arena_init(&self->arena, &once->mem, LOOK_BYTES_MAX);
-    self->look.call.arena = &self->arena;
-    self->look.kind = kind;
-    self->look.tenant = once->tenant; /* P9 */
+    arena_init(&self->arena, &once->mem, QUERY_BYTES_MAX);
+    self->query.call.arena = &self->arena;
+    self->query.kind = kind;
+    self->query.tenant = once->tenant; /* P9 */
 }
 
-static enum status lib_look_run(struct lib_look *self, struct err *err)
+static enum status lib_query_run(struct lib_query *self, struct err *err)
 {
     struct once *once = self->once;
     enum status status;
     if (once->engine != NULL) {
-        status = query_do(once->engine, &self->look);
+        status = query_do(once->engine, &self->query);
     } else {
         (void)pthread_mutex_lock(&once->lock);
-        status = query_run(once->store, &self->look);
+        status = query_run(once->store, &self->query);
         (void)pthread_mutex_unlock(&once->lock);
     }
     if (status != OK) {
-        *err = self->look.call.err;
+        *err = self->query.call.err;
     }
     return status;
 }
@@ -70,31 +71,18 @@ static enum status check_visit(const struct once *once, bool visited, struct err
     return visited ? OK : err_set(err, E_MISUSE, "visit is NULL");
 }
 
-static enum status refuse_id(const char *operation_id, struct err *err)
-{
-    return err_set(err, E_INVALID, "operation_id '%.64s' is not \"op_\" and a UUID",
-        operation_id == NULL ? "" : operation_id);
-}
-
-/* No operation has the id of all zeros, which means any to a look. */
-static bool read_id(const char *text, struct op_id *ret_id)
-{
-    static const struct op_id none = {{0}};
-    return op_id_read(slice_str(text), ret_id) && !op_id_equal(ret_id, &none);
-}
-
 /* ---- one operation ------------------------------------------------------------------------- */
 
-/* Run a look for one operation and hand it out. *ret_operation is NULL when there is none. */
-static enum status look_one(
-    struct lib_look *self, struct once_operation **ret_operation, struct err *err)
+/* Run a query for one operation and hand it out. *ret_operation is NULL when it does not exist. */
+static enum status lib_query_one(
+    struct lib_query *self, struct once_operation **ret_operation, struct err *err)
 {
-    const struct query *look = &self->look;
-    enum status status = lib_look_run(self, err);
-    if (status == OK && look->record != NULL) {
-        struct operation_parts found = {.record = look->record,
-            .outcome_body = look->outcome_body,
-            .request_body = look->request_body};
+    const struct query *query = &self->query;
+    enum status status = lib_query_run(self, err);
+    if (status == OK && query->record != NULL) {
+        struct operation_parts found = {.record = query->record,
+            .outcome_body = query->outcome_body,
+            .request_body = query->request_body};
         *ret_operation = operation_new(&self->once->mem, &found);
         status = *ret_operation == NULL ? E_NOMEM : OK;
     }
@@ -105,17 +93,15 @@ static enum status look_one(
 static enum status get(struct once *once, const char *operation_id,
     struct once_operation **ret_operation, struct err *err)
 {
-    struct lib_look self;
+    struct lib_query self;
     enum status status = check_handle(once, ret_operation, err);
     if (status != OK) {
         return status;
     }
     *ret_operation = NULL;
-    lib_look_init(&self, once, QUERY_OPERATION);
-    if (!read_id(operation_id, &self.look.operation_id)) {
-        return refuse_id(operation_id, err);
-    }
-    return look_one(&self, ret_operation, err);
+    lib_query_init(&self, once, QUERY_OPERATION);
+    status = handle_operation_id(operation_id, &self.query.operation_id, err);
+    return status == OK ? lib_query_one(&self, ret_operation, err) : status;
 }
 
 int once_get(struct once *once, const char *operation_id, struct once_operation **ret_operation,
@@ -128,20 +114,20 @@ int once_get(struct once *once, const char *operation_id, struct once_operation 
 int once_lookup(struct once *once, const char *scope, const char *principal, const char *key,
     struct once_operation **ret_operation, struct once_error *error)
 {
-    struct lib_look self;
+    struct lib_query self;
     struct err err = {0};
     enum status status = check_handle(once, ret_operation, &err);
     if (status == OK) {
         *ret_operation = NULL;
-        lib_look_init(&self, once, QUERY_OPERATION);
-        self.look.key = (struct record_key){.tenant = once->tenant,
+        lib_query_init(&self, once, QUERY_OPERATION);
+        self.query.key = (struct record_key){.tenant = once->tenant,
             .scope = slice_str(scope),
             .principal = slice_str(principal),
             .key = slice_str(key)};
-        status = record_key_seal(&self.look.key, &err);
+        status = record_key_seal(&self.query.key, &err);
     }
     if (status == OK) {
-        status = look_one(&self, ret_operation, &err);
+        status = lib_query_one(&self, ret_operation, &err);
     }
     return handle_say(error, status, &err);
 }
@@ -244,10 +230,10 @@ static enum status take_filter(struct scan *scan, const struct once_filter *filt
 
 /* Show a page on the caller's thread, so that a visitor may call the library. */
 static enum status visit_page(
-    const struct lib_look *self, once_operation_visit visit, void *context, bool *ret_stop)
+    const struct lib_query *self, once_operation_visit visit, void *context, bool *ret_stop)
 {
-    for (size_t i = 0; i < self->look.count && !*ret_stop; i++) {
-        struct operation_parts parts = {.record = self->look.records[i]};
+    for (size_t i = 0; i < self->query.count && !*ret_stop; i++) {
+        struct operation_parts parts = {.record = self->query.records[i]};
         struct once_operation *operation = operation_new(&self->once->mem, &parts);
         if (operation == NULL) {
             return E_NOMEM;
@@ -258,25 +244,25 @@ static enum status visit_page(
     return OK;
 }
 
-static enum status iterate(
-    struct lib_look *self, size_t limit, once_operation_visit visit, void *context, struct err *err)
+static enum status iterate(struct lib_query *self, size_t limit, once_operation_visit visit,
+    void *context, struct err *err)
 {
-    struct query *look = &self->look;
+    struct query *query = &self->query;
     bool stop = false;
     size_t left = limit == 0 ? SIZE_MAX : limit;
     do {
         arena_clear(&self->arena);
-        look->scan.limit = left < PAGE_RECORDS ? left : PAGE_RECORDS;
-        look->scan.after = look->after;
-        enum status status = lib_look_run(self, err);
+        query->scan.limit = left < PAGE_RECORDS ? left : PAGE_RECORDS;
+        query->scan.after = query->after;
+        enum status status = lib_query_run(self, err);
         if (status == OK) {
             status = visit_page(self, visit, context, &stop);
         }
         if (status != OK) {
             return status;
         }
-        left -= look->count;
-    } while (!stop && left > 0 && look->has_more);
+        left -= query->count;
+    } while (!stop && left > 0 && query->has_more);
     return OK;
 }
 
@@ -284,11 +270,11 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
     void *context, struct once_error *error)
 {
     struct err err = {0};
-    struct lib_look self;
+    struct lib_query self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
-        lib_look_init(&self, once, QUERY_RECORDS);
-        status = take_filter(&self.look.scan, filter, &err);
+        lib_query_init(&self, once, QUERY_RECORDS);
+        status = take_filter(&self.query.scan, filter, &err);
         if (status == OK) {
             status = iterate(&self, filter == NULL ? 0 : filter->limit, visit, context, &err);
         }
@@ -299,11 +285,11 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-static void visit_entries(const struct query *look, struct evidence_cursor *cursor,
+static void visit_entries(const struct query *query, struct evidence_cursor *cursor,
     once_entry_visit visit, void *context, bool *ret_stop)
 {
-    for (size_t i = 0; i < look->count && !*ret_stop; i++) {
-        const struct entry *entry = &look->entries[i].entry;
+    for (size_t i = 0; i < query->count && !*ret_stop; i++) {
+        const struct entry *entry = &query->entries[i].entry;
         char text[EVIDENCE_CURSOR_BYTES];
         cursor->seq = entry->seq;
         struct once_entry shown = {
@@ -317,21 +303,21 @@ static void visit_entries(const struct query *look, struct evidence_cursor *curs
     }
 }
 
-static enum status all_entries(struct lib_look *self, struct evidence_cursor *cursor,
+static enum status all_entries(struct lib_query *self, struct evidence_cursor *cursor,
     once_entry_visit visit, void *context, struct err *err)
 {
-    struct query *look = &self->look;
+    struct query *query = &self->query;
     bool stop = false;
     enum status status;
-    look->limit = PAGE_ENTRIES;
+    query->limit = PAGE_ENTRIES;
     do {
         arena_clear(&self->arena);
-        status = lib_look_run(self, err);
+        status = lib_query_run(self, err);
         if (status == OK) {
-            visit_entries(look, cursor, visit, context, &stop);
-            look->after_seq = look->next_seq;
+            visit_entries(query, cursor, visit, context, &stop);
+            query->after_seq = query->next_seq;
         }
-    } while (status == OK && look->has_more && !stop);
+    } while (status == OK && query->has_more && !stop);
     return status;
 }
 
@@ -354,18 +340,19 @@ int once_evidence(struct once *once, const char *operation_id, const char *after
     once_entry_visit visit, void *context, struct once_error *error)
 {
     struct err err = {0};
-    struct lib_look self;
+    struct lib_query self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
-        lib_look_init(&self, once, QUERY_ENTRIES);
+        lib_query_init(&self, once, QUERY_ENTRIES);
         struct evidence_cursor cursor = chain_start(once);
         status =
-            evidence_cursor_read(slice_str(after), cursor.chain_id, &self.look.after_seq, &err);
+            evidence_cursor_read(slice_str(after), cursor.chain_id, &self.query.after_seq, &err);
         if (status != OK) {
             err_prefix(&err, "after");
-        } else if (operation_id != NULL && !read_id(operation_id, &self.look.operation_id)) {
-            status = refuse_id(operation_id, &err);
-        } else {
+        } else if (operation_id != NULL) {
+            status = handle_operation_id(operation_id, &self.query.operation_id, &err);
+        }
+        if (status == OK) {
             status = all_entries(&self, &cursor, visit, context, &err);
         }
         arena_release(&self.arena);

@@ -1,0 +1,26 @@
+/*
+ * query: one query to the engine for one request.
+ *
+ *     api_query_run > (engine) > answer, or failed
+ */
+#ifndef ONCE_API_QUERY_H
+#define ONCE_API_QUERY_H
+
+#include "api/routes.h"
+#include "engine/query.h"
+
+/* In the exchange's arena. */
+struct api_query {
+    struct query query; /* its kind and filters are the caller's to set */
+    struct api_request *request;
+    void (*answer)(struct api_query *query); /* on the exchange's loop: it has an answer */
+    void (*failed)(struct api_query *query, const struct err *err); /* NULL: api_fail */
+};
+
+/* A query of this kind. NULL: out of memory, which is answered. */
+struct api_query *api_query_new(struct api_request *request, enum query_kind kind,
+    void (*answer)(struct api_query *query)) MUST_CHECK;
+/* Ask the engine, with the caller's tenant (P9): answer or failed follows, now or later. */
+void api_query_run(struct api_query *query, struct api_request *request);
+
+#endif
