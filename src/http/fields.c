@@ -13,7 +13,10 @@
 
 #define NAME(text) SLICE_INIT(text)
 
-enum { KEPT_TREE_BYTES_MAX = 4 << 20 }; /* of kept fields being read: 256 for each byte of text */
+enum {
+    KEPT_TREE_BYTES_MAX = 4 << 20,         /* of kept fields being read: 256 a byte of text */
+    KEPT_FIELDS_MAX = HTTP_FIELDS_MAX + 1, /* those of an answer, and Original-Request-Id */
+};
 
 /* ---- which fields are which ---------------------------------------------------------------- */
 
@@ -22,16 +25,26 @@ static const struct slice hop_names[] = {NAME("connection"), NAME("keep-alive"),
     NAME("trailer"), NAME("transfer-encoding"), NAME("upgrade")};
 
 /* Of an answer: what the gateway says itself, so that no upstream says it in its place. */
-static const struct slice said_names[] = {
-    NAME("idempotency-key"), NAME("request-id"), NAME("idempotent-replayed")};
+static const struct slice said_names[] = {NAME("idempotency-key"), NAME("request-id"),
+    NAME("idempotent-replayed"), NAME("original-request-id"), NAME("upstream-request-id")};
+
+/* … those among them that are kept, because only the first exchange knows them. */
+static const struct slice said_kept_names[] = {
+    NAME("original-request-id"), NAME("upstream-request-id")};
 
 /* Never kept, whatever a route says: a session belongs to the one who was given it; of a replay the
  * gateway says Last-Modified itself; and the length is that of the body kept. */
 static const struct slice unkept_names[] = {
     NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
 
+/* Kept only where they are named: what was true of the first exchange, and is not of a replay. */
+static const struct slice passing_names[] = {NAME("date"), NAME("age"), NAME("server-timing")};
+/* … and every field of a rate limit: RateLimit, RateLimit-Policy, X-RateLimit-Remaining. */
+static const struct slice passing_prefixes[] = {
+    NAME("ratelimit"), NAME("x-ratelimit"), NAME("x-rate-limit")};
+
 enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
-/* Kept without being asked for: what tells a client how to read the body and what to do next. */
+/* Kept by every list: what tells a client how to read the body and what to do next. */
 static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
     NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
     NAME("location"), NAME("etag"), NAME("link"), NAME("cache-control"), NAME("vary"),
@@ -61,6 +74,15 @@ static bool is_hop(struct slice name)
 static bool is_ours(struct slice name)
 {
     return is_among(name, said_names, COUNT(said_names)) || begins(name, SLICE_LIT("once-"));
+}
+
+static bool is_passing(struct slice name)
+{
+    bool is_limit = false;
+    for (size_t i = 0; i < COUNT(passing_prefixes); i++) {
+        is_limit = is_limit || begins(name, passing_prefixes[i]);
+    }
+    return is_limit || is_among(name, passing_names, COUNT(passing_names));
 }
 
 /* Which fields of a message go further than this hop. */
@@ -289,17 +311,31 @@ enum status fields_request(
 
 /* ---- to the client ------------------------------------------------------------------------- */
 
+/* The name under which a field of an upstream's answer goes on; empty: it does not. Request-Id is
+ * ours to say, so the upstream's own id has a name of its own; an echo of ours says nothing. */
+static struct slice name_onward(struct slice name, struct slice value, struct slice request_id)
+{
+    if (http_same_name(name, SLICE_LIT("request-id"))) {
+        bool is_own = value.len > 0 && !slice_equal(value, request_id);
+        return is_own ? SLICE_LIT("Upstream-Request-Id") : SLICE_EMPTY;
+    }
+    bool is_dropped = is_ours(name) || http_same_name(name, SLICE_LIT("content-length"));
+    return is_dropped ? SLICE_EMPTY : name;
+}
+
 void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 {
     ASSERT(head->is_response);
     struct through through;
     mark_through(head, &through);
     for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (!through.is[i] || is_ours(name) || http_same_name(name, SLICE_LIT("content-length"))) {
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name =
+            name_onward(http_text(head, head->fields[i].name), value, exchange->request_id);
+        if (!through.is[i] || name.len == 0) {
             continue;
         }
-        http_answer_field(exchange, name, http_text(head, head->fields[i].value));
+        http_answer_field(exchange, name, value);
         exchange->has_date = exchange->has_date || http_same_name(name, SLICE_LIT("date"));
     }
 }
@@ -309,7 +345,8 @@ void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 /* What a kept field may be called at all. */
 static bool may_be_kept(struct slice name)
 {
-    return !is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names));
+    return is_among(name, said_kept_names, COUNT(said_kept_names)) ||
+           (!is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names)));
 }
 
 static bool is_asked_for(struct slice name, const struct fields_kept *kept)
@@ -319,12 +356,12 @@ static bool is_asked_for(struct slice name, const struct fields_kept *kept)
     }
     for (size_t i = 0; i < kept->count; i++) {
         struct slice asked = slice_str(kept->names[i]);
-        if (http_same_name(name, asked) ||
-            (slice_is(asked, "*") && !http_same_name(name, SLICE_LIT("date")))) {
+        if (http_same_name(name, asked) || (slice_is(asked, "*") && !is_passing(name))) {
             return true;
         }
     }
-    return is_among(name, usual_names, COUNT(usual_names));
+    return is_among(name, usual_names, COUNT(usual_names)) ||
+           is_among(name, said_kept_names, COUNT(said_kept_names));
 }
 
 static void keep_field(struct jsonw *json, struct slice name, struct slice value)
@@ -344,8 +381,8 @@ bool fields_is_ours(struct slice meta)
     return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
 }
 
-enum status fields_keep(
-    const struct http_head *head, const struct fields_kept *kept, struct buf *out)
+enum status fields_keep(const struct http_head *head, const struct fields_kept *kept,
+    struct slice request_id, struct buf *out)
 {
     size_t start = out->len;
     struct jsonw json = {.out = out};
@@ -355,10 +392,14 @@ enum status fields_keep(
     jsonw_str(&json, "format", "once-http-1");
     jsonw_open(&json, "headers", '[');
     for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (through.is[i] && may_be_kept(name) && is_asked_for(name, kept)) {
-            keep_field(&json, name, http_text(head, head->fields[i].value));
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name = name_onward(http_text(head, head->fields[i].name), value, request_id);
+        if (through.is[i] && name.len > 0 && may_be_kept(name) && is_asked_for(name, kept)) {
+            keep_field(&json, name, value);
         }
+    }
+    if (request_id.len > 0) {
+        keep_field(&json, SLICE_LIT("Original-Request-Id"), request_id);
     }
     jsonw_close(&json, ']');
     jsonw_close(&json, '}');
@@ -435,7 +476,7 @@ static enum status read_kept(
     const struct json_value *format = json_find(root, SLICE_LIT("format"));
     const struct json_value *headers = json_find(root, SLICE_LIT("headers"));
     if (!json_is(format, JSON_STRING) || !slice_is(json_text(format), "once-http-1") ||
-        !json_is(headers, JSON_ARRAY) || headers->count > HTTP_FIELDS_MAX || root->count != 2) {
+        !json_is(headers, JSON_ARRAY) || headers->count > KEPT_FIELDS_MAX || root->count != 2) {
         return E_INVALID;
     }
     struct kept_field *fields = arena_alloc(arena, (headers->count + 1) * sizeof *fields);
