@@ -209,8 +209,10 @@ static bool take_principal(struct fenced *fenced)
         &fenced->principal, &fenced->fault);
     if (status != OK) {
         refuse_early(fenced, status == E_NOMEM ? REFUSAL_MEMORY : REFUSAL_PRINCIPAL);
+        return false;
     }
-    return status == OK;
+    gateway_request_doubt(request, principal_doubt(request->route, request->exchange->head));
+    return true;
 }
 
 /* ---- the body ------------------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "canon/jcs.h"
 #include "check_c.h"
+#include "faulty_mem.h"
 #include "http/fields.h"
 #include "http/write.h"
 
@@ -460,20 +461,6 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
 
 /* ---- torture ------------------------------------------------------------------------------- */
 
-struct faulty {
-    long asked;   /* allocations so far */
-    long fail_at; /* from this one on all fail; 0: none */
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size > 0 && ++faulty->asked >= faulty->fail_at && faulty->fail_at > 0) {
-        return NULL;
-    }
-    return mem_libc.resize(mem_libc.context, pointer, size);
-}
-
 static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
 {
     (void)state;
@@ -491,7 +478,7 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
         answered_init(&answered);
         buf_init(&request, &mem, BYTES_MAX);
         buf_init(&meta, &mem, BYTES_MAX);
-        faulty = (struct faulty){.fail_at = fail_at};
+        faulty_arm(&faulty, fail_at, FAULTY_FOR_GOOD);
         enum status status = fields_request(
             read_request(&message, "GET http://a/b HTTP/1.1\r\nHost: a\r\n"), &added, &request);
         assert_true(status == OK || (status == E_NOMEM && request.len == 0));
