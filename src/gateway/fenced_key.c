@@ -24,8 +24,11 @@ static enum status make(struct fenced *fenced)
 static enum status read_usual(struct fenced *fenced, struct slice field)
 {
     fenced->request.key_field = field;
+    struct arena *arena = fenced->request.exchange->arena;
     enum status status =
-        request_form_key(field, fenced->request.exchange->arena, &fenced->key, &fenced->fault);
+        fenced->request.route->profile == CONFIG_PROFILE_STRIPE
+            ? request_form_key_printable(field, arena, &fenced->key, &fenced->fault)
+            : request_form_key(field, arena, &fenced->key, &fenced->fault);
     if (status == OK && fenced->request.route->key_is_uuid &&
         !request_form_key_is_uuid(fenced->key)) {
         fenced->key = SLICE_EMPTY;

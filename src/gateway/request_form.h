@@ -24,6 +24,10 @@
  */
 enum status request_form_key(
     struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+/* The same, but what is no such string is a key all the same, of any printable ASCII, as Stripe
+ * takes it. */
+enum status request_form_key_printable(
+    struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
 /* A key that is a whole text: 1 to LIMIT_KEY_BYTES_MAX bytes of ASCII without control characters.
  * E_INVALID, E_NOMEM. */
 enum status request_form_key_plain(

@@ -18,7 +18,8 @@ enum status request_form_key_plain(
     }
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] < 0x20 || text.data[i] > 0x7e) {
-            return err_set(err, E_INVALID, "the idempotency key has a byte that is not ASCII text");
+            return err_set(
+                err, E_INVALID, "the idempotency key has a byte that is not printable ASCII");
         }
     }
     return arena_copy(arena, text, ret_key) == OK ? OK : err_set(err, E_NOMEM, "out of memory");
