@@ -104,13 +104,17 @@ const struct config_option config_gateway_options[] = {
                 "metrics. Nothing of one tenant reaches another.",
         .unsure = "Leave it, unless several customers' APIs share one gateway."},
     {.path = "gateway.key",
-        .kind = CONFIG_CHOICE,
-        BOTH(key),
+        .kind = CONFIG_TEXT,
+        .form = CONFIG_FORM_KEY,
+        BOTH(key_text),
         .absent = "as the profile says",
-        .choices = {"required", "generated", "optional"},
         .example = "required",
-        .help = "What happens to a write without a key: it is refused (required), runs under a "
-                "new key that is echoed (generated), or passes through unprotected (optional).",
+        .help = "What happens to a write without Idempotency-Key: it is refused (required), runs "
+                "under a new key that is echoed (generated), or passes through unprotected "
+                "(optional). Or where the key is instead, for clients that send it elsewhere: "
+                "{header: X-GitHub-Delivery} is a field, {json: /id} a JSON Pointer to a string or "
+                "a whole number in the body. A write without it is refused. The API gets it as "
+                "Idempotency-Key.",
         .unsure = "required: a client without a key can do a thing twice."},
     {.path = "gateway.kind",
         .kind = CONFIG_CHOICE,
