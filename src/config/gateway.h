@@ -58,6 +58,7 @@ enum config_key {
 };
 
 enum config_principal {
+    CONFIG_PRINCIPAL_AUTO, /* as AUTHORIZATION; where that is absent, SHA-256 of an API key */
     CONFIG_PRINCIPAL_AUTHORIZATION, /* SHA-256 of the Authorization field; none of it is a principal
                                        of its own */
     CONFIG_PRINCIPAL_HEADER,        /* a field's value */

@@ -160,12 +160,13 @@ const struct config_option config_gateway_options[] = {
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_PRINCIPAL,
         BOTH(principal_text),
-        .fallback = "authorization",
-        .help = "Who a key belongs to; two principals may use the same key. authorization: the "
-                "SHA-256 of that field. header:X-Tenant: a field set by a trusted proxy. jwt:sub: "
-                "a claim of a verified bearer token; it needs jwt and stays the same when tokens "
-                "are renewed. none: all clients are one principal.",
-        .unsure = "authorization, or jwt:sub if tokens live for minutes."},
+        .fallback = "auto",
+        .help = "Who a key belongs to; two principals may use the same key. auto: the SHA-256 of "
+                "Authorization, else of X-Api-Key or Api-Key; all requests without them are one "
+                "principal. authorization: the first of these alone. header:X-Tenant: a field set "
+                "by a trusted proxy. jwt:sub: a claim of a verified bearer token; it needs jwt and "
+                "stays the same when tokens are renewed. none: all clients are one principal.",
+        .unsure = "auto; jwt:sub if tokens are renewed, a header if clients have only cookies."},
     {.path = "gateway.jwt.alg",
         .kind = CONFIG_CHOICE,
         BOTH(jwt.alg),

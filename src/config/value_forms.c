@@ -357,12 +357,14 @@ bool value_form_principal(
     size_t skip = is_header ? 7 : is_jwt ? 4 : text.len;
     struct slice name = slice_of(text.data + skip, text.len - skip);
     if ((is_header && !value_form_is_token(name)) || (is_jwt && !is_claim(name)) ||
-        (!is_header && !is_jwt && !slice_is(text, "authorization") && !slice_is(text, "none"))) {
+        (!is_header && !is_jwt && !slice_is(text, "auto") && !slice_is(text, "authorization") &&
+            !slice_is(text, "none"))) {
         return false;
     }
     *ret_principal = is_header                ? CONFIG_PRINCIPAL_HEADER
                      : is_jwt                 ? CONFIG_PRINCIPAL_JWT
                      : slice_is(text, "none") ? CONFIG_PRINCIPAL_NONE
+                     : slice_is(text, "auto") ? CONFIG_PRINCIPAL_AUTO
                                               : CONFIG_PRINCIPAL_AUTHORIZATION;
     *ret_name = name;
     return true;
@@ -386,12 +388,13 @@ static enum status check_principal(const char *name, struct slice text, struct v
     struct slice rest = SLICE_EMPTY;
     bool is_good = value_form_principal(text, &principal, &rest);
     if (is_good && principal == CONFIG_PRINCIPAL_HEADER && is_secret(rest)) {
-        return value_refuse(fault, "principal: authorization keeps no more than a SHA-256",
+        return value_refuse(fault, "principal: auto keeps no more than a SHA-256",
             "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
     }
     return is_good ? OK
-                   : value_refuse(fault, "the default is authorization",
-                         "%s: '%.*s' is not one of authorization, header:NAME, jwt:CLAIM, none",
+                   : value_refuse(fault, "the default is auto",
+                         "%s: '%.*s' is not one of auto, authorization, header:NAME, jwt:CLAIM, "
+                         "none",
                          name, SHOWN(text));
 }
 

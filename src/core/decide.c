@@ -714,6 +714,7 @@ static void postpone(struct decision *decision, const struct record *found,
     } else {
         keep(decision, found)->due_ms = due_if_asked(request, moment);
         put(decision, DECISION_DONE, "Q3", moment);
+        decision->next.updated_ms = found->updated_ms; /* since when it is unknown */
     }
 }
 

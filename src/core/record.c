@@ -232,6 +232,14 @@ bool record_window_over(const struct record *record, int64_t now_ms)
     return record_status_expires(record->status) && now_ms >= record->window_expires_ms; /* P8 */
 }
 
+/* Its door may ask what became of it, and decides from its configuration, which may change, whether
+ * it does: so it is due for as long as it is unknown. Format 1 does not name the door. */
+static bool may_be_asked(const struct record *record)
+{
+    return record->kind == RECORD_OPERATION &&
+           (record->door == RECORD_DOOR_GATEWAY || record->door == RECORD_DOOR_NONE);
+}
+
 enum record_due record_due(const struct record *record)
 {
     switch (record->status) {
@@ -239,7 +247,9 @@ enum record_due record_due(const struct record *record)
     case RECORD_PENDING: return RECORD_DUE_NEXT_ATTEMPT;
     case RECORD_WAITING:
         return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_CONFIRMATION_OVER;
-    case RECORD_UNKNOWN: return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_RECONCILE_AGAIN;
+    case RECORD_UNKNOWN:
+        return record->due_ms == 0 && !may_be_asked(record) ? RECORD_DUE_NEVER
+                                                            : RECORD_DUE_RECONCILE_AGAIN;
     case RECORD_DEAD:
     case RECORD_COMPENSATING: return RECORD_DUE_NEVER;
     case RECORD_RELEASED:
@@ -257,8 +267,9 @@ int64_t record_due_ms(const struct record *record)
     case RECORD_DUE_LEASE_OVER: return record->lease_expires_ms;
     case RECORD_DUE_WINDOW_OVER: return record->window_expires_ms;
     case RECORD_DUE_NEXT_ATTEMPT:
-    case RECORD_DUE_CONFIRMATION_OVER:
-    case RECORD_DUE_RECONCILE_AGAIN: return record->due_ms;
+    case RECORD_DUE_CONFIRMATION_OVER: return record->due_ms;
+    case RECORD_DUE_RECONCILE_AGAIN:
+        return record->due_ms == 0 ? record->updated_ms : record->due_ms;
     case RECORD_DUE_NEVER: break;
     }
     return INT64_MAX;

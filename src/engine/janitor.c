@@ -5,7 +5,7 @@
 
 enum { JANITOR_ARENA_BYTES_MAX = 64 << 10 }; /* one record at its limits */
 
-static void settle_leases(void *context, const struct store_due *dues, size_t count);
+static bool settle_leases(void *context, const struct store_due *dues, size_t count);
 
 enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     const struct store_identity *identity, const struct engine_options *options, struct err *err)
@@ -56,6 +56,7 @@ void janitor_on_due(struct janitor *janitor, struct due_subscription *subscripti
 {
     ASSERT(subscription->filter.kinds != 0);
     ASSERT(subscription->found != NULL);
+    subscription->given = (struct store_due_cursor){0};
     (void)pthread_mutex_lock(&janitor->lock);
     subscription->next = janitor->subscriptions;
     janitor->subscriptions = subscription;
@@ -99,13 +100,13 @@ static struct engine_call *own_call(
 }
 
 /* The engine's own subscription. The calls go into the batch that is being collected. */
-static void settle_leases(void *context, const struct store_due *dues, size_t count)
+static bool settle_leases(void *context, const struct store_due *dues, size_t count)
 {
     struct janitor *janitor = context;
     struct janitor_turn *turn = janitor->turn;
     ASSERT(turn != NULL);
     if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
-        return; /* the last round is still being flushed */
+        return false; /* the last round is still being flushed */
     }
     size_t room = LIMIT_BATCH_REQUESTS_MAX - turn->count;
     size_t taken = count < room ? count : room;
@@ -114,22 +115,34 @@ static void settle_leases(void *context, const struct store_due *dues, size_t co
     for (size_t i = 0; i < taken; i++) {
         turn->calls[turn->count++] = own_call(janitor, i, REQUEST_LEASE_OVER, &dues[i]);
     }
+    return taken == count;
+}
+
+/* Give one subscriber what is due for it. */
+static enum status give_dues(
+    struct janitor *janitor, struct due_subscription *subscription, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_due dues[JANITOR_CALLS];
+    struct store_due_cursor given = subscription->given;
+    struct store_due_filter filter = subscription->filter;
+    size_t count = 0;
+    filter.cursor = subscription->is_once ? &given : NULL;
+    enum status status = store->ops->due(store, &filter, dues, JANITOR_CALLS, &count, err);
+    ASSERT(count <= JANITOR_CALLS);
+    if (status == OK && (count == 0 || subscription->found(subscription->context, dues, count))) {
+        subscription->given = given;
+    }
+    return status;
 }
 
 static enum status act_on_dues(struct janitor *janitor, struct err *err)
 {
-    struct store *store = janitor->cycle->store;
-    struct store_due dues[JANITOR_CALLS];
     enum status status = OK;
     (void)pthread_mutex_lock(&janitor->lock);
     for (struct due_subscription *one = janitor->subscriptions; one != NULL && status == OK;
          one = one->next) {
-        size_t count = 0;
-        status = store->ops->due(store, &one->filter, dues, JANITOR_CALLS, &count, err);
-        ASSERT(count <= JANITOR_CALLS);
-        if (status == OK && count > 0) {
-            one->found(one->context, dues, count);
-        }
+        status = give_dues(janitor, one, err);
     }
     (void)pthread_mutex_unlock(&janitor->lock);
     return fatal_only(status, err);

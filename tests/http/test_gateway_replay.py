@@ -263,6 +263,20 @@ def test_a_header_may_say_whose_it_is(make_gateway, origin):
     assert empty.status == 401 and origin.total == 2
 
 
+def test_two_api_keys_are_two_principals(gateway, origin):
+    """Nobody gets the answer of a customer whose key of the API is another."""
+    alice, bob = {"X-Api-Key": "alice"}, {"X-Api-Key": "bob"}
+    first = gateway.post("k", headers=alice)
+    other = gateway.post("k", headers=bob)
+    assert (first.decision, other.decision) == ("first_seen", "first_seen")
+    assert gateway.post("k", headers=alice).body == first.body
+    assert gateway.post("k", headers={"Api-Key": "bob"}).body == other.body
+    assert gateway.post("k").decision == "first_seen" and origin.effects["k"] == 3
+    digest = hashlib.sha256(b"alice").hexdigest()
+    principals = {each["principal"] for each in gateway.operations()}
+    assert f"api-key:{digest}" in principals and "anonymous" in principals
+
+
 def test_with_no_principal_it_is_one_for_all(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /**", "principal": "none"}])
     gateway.post("k", headers={"Authorization": "x"})

@@ -52,7 +52,7 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_int_equal(route->lease_ms, 60000);
     assert_int_equal(route->wait_ms, 10000);
     assert_false(route->streams);
-    assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTHORIZATION);
+    assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTO);
     assert_int_equal(route->on_unknown, CONFIG_UNKNOWN_HOLD);
     assert_int_equal(route->connect_ms, 2000);
     assert_int_equal(route->first_byte_ms, 30000);
@@ -312,6 +312,7 @@ static void principals_are_of_four_kinds(void **state)
         enum config_principal principal;
         const char *name;
     } rows[] = {
+        {", principal: auto", CONFIG_PRINCIPAL_AUTO, NULL},
         {", principal: authorization", CONFIG_PRINCIPAL_AUTHORIZATION, NULL},
         {", principal: none", CONFIG_PRINCIPAL_NONE, NULL},
         {", principal: header:X-Tenant", CONFIG_PRINCIPAL_HEADER, "X-Tenant"},
@@ -395,10 +396,10 @@ static void the_forms_are_held_to(void **state)
     refuse_route("wait: 61s", "'61s' is more than 1m", NULL);
     refuse_route("tenant: '*'", "has to be a name", NULL);
     refuse_route("tenant: ''", "is empty", NULL);
-    refuse_route("principal: me", "is not one of authorization, header:NAME", NULL);
-    refuse_route("principal: 'header:'", "is not one of authorization", NULL);
-    refuse_route("principal: 'header:a b'", "is not one of authorization", NULL);
-    refuse_route("principal: 'jwt:'", "is not one of authorization", NULL);
+    refuse_route("principal: me", "is not one of auto, authorization, header:NAME", NULL);
+    refuse_route("principal: 'header:'", "is not one of auto, authorization", NULL);
+    refuse_route("principal: 'header:a b'", "is not one of auto, authorization", NULL);
+    refuse_route("principal: 'jwt:'", "is not one of auto, authorization", NULL);
     refuse_route("principal: 'header:authorization'", "would keep clients' credentials", "SHA-256");
     refuse_route("principal: 'header:Cookie'", "would keep clients' credentials", NULL);
     refuse_route("limits: {outcome_bytes_max: 17MiB}", "'17MiB' is more than 16MiB", NULL);
