@@ -129,6 +129,7 @@ static enum status give_dues(
     size_t count = 0;
     filter.cursor = subscription->is_once ? &given : NULL;
     enum status status = store->ops->due(store, &filter, dues, JANITOR_CALLS, &count, err);
+    ASSERT(count <= JANITOR_CALLS);
     if (status == OK && (count == 0 || subscription->found(subscription->context, dues, count))) {
         subscription->given = given;
     }

@@ -135,8 +135,11 @@ static enum status key_make(struct fenced *fenced)
 static enum status key_read(struct fenced *fenced)
 {
     struct arena *arena = fenced->request.exchange->arena;
+    struct slice field = fenced->request.key_field;
     enum status status =
-        request_form_key(fenced->request.key_field, arena, &fenced->key, &fenced->fault);
+        fenced->request.route->profile == CONFIG_PROFILE_STRIPE
+            ? request_form_key_printable(field, arena, &fenced->key, &fenced->fault)
+            : request_form_key(field, arena, &fenced->key, &fenced->fault);
     if (status == OK && fenced->request.route->key_is_uuid &&
         !request_form_key_is_uuid(fenced->key)) {
         return err_set(&fenced->fault, E_INVALID, "Idempotency-Key has to be a UUID");

@@ -24,6 +24,10 @@
  */
 enum status request_form_key(
     struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+/* The same, but what is no such string is a key all the same, of any printable ASCII, as Stripe
+ * takes it. */
+enum status request_form_key_printable(
+    struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
 /* RFC 9562: 8-4-4-4-12 hex digits, any version, any case. */
 bool request_form_key_is_uuid(struct slice key);
 

@@ -103,6 +103,19 @@ static void what_is_no_key_is_refused(void **state)
         {"a\x01", NULL},
     };
     CHECK(*state, request_form_key, table);
+    static const struct spelling printable[] = {
+        {"abc", "abc"},
+        {"\"a b\"", "a b"}, /* one key in both spellings, as elsewhere */
+        {"a b", "a b"},
+        {"a,b", "a,b"},
+        {"a\\b", "a\\b"},
+        {"\"not closed", "\"not closed"},
+        {"  a;b=c  ", "a;b=c"},
+        {"", NULL},
+        {"caf\xc3\xa9", NULL},
+        {"a\x01", NULL},
+    };
+    CHECK(*state, request_form_key_printable, printable);
     struct slice key;
     assert_int_equal(request_form_key(slice_of("a\0b", 3), *state, &key, NULL), E_INVALID);
     assert_int_equal(request_form_key(slice_of("\"a\0b\"", 5), *state, &key, NULL), E_INVALID);
