@@ -577,15 +577,20 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
 
 /* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's
  * arena is nearly full must not look like a meta that is not ours, whose answer has no fields. */
-enum status fields_replay(
-    struct slice meta, const struct mem *mem, struct http_exchange *exchange, struct err *err)
+enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
+    struct http_exchange *exchange, struct err *err)
 {
+    static const struct slice origin_names[] = {
+        NAME("access-control-allow-origin"), NAME("access-control-allow-credentials")};
     struct arena trees;
     struct kept_field *fields = NULL;
     size_t count = 0;
     arena_init(&trees, mem, KEPT_TREE_BYTES_MAX);
     enum status status = read_kept(meta, &trees, &fields, &count);
     for (size_t i = 0; i < count; i++) {
+        if (said->without_origin && is_among(fields[i].name, origin_names, COUNT(origin_names))) {
+            continue;
+        }
         http_answer_field(exchange, fields[i].name, fields[i].value);
         exchange->has_date =
             exchange->has_date || http_same_name(fields[i].name, SLICE_LIT("date"));
