@@ -158,6 +158,7 @@ struct config_route {
     struct config_reconcile reconcile;
     unsigned conflict_status; /* 422, 409 or 400: the profile's unless a policy file says */
     bool conflict_diff;       /* a conflict's answer has the diff */
+    bool streams;             /* every answer reaches its client as it comes, not only events */
 
     int64_t connect_ms;    /* 2 s */
     int64_t first_byte_ms; /* 30 s */

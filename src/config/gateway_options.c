@@ -152,6 +152,14 @@ const struct config_option config_gateway_options[] = {
                 "running; then it gets 409 and Retry-After. A client may ask for less with "
                 "Prefer: wait. 0s: it never waits.",
         .unsure = "Leave it."},
+    {.path = "gateway.stream",
+        .kind = CONFIG_BOOL,
+        BOTH(streams),
+        .fallback = "false",
+        .help = "Whether every answer to a fenced request reaches its client as it comes, before "
+                "it is sealed; it is sealed at its end. false: only answers of type "
+                "text/event-stream do. timeout.total bounds a stream, too.",
+        .unsure = "Leave it; true for an API that streams in a different format."},
     {.path = "gateway.principal",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_PRINCIPAL,

@@ -7,6 +7,7 @@
  *   forward         the first byte to the upstream, after a durable grant (P6)
  *   on_done         its answer was captured and judged: seal, release or unknown
  *   on_long         … from its head alone: what follows streams
+ *                   (fenced_give.c: how either reaches the client, and what does before its seal)
  *   settled         durable: the answer goes to the client (P2)
  *
  * A crash:
@@ -25,7 +26,6 @@
 #include "gateway/reconcile.h"
 
 enum {
-    GIVE_BYTES = 64 << 10,        /* of an answer handed to the server at a time */
     DISCARD_BYTES_MAX = 64 << 10, /* of a refused request's body, to keep its connection */
 };
 
@@ -520,14 +520,14 @@ static void refuse_unsealed(struct fenced *fenced)
         "first_seen");
 }
 
-static void give_first(struct fenced *fenced);
-
 /* Settled, durably, or it can never be. */
 static void answer_settled(struct fenced *fenced)
 {
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
     fenced_report(fenced, is_answered ? fenced->out.status : 0);
-    if (fenced->call.engine.err.status != OK) {
+    if (fenced->is_live) {
+        fenced_live_end(fenced, is_answered && is_settled(fenced));
+    } else if (fenced->call.engine.err.status != OK) {
         refuse_unsealed(fenced); /* it may have happened, and nobody remembers its answer */
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
@@ -536,7 +536,7 @@ static void answer_settled(struct fenced *fenced)
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {
-        give_first(fenced);
+        fenced_give(fenced);
     } else {
         struct refusal refusal = {.kind = fenced->failure, .detail = slice_str(fenced->fault.text)};
         fenced_refuse(fenced, &refusal, "first_seen");
@@ -549,126 +549,19 @@ static void settled(void *context, struct http_exchange *exchange)
     answer_settled(resumed(exchange));
 }
 
-/* ---- the answer to the client -------------------------------------------------------------- */
-
-/* Give the client of what was captured what it takes. False: go on when it is drained. */
-static bool give_captured(struct fenced *fenced)
-{
-    struct slice all = fenced->out.captured;
-    while (fenced->given < all.len) {
-        size_t left = all.len - fenced->given;
-        size_t now = left < GIVE_BYTES ? left : GIVE_BYTES;
-        struct slice piece = slice_of(all.data + fenced->given, now);
-        fenced->given += now;
-        if (!http_answer_piece(fenced->request.exchange, piece)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void finish(struct fenced *fenced, bool is_whole)
-{
-    struct http_exchange *exchange = fenced->request.exchange;
-    fenced_end(fenced, fenced->out.status);
-    http_answer_finish(exchange, is_whole);
-}
-
-/* A long answer leaves its spool piece by piece, as fast as the client reads it. */
-static void give_on(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    if (give_captured(fenced_of(exchange))) {
-        finish(fenced_of(exchange), true);
-    }
-}
-
-static void give_gone(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    finish(fenced_of(exchange), true);
-}
-
-static void give_first(struct fenced *fenced)
-{
-    struct http_exchange *exchange = fenced->request.exchange;
-    unsigned status = fenced->out.status;
-    struct slice all = fenced->out.captured;
-    fenced_answer_head(fenced);
-    if (all.len > GIVE_BYTES && !exchange->is_gone) {
-        fenced_move(fenced, FENCED_GIVING);
-        exchange->drained = give_on;
-        exchange->gone = give_gone;
-        http_answer_stream(exchange, (int64_t)all.len);
-        give_on(NULL, exchange);
-        return;
-    }
-    struct slice body = SLICE_EMPTY;
-    if (arena_copy(exchange->arena, all, &body) != OK) {
-        fenced_break(fenced, status); /* out of memory; a retry gets it */
-        return;
-    }
-    fenced_end(fenced, status);
-    http_answer_end(exchange, SLICE_EMPTY, body, true);
-}
-
 /* ---- an answer that is longer than is kept ------------------------------------------------- */
-
-/* What was captured first, then what follows. */
-static void stream_on(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    struct fenced *fenced = fenced_of(exchange);
-    if (!give_captured(fenced)) {
-        return;
-    }
-    struct slice after = fenced->out.after;
-    fenced->out.after = SLICE_EMPTY;
-    if (after.len > 0 && !http_answer_piece(exchange, after)) {
-        return;
-    }
-    outcall_go_on(&fenced->out);
-}
-
-static void stream_gone(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    finish(fenced_of(exchange), false); /* sealed: what the upstream still says is for nobody */
-}
-
-static bool on_stream_piece(struct outcall *out, struct slice piece)
-{
-    struct fenced *fenced = out->context;
-    return http_answer_piece(fenced->request.exchange, piece);
-}
-
-static void on_stream_ended(struct outcall *out, bool is_whole)
-{
-    finish(out->context, is_whole);
-}
 
 static void settled_long(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct fenced *fenced = resumed(exchange);
-    const struct http_head *head = fenced->out.answer;
     if (!is_settled(fenced)) {
         outcall_cancel(&fenced->out); /* its answer is not the one that counts */
         answer_settled(fenced);
         return;
     }
     fenced_report(fenced, fenced->out.status);
-    fenced_move(fenced, FENCED_STREAMING);
-    fenced_answer_head(fenced);
-    http_answer_stream(
-        exchange, head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);
-    if (exchange->is_gone) {
-        stream_gone(NULL, exchange);
-        return;
-    }
-    exchange->drained = stream_on;
-    exchange->gone = stream_gone;
-    stream_on(NULL, exchange);
+    fenced_stream(fenced);
 }
 
 /* It is settled from its head, a seal without the body; then the client gets all of it. */
@@ -677,8 +570,11 @@ static void on_long(struct outcall *out)
     settle(out->context, FENCED_SEALING, settled_long);
 }
 
-static const struct outcall_stream stream = {
-    .begin = on_long, .piece = on_stream_piece, .ended = on_stream_ended};
+static const struct outcall_stream stream = {.head = fenced_live_begin,
+    .more = fenced_live_more,
+    .begin = on_long,
+    .piece = fenced_stream_piece,
+    .ended = fenced_stream_ended};
 
 /* ---- the upstream -------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #define ONCE_HTTP_FIELDS_H
 
 #include "base/err.h"
+#include "canon/json.h"
 #include "http/serve.h"
 #include "http/write.h"
 
@@ -61,6 +62,11 @@ struct fields_kept {
 };
 enum status fields_keep(const struct http_head *head, const struct fields_kept *kept,
     struct slice request_id, struct buf *out) MUST_CHECK;
+/* The same of fields that somebody lists, as [["Content-Type","text/plain"],…]; NULL: no list. A
+ * type that is not empty is put as Content-Type where the list has none. E_INVALID names the field
+ * that is badly written or is never kept; E_LIMIT, E_NOMEM. On failure nothing is appended. */
+enum status fields_keep_listed(const struct json_value *list, struct slice type,
+    struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 /* Whether it looks like one of ours, and not like what another door kept. */
 bool fields_is_ours(struct slice meta);
 /* How kept fields are said again. */

@@ -185,6 +185,8 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     take_effect_id(call);
     if (head->framing == HTTP_BODY_LENGTH && head->length > call->bytes_max) {
         too_long(call);
+    } else if (call->stream != NULL) {
+        call->stream->head(call);
     }
 }
 
@@ -213,9 +215,10 @@ static void keep_piece(struct outcall *call, struct slice piece)
 {
     enum status status = spool_put(&call->spool, piece, &call->err);
     if (status == OK) {
-        return;
-    }
-    if (call->stream != NULL) {
+        if (call->stream != NULL) {
+            call->stream->more(call);
+        }
+    } else if (call->stream != NULL) {
         hold_piece(call, piece);
     } else if (status == E_LIMIT && call->err.limit != ERR_LIMIT_SPOOL_BYTES) {
         too_long(call);
@@ -332,6 +335,12 @@ void outcall_start(struct outcall *call)
 {
     ASSERT(call->state == OUTCALL_READY);
     call_upstream(call);
+}
+
+struct slice outcall_peek(const struct outcall *call, uint64_t from, char *buffer, size_t room)
+{
+    ASSERT(call->state == OUTCALL_CAPTURING);
+    return spool_peek(&call->spool, from, buffer, room);
 }
 
 void outcall_go_on(struct outcall *call)

@@ -51,6 +51,7 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_string_equal(route->tenant, "default");
     assert_int_equal(route->lease_ms, 60000);
     assert_int_equal(route->wait_ms, 10000);
+    assert_false(route->streams);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTO);
     assert_int_equal(route->on_unknown, CONFIG_UNKNOWN_HOLD);
     assert_int_equal(route->replay_header_count, 1);
@@ -146,6 +147,7 @@ static struct config *take_everything(void)
         "      window: 30d\n"
         "      lease: 1s\n"
         "      wait: 0s\n"
+        "      stream: true\n"
         "      principal: jwt:sub\n"
         "      jwt: {alg: ES256, key_file: jwt.pem, issuer: me, audience: you}\n"
         "      ignore: [/client_time, /a~1b/~0c]\n"
@@ -200,6 +202,7 @@ static void a_route_says_everything(void **state)
     assert_int_equal(route->window_ms, 30 * DAY_MS);
     assert_int_equal(route->lease_ms, 1000);
     assert_int_equal(route->wait_ms, 0);
+    assert_true(route->streams);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_JWT);
     assert_string_equal(route->principal_name, "sub");
     assert_int_equal(route->jwt.alg, CONFIG_JWT_ES256);
@@ -729,7 +732,7 @@ static void every_setting_has_words_and_is_in_the_example(void **state)
         assert_non_null(strstr(at, "\n# If unsure: "));
         count++;
     }
-    assert_int_equal(count, 44);
+    assert_int_equal(count, 45);
     buf_release(&made);
 }
 
