@@ -204,6 +204,9 @@ static bool is_replaced(
     if (http_same_name(name, SLICE_LIT("request-id"))) {
         return added->request_id.len > 0;
     }
+    if (http_same_name(name, SLICE_LIT("accept-encoding"))) {
+        return added->is_identity;
+    }
     if (http_same_name(name, SLICE_LIT("x-forwarded-for"))) {
         return address_of(added->peer).len > 0;
     }
@@ -254,6 +257,8 @@ static void put_forwarded(struct passage *passage)
 
 static void put_added(struct http_put *put, const struct fields_added *added)
 {
+    put_some(put, SLICE_LIT("Accept-Encoding"),
+        added->is_identity ? SLICE_LIT("identity") : SLICE_EMPTY);
     put_some(put, SLICE_LIT("Idempotency-Key"), added->idempotency_key);
     put_some(put, SLICE_LIT("Request-Id"), added->request_id);
     if (added->fence > 0) {

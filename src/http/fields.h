@@ -31,6 +31,8 @@ struct fields_added {
     struct slice peer;        /* as of an exchange: its address is appended to X-Forwarded-For, and
                                  X-Forwarded-Proto and -Host are added where there is none */
     bool is_tls;              /* the client's side */
+    bool is_identity;         /* the answer is kept: no content coding is asked for, whatever the
+                                 client accepts */
     int64_t length;           /* of the body, or HTTP_LENGTH_CHUNKED, or HTTP_LENGTH_ABSENT */
 };
 /* The whole request head for the upstream, out of the client's: method and target as sent (an

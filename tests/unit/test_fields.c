@@ -160,6 +160,21 @@ static void those_who_passed_it_on_stand_in_one_line(void **state)
         "X-Forwarded-Host: h\r\nVia: 1.1 once\r\n\r\n");
 }
 
+static void of_an_answer_that_is_kept_no_coding_is_asked_for(void **state)
+{
+    (void)state;
+    struct fields_added added = {.is_identity = true, .length = HTTP_LENGTH_ABSENT};
+    const char *request = "POST / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip, br\r\n"
+                          "accept-encoding: *\r\nAccept: a/b\r\n";
+    check_request(request, &added,
+        "POST / HTTP/1.1\r\nHost: h\r\nAccept: a/b\r\nVia: 1.1 once\r\n"
+        "Accept-Encoding: identity\r\n\r\n");
+    added.is_identity = false;
+    check_request(request, &added,
+        "POST / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip, br\r\naccept-encoding: *\r\n"
+        "Accept: a/b\r\nVia: 1.1 once\r\n\r\n");
+}
+
 static void an_absolute_target_becomes_its_path(void **state)
 {
     (void)state;
@@ -676,6 +691,7 @@ int main(void)
         TEST(hop_by_hop_fields_go_no_further),
         TEST(naming_a_list_of_ours_in_connection_takes_only_the_clients_part),
         TEST(those_who_passed_it_on_stand_in_one_line),
+        TEST(of_an_answer_that_is_kept_no_coding_is_asked_for),
         TEST(an_absolute_target_becomes_its_path),
         TEST(a_trace_state_stays_with_its_own_parent),
         TEST(a_request_that_cannot_be_written_leaves_nothing),
