@@ -1,17 +1,34 @@
 /*
- * faulty_mem: an allocator for tests whose nth call fails; it counts what was not given back.
+ * faulty_mem: the allocator of tests that run out of memory. A call fails, or all from one on, or a
+ * number of them; what was not given back is counted. Any thread.
  */
 #ifndef ONCE_TESTS_FAULTY_MEM_H
 #define ONCE_TESTS_FAULTY_MEM_H
 
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
+#define FAULTY_FOR_GOOD LONG_MAX
+
+/* All zero: nothing fails. */
 struct faulty {
-    long live;    /* blocks that somebody has */
-    long asked;   /* calls so far */
-    long fail_at; /* the number of the one that fails, from 1; 0: none does */
+    atomic_long live;    /* blocks that somebody has */
+    atomic_long asked;   /* calls so far */
+    atomic_long fail_at; /* the number of the first that fails, from 1; 0: none does */
+    atomic_long fails;   /* how many fail from there on; 0: that one alone */
 };
+
+/* Count from now on. */
+static inline void faulty_arm(struct faulty *faulty, long fail_at, long fails)
+{
+    faulty->fail_at = 0;
+    faulty->asked = 0;
+    faulty->fails = fails;
+    faulty->fail_at = fail_at;
+}
 
 /* For struct mem; the context is a struct faulty. */
 static inline void *faulty_resize(void *context, void *pointer, size_t size)
@@ -22,7 +39,10 @@ static inline void *faulty_resize(void *context, void *pointer, size_t size)
         free(pointer);
         return NULL;
     }
-    if (++faulty->asked == faulty->fail_at) {
+    long number = ++faulty->asked;
+    long fail_at = faulty->fail_at;
+    long fails = faulty->fails;
+    if (fail_at > 0 && number >= fail_at && number - fail_at < (fails > 0 ? fails : 1)) {
         return NULL;
     }
     void *result = realloc(pointer, size);

@@ -4,7 +4,7 @@
 docs/formats/journal.md and docs/formats/evidence.md describe the formats and the rules. Checked are
 files, batches and frames, the chain and the checkpoints about it, bodies against their digests,
 records against their entries, and every decision is made again. Not checked: signatures (see
-verify_evidence.py) and which version of a source was sealed last: `sealed_version` is believed.
+verify_evidence.py), the rules of queued work, and sources: `sealed_version` is believed.
 Prints "ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
 """
 import base64, hashlib, json, pathlib, re, struct, sys
@@ -13,6 +13,7 @@ BLOCK, SECTOR, HEADER, FRAME = 4096, 512, 64, 12
 RECORD, TOUCH, ENTRY, REQUEST, OUTCOME, MOVED = 1, 2, 3, 4, 5, 6
 STATUS = ("- in_progress unknown released executed failed rejected compensated "
           "pending waiting dead compensating").split()
+DOORS = ["", *"fences gateway run commands effects inbox".split()]
 SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with its CRC after it
 TABLE = list(range(256))
 for _ in range(8):
@@ -22,19 +23,13 @@ class Damage(Exception): pass
 def need(condition, what):
     if not condition:
         raise Damage(what)
-
 def crc32c(data, before=0):
     value = before ^ 0xFFFFFFFF
     for byte in data:
         value = TABLE[(value ^ byte) & 255] ^ value >> 8
     return value ^ 0xFFFFFFFF
-
-def sha256(*parts):
-    return hashlib.sha256(b"".join(parts)).digest()
-
-def uuid(raw):
-    return re.sub("(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", raw.hex())
-
+def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
+def uuid(raw): return re.sub("(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", raw.hex())
 def key_hash(key, kind=1):
     framed = b"".join(struct.pack(">H", len(part)) + part for part in key)
     return sha256(framed if kind == 1 else bytes([kind]) + framed)
@@ -63,12 +58,18 @@ class Record:
         self.fields["outcome"] = {"digest": digest.hex(), "bytes": size, "code": code,
                                   **(more if meta else {})}
         need(key_hash(self.fields["key"], self.kind) == own_hash, "a record's key hash")
-
+        for _ in range(5):  # the source, the trace and the reason
+            self.raw(self.number())
+        door, flags = self.raw(2) if form == 2 else (0, 0)
+        self.fields.update(
+            door=DOORS[door], reconciles=flags & 16 != 0, holder=self.number() if flags & 1 else 0,
+            parent=uuid(self.raw(16)) if flags & 2 else "", due=self.number() if flags & 4 else 0,
+            detail=sha256(self.raw(self.number())).hex() if flags & 8 else "")
+        need(self.at == len(data) and flags < 32, "a record's flags or its end")
     def raw(self, size):
         self.at += size
         need(self.at <= len(self.data), "a record is cut short")
         return self.data[self.at - size:self.at]
-
     def number(self):
         byte = self.raw(1)[0]
         return byte if byte < 128 else byte & 127 | self.number() << 7
@@ -78,39 +79,40 @@ def natural(version):
     parts = re.findall(rb"[0-9]+|[^0-9]", version.encode(), re.S)
     return [(48, len(part.lstrip(b"0")), part.lstrip(b"0")) if part.isdigit() else (part[0],)
             for part in parts], [len(part) for part in parts]
-
 def is_over(record, now):
     return record["status"] not in OPEN and now >= record["window_expires"]
-
 def decide(found, key, d):
     """(rule, decision, change, the record from now on) for what `decided` of an entry says."""
     now, request, status = d["now_ms"], d["request"], found and found["status"]
     alive = status == "in_progress" and now < found["lease_expires"]
-    unknown, hold = {"status": "unknown", "lease_expires": 0}, d.get("on_unknown") != "takeover"
+    hold, asks = d.get("on_unknown") != "takeover", found and found["reconciles"]
+    unknown = {"status": "unknown", "lease_expires": 0, "due": now if asks else 0}
     outcome = d.get("outcome") and {n: v for n, v in d["outcome"].items() if n != "retained"}
     def put(rule, decision, **new):
         version = d.get("version", found["version"] if found else 0) + 1
-        return rule, decision, "put", {**(found or {}), **new, "updated": now, "version": version}
+        new = {"holder": 0, "due": 0, **new, "updated": now, "version": version}
+        return rule, decision, "put", {**(found or {}), **new}
     def grant(rule):
         if "sealed_version" in d and natural(
                 d["source"]["version"]) < natural(d["sealed_version"]):
             return "B9", "stale_version", None, None if rule == "B1" else found
         fence, fresh = int(d["fence_next"]), {"attempt": found and found["attempt"] + 1}
+        door = d.get("door", found["door"] if rule != "B1" else "")
         if rule == "B1":
             mixed = 0x70 | fence >> 22 & 15, fence >> 14 & 255, 0x80 | fence >> 8 & 63, fence & 255
-            fresh = {"attempt": 1, "created": now, "key": key,
+            fresh = {"attempt": 1, "created": now, "key": key, "parent": d.get("parent", ""),
                      "fingerprint": (d["fingerprint_version"], d["fingerprint"]), "operation_id":
                      "op_" + uuid(now.to_bytes(6, "big") + bytes(mixed) + key_hash(key)[:6])}
         return put(rule, "first_seen", **fresh, status="in_progress", fence=fence, effect_id="",
                    lease_expires=now + d["lease_ms"], window=d["window_ms"], window_expires=0,
-                   sealed=0, outcome=None)
+                   sealed=0, outcome=None, holder=int(d.get("holder", 0)), door=door,
+                   reconciles=d.get("on_unknown") == "reconcile" and door != "")
     def settle(rule, decision, becomes):
         window = found["window"] if becomes == "released" else d.get("window_ms", found["window"])
         sealed = {} if becomes == "released" else {"sealed": now, "window": window, "outcome":
                                                   outcome, "effect_id": d.get("effect_id", "")}
         return put(rule, decision, **sealed, status=becomes, lease_expires=0,
                    window_expires=now + window)
-
     gone = not found or is_over(found, now)
     same = found and status == d.get("status", status) and (status == "released" or (
         found["effect_id"], found["outcome"]) == (d.get("effect_id", ""), outcome))
@@ -132,9 +134,8 @@ def decide(found, key, d):
         if int(d["fence"]) not in (0, found["fence"]):
             return "N6", "stale_fence", None, found
         if alive or status not in OPEN:
-            rule = "N4" if alive else "N3" if status == "released" else "N2"
             kind = "still_running" if alive else "resolved" if same else "already_sealed"
-            return rule, kind, None, found
+            return "N4" if alive else "N3" if status == "released" else "N2", kind, None, found
         return settle("N5", "resolved", d["status"])
     if request in ("lease_over", "holder_gone"):
         return put("J2" if request == "lease_over" else "J4", "unknown", **unknown)
@@ -145,7 +146,8 @@ def decide(found, key, d):
     if status == "released":
         return "H4", status if request == "release" else "stale_fence", None, found
     if request == "renew":
-        return put("H5", "renewed", status="in_progress", lease_expires=now + d["lease_ms"])
+        return put("H5", "renewed", status="in_progress", lease_expires=now + d["lease_ms"],
+                   holder=int(d.get("holder", found["holder"])))
     if request == "unknown":
         return ("H5", request, None, found) if status == request else put("H5", request, **unknown)
     return settle("H5", "sealed" if request == "seal" else "released", d.get("status", "released"))
@@ -164,7 +166,6 @@ class Journal:
         for self.number, file in zip(numbers, files):
             self.torn = self.segment(file.read_bytes(), self.number == numbers[-1])
         need(self.archived or not self.start[0], "entries are missing and were not archived")
-
     def segment(self, data, last):
         need(len(data) >= BLOCK and crc32c(data[:BLOCK]) == CRC_OF_ALL, "a segment's header")
         magic, form, flags, number, chain, batch, seq, digest = struct.unpack(
@@ -191,16 +192,13 @@ class Journal:
         need((self.squeezed or not self.later(data, at)) and (last or not any(data[at:])),
              "something follows the last batch")
         return any(data[at:])
-
     def header(self, data, at):
         """(number, length, content, frames, zero sectors, time, fence); None: no batch begins."""
         head = data[at:at + HEADER]
         crc = struct.pack("<I", crc32c(head[8:], self.seed ^ at))
         return struct.unpack("<QIIIIQ16xQ", head[8:]) if head[:8] == b"ONCB" + crc else None
-
     def later(self, data, at):
         return any(self.header(data, place) for place in range(at, len(data), BLOCK))
-
     def batch(self, data, at):
         need(self.header(data, at), "a batch's header")
         number, length, content, count, _, time, fence = self.header(data, at)
@@ -218,7 +216,6 @@ class Journal:
         need(number == self.at[0] and fence >= self.fence and time >= self.time, "a batch's number")
         self.at, self.fence = (number + 1, *self.at[1:]), fence
         return frames, at + length
-
     def frame(self, kind, place, payload):
         change = self.change
         if kind in (REQUEST, OUTCOME):
@@ -237,7 +234,6 @@ class Journal:
             change[kind] = payload
         else:
             self.entry(payload)
-
     def entry(self, payload):
         form, known, size, seq, time, digest, raw_id = struct.unpack("<BBB5xQQ32s16s", payload[:72])
         tenant, data = payload[72:72 + size], payload[72 + size:]
@@ -261,7 +257,6 @@ class Journal:
         if d:
             self.decided(entry, d, where)
         self.change = {}
-
     def decided(self, entry, d, where):
         key = tuple(entry.get(name, "").encode() for name in (
             "tenant_id", "scope", "principal", "idempotency_key"))
@@ -282,6 +277,8 @@ class Journal:
                 "version", found["version"]), where + "it was decided on a different version")
             need(self.squeezed or (stored is not None, self.change.get(TOUCH)) == (
                 change == "put", key_hash(key) if change == "touch" else None), where + "storing")
+            need(self.squeezed or stored or not {REQUEST, OUTCOME} & set(self.change),
+                 where + "a body without a record that names it")
             need(not stored or all(after[name] in (None, stored[name])
                                    for name in after), where + "a different record was stored")
             if decision == "first_seen":

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/text.h"
 
 enum { BUF_FIRST_BYTES = 256 }; /* the first allocation; most small texts fit */
 
@@ -142,30 +143,11 @@ void buf_le64(struct buf *buf, uint64_t value)
     buf_append(buf, bytes, sizeof bytes);
 }
 
-void buf_varint_slow(struct buf *buf, uint64_t value)
-{
-    unsigned char bytes[10];
-    size_t len = 0;
-    do {
-        unsigned char low = value & 0x7f;
-        value >>= 7;
-        bytes[len] = (unsigned char)(low | (value > 0 ? 0x80 : 0));
-        len++;
-    } while (value > 0);
-    buf_append(buf, bytes, len);
-}
-
 void buf_hex(struct buf *buf, const void *data, size_t size)
 {
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *bytes = data;
     char *place = buf_extend(buf, size * 2);
-    if (place == NULL) {
-        return;
-    }
-    for (size_t i = 0; i < size; i++) {
-        place[2 * i] = digits[bytes[i] >> 4];
-        place[2 * i + 1] = digits[bytes[i] & 15];
+    if (place != NULL) {
+        text_put_hex_digits(place, data, size);
     }
 }
 

@@ -40,8 +40,6 @@ void buf_i64(struct buf *buf, int64_t value);
 /* Little-endian, for on-disk formats. */
 void buf_le32(struct buf *buf, uint32_t value);
 void buf_le64(struct buf *buf, uint64_t value);
-/* The slow path of buf_varint, which callers use: a LEB128 of two bytes or more. */
-void buf_varint_slow(struct buf *buf, uint64_t value);
 /* Lower-case hex. */
 void buf_hex(struct buf *buf, const void *data, size_t size);
 enum status buf_status(const struct buf *buf) MUST_CHECK;
@@ -72,16 +70,6 @@ static inline void buf_str(struct buf *buf, const char *text)
 static inline void buf_char(struct buf *buf, char c)
 {
     buf_append(buf, &c, 1);
-}
-
-/* LEB128, for on-disk formats. Most numbers and lengths of a record are one byte. */
-static inline void buf_varint(struct buf *buf, uint64_t value)
-{
-    if (value < 0x80) {
-        buf_char(buf, (char)value);
-    } else {
-        buf_varint_slow(buf, value);
-    }
 }
 
 #endif

@@ -61,6 +61,7 @@ static inline uint64_t scan_special(uint64_t bytes)
 /* The end of the run of plain bytes from `at`: ASCII but quote, backslash and controls. */
 static inline const char *scan_ascii_run(const char *at, const char *end)
 {
+    const char *start = at;
 #ifdef __SSE2__
     /* Part of every x86-64. Most strings are longer than eight bytes and shorter than sixteen. */
     while (end - at >= 16) {
@@ -82,6 +83,11 @@ static inline const char *scan_ascii_run(const char *at, const char *end)
             return at + (__builtin_ctzll(special) >> 3);
         }
         at += 8;
+    }
+    if (at < end && end - start >= 8) {
+        /* The last eight bytes, of which some are known to be plain: no rest is left. */
+        uint64_t special = scan_special(scan_load(end - 8));
+        return special == 0 ? end : end - 8 + (__builtin_ctzll(special) >> 3);
     }
     while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' &&
            *at != '\\') {

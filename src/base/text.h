@@ -28,7 +28,9 @@ bool text_utf8(struct slice text);
 char *text_put_duration(char ret_text[32], int64_t ms);
 /* "2026-11-15T19:23:27.123Z"; years 0 to 9999, others are clamped. Returns its argument. */
 char *text_put_time(char ret_text[TEXT_TIME_BYTES], int64_t ms);
-/* Lower-case hex of size bytes and a terminator. Returns its argument. */
+/* Lower-case hex of size bytes: 2 * size characters, no terminator. */
+void text_put_hex_digits(char *ret_digits, const void *bytes, size_t size);
+/* The same with a terminator. Returns its argument. */
 char *text_put_hex(char *ret_text, const void *bytes, size_t size);
 /* "1.5 GiB", for people only. Returns its argument. */
 char *text_put_size(char ret_text[32], uint64_t bytes);

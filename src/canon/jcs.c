@@ -309,8 +309,15 @@ enum status jcs_write_marked(const struct json_value *value, const struct jcs_ho
 void jcs_put_string(struct buf *out, struct slice text)
 {
     struct writer w = {.out = out};
+    const char *data = text.len == 0 ? "" : text.data; /* an empty slice may have no data */
+    if (scan_ascii_run(data, data + text.len) == data + text.len) {
+        /* Nothing to escape, as in most names. */
+        buf_char(out, '"');
+        buf_append(out, data, text.len);
+        buf_char(out, '"');
+        return;
+    }
     if (buf_status(out) == OK) {
-        const char *data = text.len == 0 ? "" : text.data; /* an empty slice may have no data */
         settle(&w, write_escaped(&w, attach(&w), data, text.len));
     }
 }

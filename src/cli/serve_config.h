@@ -44,8 +44,10 @@ int serve_policy_show(struct cli *cli, const char *path, const struct serve_file
 struct jsonw;
 /* The member "faults", or "warnings". */
 void serve_faults_json(struct jsonw *json, const char *name, const struct config_faults *faults);
-/* What an answer of 500 means on a route, in one sentence. */
-const char *serve_gateway_on_500(const struct config_route *route);
+/* What a reader of a route's settings has to know: what an answer of 500 means, whom keys belong
+ * to, and what weakens "one effect a key". One sentence each; NULL: there is nothing to say. */
+enum { SERVE_GATEWAY_FACTS = 4 };
+const char *serve_gateway_fact(const struct config_route *route, size_t which);
 /* What it comes to for the gateway, and what is not quite as a policy file says: lines on standard
  * output, or a member "gateway". Nothing without a gateway. */
 void serve_gateway_text(const struct config *config);

@@ -16,7 +16,7 @@ static void text_upstreams(const struct config_route *route)
     }
 }
 
-const char *serve_gateway_on_500(const struct config_route *route)
+static const char *on_500(const struct config_route *route)
 {
     switch (config_result(route, 500)) {
     case CONFIG_RESULT_SEAL: return "500 from the API is final: every duplicate gets it";
@@ -29,6 +29,47 @@ const char *serve_gateway_on_500(const struct config_route *route)
     return "";
 }
 
+static const char *on_unknown(const struct config_route *route)
+{
+    return route->on_unknown == CONFIG_UNKNOWN_TAKEOVER
+               ? "an unknown operation runs again, and its effect may happen twice (on_unknown: "
+                 "takeover)"
+               : NULL;
+}
+
+static const char *without_key(const struct config_route *route)
+{
+    switch (route->key) {
+    case CONFIG_KEY_REQUIRED: return NULL;
+    case CONFIG_KEY_GENERATED: return "a write without a key gets a new one: its retries run again";
+    case CONFIG_KEY_OPTIONAL: return "a write without a key passes through, not fenced";
+    case CONFIG_KEY_HEADER:
+    case CONFIG_KEY_JSON: return NULL;
+    }
+    return NULL;
+}
+
+static const char *principal(const struct config_route *route)
+{
+    switch (route->principal) {
+    case CONFIG_PRINCIPAL_AUTO:
+        return "a key belongs to its Authorization, else X-Api-Key or Api-Key; set principal if "
+               "tokens are renewed (JWT) or clients have only cookies or nothing";
+    case CONFIG_PRINCIPAL_NONE: return "all clients share their keys (principal: none)";
+    case CONFIG_PRINCIPAL_AUTHORIZATION:
+    case CONFIG_PRINCIPAL_HEADER:
+    case CONFIG_PRINCIPAL_JWT: return NULL;
+    }
+    return NULL;
+}
+
+const char *serve_gateway_fact(const struct config_route *route, size_t which)
+{
+    static const char *(*const facts[SERVE_GATEWAY_FACTS])(const struct config_route *) = {
+        on_500, on_unknown, without_key, principal};
+    return facts[which](route);
+}
+
 static void text_route(const struct config_route *route)
 {
     char window[32];
@@ -37,9 +78,13 @@ static void text_route(const struct config_route *route)
     text_upstreams(route);
     out_text("\n%-8s%s, window %s, key %s%s, fences %s\n", "",
         config_choice("gateway.profile", route->profile),
-        text_put_duration(window, route->window_ms), config_choice("gateway.key", route->key),
+        text_put_duration(window, route->window_ms), route->key_text,
         route->key_is_uuid ? " (a UUID)" : "", config_methods_put(methods, route->fenced));
-    out_text("%-8s%s\n", "", serve_gateway_on_500(route));
+    for (size_t i = 0; i < SERVE_GATEWAY_FACTS; i++) {
+        if (serve_gateway_fact(route, i) != NULL) {
+            out_text("%-8s%s\n", "", serve_gateway_fact(route, i));
+        }
+    }
     if (route->reconcile.get != NULL && route->principal != CONFIG_PRINCIPAL_NONE &&
         strstr(route->reconcile.get, "{operation_id}") == NULL) {
         out_text("%-8snote: reconcile asks by {key}, which two principals may share: have the "

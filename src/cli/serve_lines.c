@@ -69,27 +69,30 @@ static void put_gateway(struct buf *out, const struct serve *serve)
     }
 }
 
-/* How many of the first `count` routes have the same to say about 500. */
-static size_t count_same(const struct config_gateway *gateway, const char *text, size_t count)
+/* Of the first `count` routes, those that have this fact. */
+static size_t count_same(
+    const struct config_gateway *gateway, size_t which, const char *text, size_t count)
 {
     size_t same = 0;
     for (size_t i = 0; i < count; i++) {
-        same += strcmp(serve_gateway_on_500(&gateway->routes[i]), text) == 0;
+        const char *other = serve_gateway_fact(&gateway->routes[i], which);
+        same += other != NULL && strcmp(other, text) == 0;
     }
     return same;
 }
 
-/* Each sentence once; `once check` says which route has which. */
-static void put_rules(struct buf *out, const struct config_gateway *gateway)
+/* Each fact once; `once check` says which route has which. */
+static void put_facts(struct buf *out, const struct config_gateway *gateway, size_t which)
 {
     size_t count = gateway->route_count;
     for (size_t i = 0; i < count; i++) {
-        const char *text = serve_gateway_on_500(&gateway->routes[i]);
-        size_t same = count_same(gateway, text, count);
-        if (count_same(gateway, text, i) == 0) {
-            buf_printf(out, "\n%s", text);
+        const char *text = serve_gateway_fact(&gateway->routes[i], which);
+        if (text == NULL || count_same(gateway, which, text, i) > 0) {
+            continue;
         }
-        if (count_same(gateway, text, i) == 0 && same < count) {
+        size_t same = count_same(gateway, which, text, count);
+        buf_printf(out, "\n%s", text);
+        if (same < count) {
             buf_printf(out, " (%zu of %zu routes)", same, count);
         }
     }
@@ -253,7 +256,9 @@ int serve_lines(struct serve *serve)
     if (serve->config->gateway.is_on) {
         buf_str(&lines, "\ngateway on ");
         put_gateway(&lines, serve);
-        put_rules(&lines, &serve->config->gateway);
+        for (size_t i = 0; i < SERVE_GATEWAY_FACTS; i++) {
+            put_facts(&lines, &serve->config->gateway, i);
+        }
     }
     if (serve->config->listen_count > 0) {
         buf_str(&lines, "\nlistening on ");

@@ -357,12 +357,14 @@ bool value_form_principal(
     size_t skip = is_header ? 7 : is_jwt ? 4 : text.len;
     struct slice name = slice_of(text.data + skip, text.len - skip);
     if ((is_header && !value_form_is_token(name)) || (is_jwt && !is_claim(name)) ||
-        (!is_header && !is_jwt && !slice_is(text, "authorization") && !slice_is(text, "none"))) {
+        (!is_header && !is_jwt && !slice_is(text, "auto") && !slice_is(text, "authorization") &&
+            !slice_is(text, "none"))) {
         return false;
     }
     *ret_principal = is_header                ? CONFIG_PRINCIPAL_HEADER
                      : is_jwt                 ? CONFIG_PRINCIPAL_JWT
                      : slice_is(text, "none") ? CONFIG_PRINCIPAL_NONE
+                     : slice_is(text, "auto") ? CONFIG_PRINCIPAL_AUTO
                                               : CONFIG_PRINCIPAL_AUTHORIZATION;
     *ret_name = name;
     return true;
@@ -386,12 +388,59 @@ static enum status check_principal(const char *name, struct slice text, struct v
     struct slice rest = SLICE_EMPTY;
     bool is_good = value_form_principal(text, &principal, &rest);
     if (is_good && principal == CONFIG_PRINCIPAL_HEADER && is_secret(rest)) {
-        return value_refuse(fault, "principal: authorization keeps no more than a SHA-256",
+        return value_refuse(fault, "principal: auto keeps no more than a SHA-256",
             "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
     }
     return is_good ? OK
-                   : value_refuse(fault, "the default is authorization",
-                         "%s: '%.*s' is not one of authorization, header:NAME, jwt:CLAIM, none",
+                   : value_refuse(fault, "the default is auto",
+                         "%s: '%.*s' is not one of auto, authorization, header:NAME, jwt:CLAIM, "
+                         "none",
+                         name, SHOWN(text));
+}
+
+bool value_form_key(struct slice text, enum config_key *ret_key, struct slice *ret_name)
+{
+    static const struct {
+        const char *word;
+        enum config_key key;
+    } words[] = {{"required", CONFIG_KEY_REQUIRED}, {"generated", CONFIG_KEY_GENERATED},
+        {"optional", CONFIG_KEY_OPTIONAL}};
+    struct value_fault unheard;
+    bool is_header = slice_starts(text, SLICE_LIT("header:"));
+    bool is_json = slice_starts(text, SLICE_LIT("json:"));
+    size_t skip = is_header ? 7 : is_json ? 5 : text.len;
+    struct slice name = slice_of(text.data + skip, text.len - skip);
+    bool is_good = (is_header && value_form_is_token(name)) ||
+                   (is_json && check_pointer("json", name, &unheard) == OK);
+    *ret_key = is_header ? CONFIG_KEY_HEADER : CONFIG_KEY_JSON;
+    for (size_t i = 0; i < COUNT(words); i++) {
+        if (slice_is(text, words[i].word)) {
+            *ret_key = words[i].key;
+            is_good = true;
+        }
+    }
+    *ret_name = name;
+    return is_good;
+}
+
+static enum status check_key(const char *name, struct slice text, struct value_fault *fault)
+{
+    enum config_key key = CONFIG_KEY_REQUIRED;
+    struct slice rest = SLICE_EMPTY;
+    bool is_good = value_form_key(text, &key, &rest);
+    if (is_good && key == CONFIG_KEY_HEADER && is_secret(rest)) {
+        return value_refuse(fault, "a key is kept and shown",
+            "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
+    }
+    if (is_good && key == CONFIG_KEY_HEADER && rest.len == strlen("Idempotency-Key") &&
+        strncasecmp(rest.data, "Idempotency-Key", rest.len) == 0) {
+        return value_refuse(
+            fault, "key: required", "%s: Idempotency-Key is where the key is anyway", name);
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "such as required, or {header: X-GitHub-Delivery}",
+                         "%s: '%.*s' is not one of required, generated, optional, {header: NAME}, "
+                         "{json: POINTER}",
                          name, SHOWN(text));
 }
 
@@ -466,6 +515,7 @@ enum status value_form_check(
     case CONFIG_FORM_MATCH: return value_form_match(name, value, &found, &path, fault);
     case CONFIG_FORM_TENANT: return check_tenant(name, value, fault);
     case CONFIG_FORM_PRINCIPAL: return check_principal(name, value, fault);
+    case CONFIG_FORM_KEY: return check_key(name, value, fault);
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);

@@ -13,6 +13,7 @@
 /* The record as it was found, to start from. */
 static struct record *keep(struct decision *decision, const struct record *found)
 {
+    ASSERT(found != &decision->next);
     decision->next = *found;
     return &decision->next;
 }
@@ -21,6 +22,7 @@ static struct record *keep(struct decision *decision, const struct record *found
 static void leave(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct record *found)
 {
+    ASSERT(rule != NULL); /* P10: evidence names it */
     decision->kind = kind;
     decision->change = CHANGE_NONE;
     decision->repeated = false;
@@ -36,6 +38,7 @@ static void leave(struct decision *decision, enum decision_kind kind, const char
 static void touch(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct record *found)
 {
+    ASSERT(found != NULL);
     leave(decision, kind, rule, found);
     decision->change = CHANGE_TOUCH;
     if (decision->next.duplicates < UINT32_MAX) {
@@ -48,6 +51,8 @@ static void touch(struct decision *decision, enum decision_kind kind, const char
 static void put(struct decision *decision, enum decision_kind kind, const char *rule,
     struct decide_moment moment)
 {
+    ASSERT(rule != NULL);                         /* P10: evidence names it */
+    ASSERT(decision->next.kind != RECORD_SOURCE); /* R7: it is remembered, never decided */
     decision->kind = kind;
     decision->change = CHANGE_PUT;
     decision->repeated = false;
@@ -60,6 +65,7 @@ static void put(struct decision *decision, enum decision_kind kind, const char *
 static void repeat(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct record *found)
 {
+    ASSERT(found != NULL);
     leave(decision, kind, rule, found);
     decision->repeated = true;
 }
@@ -98,6 +104,7 @@ static int64_t due_if_asked(const struct request *request, struct decide_moment 
 
 static void become_unknown(struct record *record, struct slice reason, struct decide_moment moment)
 {
+    ASSERT(record->status == RECORD_IN_PROGRESS); /* P5: work may have begun */
     become(record, RECORD_UNKNOWN);
     record->due_ms = record->reconciles ? moment.now_ms : 0;
     record->reason = reason;
@@ -126,6 +133,7 @@ static void forget_outcome(struct record *record)
     record->effect_id = SLICE_EMPTY;
     record->outcome = (struct outcome){0};
     record->reason = SLICE_EMPTY;
+    ASSERT(!record_sealed(record)); /* R5 */
 }
 
 /* B9, C4, E7: something newer of the same source has taken effect, so this must not any more
@@ -191,6 +199,7 @@ static void ask(struct record *record, const struct request *request)
 static void make(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(expired == NULL || record_window_over(expired, moment.now_ms)); /* P8 */
     decision->next = (struct record){
         .key = request->key,
         .kind = request_record_kind(request),
@@ -212,6 +221,8 @@ static void make(struct decision *decision, const struct record *expired,
 static void grant_again(struct decision *decision, const char *rule, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(found->status != RECORD_EXECUTED);                                        /* P3 */
+    ASSERT(found->status != RECORD_IN_PROGRESS || lease_over(found, moment.now_ms)); /* P1 */
     if (outdated(&request->source, moment)) {
         leave(decision, DECISION_STALE_VERSION, "B9", found);
         return;
@@ -223,6 +234,7 @@ static void grant_again(struct decision *decision, const char *rule, const struc
 static void grant_new(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_BEGIN);
     if (outdated(&request->source, moment)) {
         leave(decision, DECISION_STALE_VERSION, "B9", NULL);
         return;
@@ -235,6 +247,7 @@ static void grant_new(struct decision *decision, const struct record *expired,
 static void hold_unknown(struct decision *decision, const char *rule, const struct record *found,
     struct decide_moment moment)
 {
+    ASSERT(found->status == RECORD_UNKNOWN || lease_over(found, moment.now_ms)); /* P5 */
     ASSERT(!record_sealed(found)); /* P3: that would be replayed */
     if (found->status == RECORD_UNKNOWN) {
         touch(decision, DECISION_HELD_UNKNOWN, rule, found);
@@ -249,6 +262,8 @@ static void hold_unknown(struct decision *decision, const char *rule, const stru
 static void begin_unknown(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(found->status == RECORD_UNKNOWN || lease_over(found, moment.now_ms)); /* P1 */
+    ASSERT(!record_sealed(found));                                               /* P3 */
     switch (request->policy.on_unknown) {
     case ON_UNKNOWN_TAKEOVER: grant_again(decision, "B4", found, request, moment); return;
     case ON_UNKNOWN_HOLD:
@@ -261,6 +276,7 @@ static void begin_unknown(struct decision *decision, const struct record *found,
 static void begin_found(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(same_fingerprint(found, request)); /* P7 */
     switch (found->status) {
     case RECORD_IN_PROGRESS:
         if (lease_over(found, moment.now_ms)) {
@@ -296,6 +312,7 @@ static void begin_found(struct decision *decision, const struct record *found,
 static void begin(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_BEGIN);
     if (found == NULL || record_window_over(found, moment.now_ms)) {
         grant_new(decision, found, request, moment);
         return;
@@ -312,6 +329,7 @@ static void begin(struct decision *decision, const struct record *found,
 static void queue(struct decision *decision, const char *rule, const struct request *request,
     struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_ENQUEUE);
     struct record *record = &decision->next;
     ASSERT(record->holder == 0); /* P6: an enqueue grants nothing */
     forget_outcome(record);
@@ -337,6 +355,8 @@ static void enqueue_new(struct decision *decision, const struct record *expired,
 static void enqueue_again(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(same_fingerprint(found, request)); /* P7 */
+    ASSERT(record_sealed(found));
     if (outdated(&request->source, moment)) {
         leave(decision, DECISION_STALE_VERSION, "E7", found);
         return;
@@ -351,6 +371,7 @@ static void enqueue_again(struct decision *decision, const struct record *found,
 static void enqueue(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_ENQUEUE);
     if (found == NULL || record_window_over(found, moment.now_ms)) {
         enqueue_new(decision, found, request, moment);
     } else if (!same_fingerprint(found, request)) {
@@ -371,6 +392,8 @@ static void enqueue(struct decision *decision, const struct record *found,
 static void claim(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_CLAIM);
+    ASSERT(found->kind != RECORD_OPERATION); /* callers hold these, and nobody claims them */
     if (found->status != RECORD_PENDING) {
         leave(decision, DECISION_WRONG_STATUS, "C5", found);
     } else if (moment.now_ms < found->due_ms) {
@@ -409,11 +432,14 @@ static void settle(struct record *record, enum record_status status, const struc
     record->effect_id = request->effect_id;
     record->outcome = request->outcome;
     record->reason = request->reason;
+    ASSERT(record_sealed(record)); /* R5 */
 }
 
 static void release(
     struct record *record, const struct request *request, struct decide_moment moment)
 {
+    ASSERT(record->kind == RECORD_OPERATION);
+    ASSERT(!record_sealed(record)); /* P3 */
     become(record, RECORD_RELEASED);
     record->window_expires_ms = moment.now_ms + record->window_ms;
     record->reason = request->reason;
@@ -421,6 +447,7 @@ static void release(
 
 static void renew(struct record *record, const struct request *request, struct decide_moment moment)
 {
+    ASSERT(!record_sealed(record)); /* P3 */
     ASSERT(request->policy.lease_ms > 0);
     uint64_t holder = request->holder != 0 ? request->holder : record->holder;
     become(record, RECORD_IN_PROGRESS);
@@ -439,6 +466,7 @@ static bool used_up(const struct record *record, const struct policy *policy, in
 static void retry(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(!record_sealed(found)); /* P3 */
     struct record *next = keep(decision, found);
     if (used_up(found, &request->policy, due_of(request, moment))) {
         become(next, RECORD_DEAD);
@@ -467,6 +495,7 @@ static void give_up(struct decision *decision, const struct record *found,
 static void unknown(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(found->status == RECORD_IN_PROGRESS || found->status == RECORD_UNKNOWN);
     if (found->status == RECORD_UNKNOWN) {
         repeat(decision, DECISION_UNKNOWN, "H5", found);
         return;
@@ -479,6 +508,8 @@ static void unknown(struct decision *decision, const struct record *found,
 static void holder_acts(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->fence == found->fence); /* P4 */
+    ASSERT(found->status == RECORD_IN_PROGRESS || found->status == RECORD_UNKNOWN);
     switch (request->kind) {
     case REQUEST_SEAL:
         settle(keep(decision, found), request->status, request, moment);
@@ -575,6 +606,8 @@ static bool other_attempt(const struct record *found, const struct request *requ
 static void resolve_unknown(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(!record_sealed(found));                                               /* P3 */
+    ASSERT(found->status == RECORD_UNKNOWN || lease_over(found, moment.now_ms)); /* P1 */
     struct record *next = keep(decision, found);
     if (request->status == RECORD_RELEASED) {
         release(next, request, moment);
@@ -605,6 +638,7 @@ static void resolve_compensation(struct decision *decision, const struct record 
 static void resolve(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(request->kind == REQUEST_RESOLVE);
     if (other_attempt(found, request)) {
         leave(decision, DECISION_STALE_FENCE, "N6", found);
         return;
@@ -665,6 +699,7 @@ static void holder_is_gone(struct decision *decision, const struct record *found
         leave(decision, DECISION_NOTHING, "J5", found);
         return;
     }
+    ASSERT(found->status == RECORD_IN_PROGRESS); /* R9: only that has a holder */
     become_unknown(keep(decision, found), SLICE_LIT("holder_gone"), moment);
     put(decision, DECISION_UNKNOWN, "J4", moment);
 }
@@ -679,6 +714,7 @@ static void postpone(struct decision *decision, const struct record *found,
     } else {
         keep(decision, found)->due_ms = due_if_asked(request, moment);
         put(decision, DECISION_DONE, "Q3", moment);
+        decision->next.updated_ms = found->updated_ms; /* since when it is unknown */
     }
 }
 
@@ -810,6 +846,8 @@ static void absent(struct decision *decision, const struct request *request)
 static void by_id(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    ASSERT(op_id_equal(&found->operation_id, &request->operation_id));
+    ASSERT(!record_window_over(found, moment.now_ms)); /* P8: it is as absent */
     switch (request->kind) {
     case REQUEST_SEAL:
     case REQUEST_RELEASE:
@@ -845,6 +883,24 @@ static bool applies(const struct record *found, const struct request *request)
            (!names_status || kind_has_status(found->kind, request->status));
 }
 
+/* What holds of every decision, whatever rule made it. */
+static void decision_check(
+    const struct record *found, const struct decision *decision, struct decide_moment moment)
+{
+    const struct record *next = &decision->next;
+    bool grants = decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_CLAIMED;
+    bool put = decision->change == CHANGE_PUT;
+    uint64_t version = found == NULL ? 0 : found->version;
+    ASSERT(decision->rule != NULL);                                               /* P10 */
+    ASSERT(next->version == version + put || (!put && next->version == 0));       /* S3 */
+    ASSERT(!grants || (put && next->status == RECORD_IN_PROGRESS));               /* P1 */
+    ASSERT(!grants || next->fence == moment.fence_next);                          /* P4 */
+    ASSERT(grants || !put || next->fence <= (found == NULL ? 0 : found->fence));  /* P4 */
+    ASSERT(decision->kind != DECISION_DUPLICATE_REPLAYED || record_sealed(next)); /* P3 */
+    ASSERT(decision->kind != DECISION_CONFLICT_REJECTED || !put);                 /* P7 */
+    ASSERT(!decision->repeated || decision->change == CHANGE_NONE);
+}
+
 void decide_into(const struct record *found, const struct request *request,
     struct decide_moment moment, struct decision *ret_decision)
 {
@@ -868,6 +924,7 @@ void decide_into(const struct record *found, const struct request *request,
     } else {
         by_id(ret_decision, found, request, moment);
     }
+    decision_check(found, ret_decision, moment);
 }
 
 struct decision decide(

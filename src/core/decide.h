@@ -99,7 +99,8 @@
  *   cancel      X1 as H1. X2 pending, waiting, dead: rejected. X3 rejected: done again. X4 else:
  *               wrong_status.
  *   take_up     U1 as H1. U2 dead, pending: pending with a new due. U3 else: wrong_status.
- *   postpone    Q1 as H1. Q2 as N6. Q3 unknown: a new due. Q4 else: wrong_status.
+ *   postpone    Q1 as H1. Q2 as N6. Q3 unknown: a new due, and the time of the last
+ *               change stays: it says since when nobody knows. Q4 else: wrong_status.
  *   compensate  K1 as H1. K2 executed, failed: compensating. K3 compensating, compensated: done
  *               again. K4 else: wrong_status.
  *   compensation_settle   K1. K5 compensating, or unknown whether it was compensated: compensated.

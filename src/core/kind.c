@@ -185,6 +185,7 @@ bool kind_may_become(enum record_kind kind, enum record_status from, enum record
 
 bool kind_may_compensate(enum record_kind kind, enum record_status status)
 {
+    ASSERT((unsigned)status < RECORD_STATUS_END);
     return kind_known(kind) && (kinds[kind].compensable & 1u << status) != 0;
 }
 

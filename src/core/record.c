@@ -21,6 +21,8 @@ enum {
     HAS_KNOWN = (1 << 5) - 1,
 };
 
+enum { VARINT_MAX = 10 }; /* bytes of a number of 64 bits, seven to a byte */
+
 struct key_part {
     const char *name;
     struct slice value;
@@ -35,6 +37,7 @@ enum status record_key_seal(struct record_key *key, struct err *err)
 
 enum status record_key_seal_as(struct record_key *key, enum record_kind kind, struct err *err)
 {
+    ASSERT(kind_known(kind)); /* P9: it is a part of the hash */
     const struct key_part parts[] = {
         {"tenant", key->tenant, LIMIT_TENANT_BYTES_MAX, true},
         {"scope", key->scope, LIMIT_SCOPE_BYTES_MAX, false},
@@ -229,6 +232,14 @@ bool record_window_over(const struct record *record, int64_t now_ms)
     return record_status_expires(record->status) && now_ms >= record->window_expires_ms; /* P8 */
 }
 
+/* Its door may ask what became of it, and decides from its configuration, which may change, whether
+ * it does: so it is due for as long as it is unknown. Format 1 does not name the door. */
+static bool may_be_asked(const struct record *record)
+{
+    return record->kind == RECORD_OPERATION &&
+           (record->door == RECORD_DOOR_GATEWAY || record->door == RECORD_DOOR_NONE);
+}
+
 enum record_due record_due(const struct record *record)
 {
     switch (record->status) {
@@ -236,7 +247,9 @@ enum record_due record_due(const struct record *record)
     case RECORD_PENDING: return RECORD_DUE_NEXT_ATTEMPT;
     case RECORD_WAITING:
         return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_CONFIRMATION_OVER;
-    case RECORD_UNKNOWN: return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_RECONCILE_AGAIN;
+    case RECORD_UNKNOWN:
+        return record->due_ms == 0 && !may_be_asked(record) ? RECORD_DUE_NEVER
+                                                            : RECORD_DUE_RECONCILE_AGAIN;
     case RECORD_DEAD:
     case RECORD_COMPENSATING: return RECORD_DUE_NEVER;
     case RECORD_RELEASED:
@@ -254,8 +267,9 @@ int64_t record_due_ms(const struct record *record)
     case RECORD_DUE_LEASE_OVER: return record->lease_expires_ms;
     case RECORD_DUE_WINDOW_OVER: return record->window_expires_ms;
     case RECORD_DUE_NEXT_ATTEMPT:
-    case RECORD_DUE_CONFIRMATION_OVER:
-    case RECORD_DUE_RECONCILE_AGAIN: return record->due_ms;
+    case RECORD_DUE_CONFIRMATION_OVER: return record->due_ms;
+    case RECORD_DUE_RECONCILE_AGAIN:
+        return record->due_ms == 0 ? record->updated_ms : record->due_ms;
     case RECORD_DUE_NEVER: break;
     }
     return INT64_MAX;
@@ -376,81 +390,141 @@ void record_check(const struct record *record)
     }
 }
 
-static void put_slice(struct buf *out, struct slice slice)
+/* ---- the stored form ----------------------------------------------------------------------- */
+
+/* Each writes at a place where record_bytes_max has made sure of the room, and returns the end. */
+
+static char *put_bytes(char *at, const void *bytes, size_t size)
 {
-    buf_varint(out, slice.len);
-    buf_slice(out, slice);
+    memcpy(at, bytes, size);
+    return at + size;
 }
 
-static void put_body(struct buf *out, const struct body_ref *body)
+/* LEB128. Most numbers and lengths of a record are one byte. */
+static char *put_varint(char *at, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7) {
+        *at++ = (char)(unsigned char)(value | 0x80);
+    }
+    *at++ = (char)value;
+    return at;
+}
+
+static char *put_slice(char *at, struct slice slice)
+{
+    at = put_varint(at, slice.len);
+    return slice.len == 0 ? at : put_bytes(at, slice.data, slice.len);
+}
+
+static char *put_body(char *at, const struct body_ref *body)
 {
     bool there = body->retained || body->bytes > 0;
-    buf_char(out, (char)((there ? 1 : 0) | (body->retained ? 2 : 0)));
+    *at++ = (char)((there ? 1 : 0) | (body->retained ? 2 : 0));
     if (there) {
-        buf_append(out, body->digest.bytes, sizeof body->digest.bytes);
-        buf_varint(out, body->bytes);
-        buf_varint(out, body->place);
+        at = put_bytes(at, body->digest.bytes, sizeof body->digest.bytes);
+        at = put_varint(at, body->bytes);
+        at = put_varint(at, body->place);
     }
+    return at;
+}
+
+static char *put_numbers(char *at, const struct record *record)
+{
+    at = put_varint(at, record->version);
+    at = put_varint(at, record->fence);
+    at = put_varint(at, record->attempt);
+    at = put_varint(at, record->duplicates);
+    at = put_varint(at, (uint64_t)record->created_ms);
+    at = put_varint(at, (uint64_t)record->updated_ms);
+    at = put_varint(at, (uint64_t)record->sealed_ms);
+    at = put_varint(at, (uint64_t)record->lease_expires_ms);
+    at = put_varint(at, (uint64_t)record->window_expires_ms);
+    return put_varint(at, (uint64_t)record->window_ms);
+}
+
+static char *put_names(char *at, const struct record *record)
+{
+    uint32_t code = (uint32_t)record->outcome.code;
+    at = put_slice(at, record->key.tenant);
+    at = put_slice(at, record->key.scope);
+    at = put_slice(at, record->key.principal);
+    at = put_slice(at, record->key.key);
+    at = put_slice(at, record->effect_id);
+    for (int i = 0; i < 4; i++) {
+        *at++ = (char)(unsigned char)(code >> (8 * i));
+    }
+    at = put_slice(at, record->outcome.meta);
+    at = put_body(at, &record->outcome.body);
+    at = put_body(at, &record->request);
+    at = put_slice(at, record->source.type);
+    at = put_slice(at, record->source.id);
+    at = put_slice(at, record->source.version);
+    at = put_slice(at, record->trace);
+    return put_slice(at, record->reason);
 }
 
 /* What most records have nothing of: two bytes when they have not. */
-static void put_life(struct buf *out, const struct record *record)
+static char *put_life(char *at, const struct record *record)
 {
     bool parent = !op_id_absent(&record->parent);
-    buf_char(out, (char)record->door);
-    buf_char(out,
-        (char)((record->holder != 0 ? HAS_HOLDER : 0) | (parent ? HAS_PARENT : 0) |
-               (record->due_ms != 0 ? HAS_DUE : 0) | (record->detail.len > 0 ? HAS_DETAIL : 0) |
-               (record->reconciles ? RECONCILES : 0)));
+    *at++ = (char)record->door;
+    *at++ = (char)((record->holder != 0 ? HAS_HOLDER : 0) | (parent ? HAS_PARENT : 0) |
+                   (record->due_ms != 0 ? HAS_DUE : 0) | (record->detail.len > 0 ? HAS_DETAIL : 0) |
+                   (record->reconciles ? RECONCILES : 0));
     if (record->holder != 0) {
-        buf_varint(out, record->holder);
+        at = put_varint(at, record->holder);
     }
     if (parent) {
-        buf_append(out, record->parent.bytes, sizeof record->parent.bytes);
+        at = put_bytes(at, record->parent.bytes, sizeof record->parent.bytes);
     }
     if (record->due_ms != 0) {
-        buf_varint(out, (uint64_t)record->due_ms);
+        at = put_varint(at, (uint64_t)record->due_ms);
     }
-    if (record->detail.len > 0) {
-        put_slice(out, record->detail);
-    }
+    return record->detail.len > 0 ? put_slice(at, record->detail) : at;
+}
+
+/* Bytes of all that a record points to. */
+static size_t pointed_bytes(const struct record *record)
+{
+    const struct record_key *key = &record->key;
+    const struct source *source = &record->source;
+    return key->tenant.len + key->scope.len + key->principal.len + key->key.len +
+           record->effect_id.len + record->outcome.meta.len + source->type.len + source->id.len +
+           source->version.len + record->trace.len + record->reason.len + record->detail.len;
+}
+
+size_t record_bytes_max(const struct record *record)
+{
+    /* Bytes, digests, numbers at their longest: 4 + 32 + 16 + 32; ten numbers; twelve lengths; the
+     * code; two bodies with two numbers each; door, flags, holder, parent and due. */
+    enum {
+        FIXED = 84 + 10 * VARINT_MAX + 12 * VARINT_MAX + 4 + 2 * (33 + 2 * VARINT_MAX) + 2 +
+                VARINT_MAX + 16 + VARINT_MAX
+    };
+    return FIXED + pointed_bytes(record);
 }
 
 void record_encode(const struct record *record, struct buf *out)
 {
     record_check(record);
-    buf_char(out, RECORD_FORMAT);
-    buf_char(out, (char)record->kind);
-    buf_char(out, (char)record->status);
-    buf_char(out, (char)record->fingerprint_version);
-    buf_append(out, record->key.hash.bytes, sizeof record->key.hash.bytes);
-    buf_append(out, record->operation_id.bytes, sizeof record->operation_id.bytes);
-    buf_append(out, record->fingerprint.bytes, sizeof record->fingerprint.bytes);
-    buf_varint(out, record->version);
-    buf_varint(out, record->fence);
-    buf_varint(out, record->attempt);
-    buf_varint(out, record->duplicates);
-    buf_varint(out, (uint64_t)record->created_ms);
-    buf_varint(out, (uint64_t)record->updated_ms);
-    buf_varint(out, (uint64_t)record->sealed_ms);
-    buf_varint(out, (uint64_t)record->lease_expires_ms);
-    buf_varint(out, (uint64_t)record->window_expires_ms);
-    buf_varint(out, (uint64_t)record->window_ms);
-    put_slice(out, record->key.tenant);
-    put_slice(out, record->key.scope);
-    put_slice(out, record->key.principal);
-    put_slice(out, record->key.key);
-    put_slice(out, record->effect_id);
-    buf_le32(out, (uint32_t)record->outcome.code);
-    put_slice(out, record->outcome.meta);
-    put_body(out, &record->outcome.body);
-    put_body(out, &record->request);
-    put_slice(out, record->source.type);
-    put_slice(out, record->source.id);
-    put_slice(out, record->source.version);
-    put_slice(out, record->trace);
-    put_slice(out, record->reason);
-    put_life(out, record);
+    size_t bytes_max = record_bytes_max(record);
+    char *start = buf_extend(out, bytes_max);
+    if (start == NULL) {
+        return; /* out says why */
+    }
+    char *at = start;
+    *at++ = RECORD_FORMAT;
+    *at++ = (char)record->kind;
+    *at++ = (char)record->status;
+    *at++ = (char)record->fingerprint_version;
+    at = put_bytes(at, record->key.hash.bytes, sizeof record->key.hash.bytes);
+    at = put_bytes(at, record->operation_id.bytes, sizeof record->operation_id.bytes);
+    at = put_bytes(at, record->fingerprint.bytes, sizeof record->fingerprint.bytes);
+    at = put_numbers(at, record);
+    at = put_names(at, record);
+    at = put_life(at, record);
+    ASSERT((size_t)(at - start) <= bytes_max);
+    out->len -= bytes_max - (size_t)(at - start);
 }
 
 /* A reader that remembers running out, so that decoding is checked once at the end. */
@@ -488,15 +562,18 @@ static unsigned char take_byte(struct reader *reader)
 
 static uint64_t take_varint(struct reader *reader)
 {
+    const char *at = reader->at;
+    const char *end = reader->failed ? at : reader->end;
     /* Most of them are one byte. */
-    if (reader->at < reader->end && (*reader->at & 0x80) == 0 && !reader->failed) {
+    if (at < end && (*at & 0x80) == 0) {
         return (unsigned char)*reader->at++;
     }
     uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        unsigned char byte = take_byte(reader);
+    for (unsigned shift = 0; shift < 64 && at < end; shift += 7) {
+        unsigned char byte = (unsigned char)*at++;
         value |= (uint64_t)(byte & 0x7f) << shift;
         if ((byte & 0x80) == 0) {
+            reader->at = at;
             /* The tenth byte has one bit of room; anything else has a second spelling. */
             if ((shift == 63 && byte > 1) || (shift > 0 && byte == 0)) {
                 reader->failed = true;
@@ -644,19 +721,18 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
 
 enum status record_copy(const struct record *from, struct arena *arena, struct record *ret_record)
 {
-    struct record copy = *from;
-    struct slice *const slices[] = {&copy.key.tenant, &copy.key.scope, &copy.key.principal,
-        &copy.key.key, &copy.effect_id, &copy.outcome.meta, &copy.source.type, &copy.source.id,
-        &copy.source.version, &copy.trace, &copy.reason, &copy.detail};
-    size_t bytes = 0;
-    for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
-        bytes += slices[i]->len;
-    }
     /* One piece for all of them: most are empty or short, and every answer is copied. */
-    char *at = bytes == 0 ? NULL : arena_alloc(arena, bytes);
-    if (bytes > 0 && at == NULL) {
+    size_t bytes = pointed_bytes(from);
+    char *piece = bytes == 0 ? NULL : arena_alloc(arena, bytes);
+    if (bytes > 0 && piece == NULL) {
         return E_NOMEM;
     }
+    *ret_record = *from;
+    struct record *copy = ret_record;
+    struct slice *const slices[] = {&copy->key.tenant, &copy->key.scope, &copy->key.principal,
+        &copy->key.key, &copy->effect_id, &copy->outcome.meta, &copy->source.type, &copy->source.id,
+        &copy->source.version, &copy->trace, &copy->reason, &copy->detail};
+    char *at = piece;
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
         size_t len = slices[i]->len;
         if (len > 0) {
@@ -667,6 +743,6 @@ enum status record_copy(const struct record *from, struct arena *arena, struct r
             *slices[i] = SLICE_EMPTY;
         }
     }
-    *ret_record = copy;
+    ASSERT(at == piece + bytes); /* both lists name the same slices */
     return OK;
 }

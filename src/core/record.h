@@ -18,7 +18,8 @@
  *       seal that it came from. R1 to R6 hold for it too, and it has nothing of R9.
  *   R8  the kind has the status (core/kind.h).
  *   R9  only in_progress has a holder. Pending has a due time; waiting and unknown may have one; of
- *       every other status the due is its lease, its window, or never (record_due_ms).
+ *       every other status the due is its lease, its window, or never. An unknown operation of the
+ *       gateway without one is due since it became unknown (record_due_ms).
  *
  * The life of a record is drawn in core/kind.h. Every arrow is performed by decide() and by nothing
  * else; window over is absence (decide.h). A source's record only ever becomes newer
@@ -137,7 +138,7 @@ struct record {
     uint32_t attempt;            /* grants of this operation so far */
     uint32_t duplicates;         /* arrivals that found this record and were not granted */
     int64_t created_ms;          /* when this operation was first granted or enqueued */
-    int64_t updated_ms;          /* latest change */
+    int64_t updated_ms;          /* latest change of anything but an unknown one's due */
     int64_t sealed_ms;           /* 0 until sealed */
     int64_t lease_expires_ms;    /* 0 unless in progress */
     int64_t window_expires_ms;   /* 0 while it cannot expire */
@@ -153,7 +154,7 @@ struct record {
     uint64_t holder;             /* which process incarnation holds the grant; 0: not one of ours */
     struct op_id parent;         /* an effect's command; zero: absent */
     int64_t due_ms;              /* when it needs somebody to act, if that is not the end of its
-                                    lease or window; 0: never */
+                                    lease or window; 0: never, but for R9 */
     struct slice detail;         /* what only its kind needs, read and written by the kind's own
                                     module */
 };
@@ -221,6 +222,8 @@ const char *record_flaw(const struct record *record);
 /* Assert R1 to R9. For records that our own code made. */
 void record_check(const struct record *record);
 
+/* More than what record_encode appends. */
+size_t record_bytes_max(const struct record *record);
 /* The stored form, format 2, described in docs/formats/journal.md. */
 void record_encode(const struct record *record, struct buf *out);
 /* Reads formats 1 and 2. Everything is validated; slices point into bytes. E_CORRUPT says what is

@@ -23,6 +23,7 @@ static bool is_digit(struct slice text, size_t at)
 /* A run of digits without the zeros in front of it. Returns how many these were. */
 static size_t take_number(struct slice text, size_t *at, struct slice *ret_digits)
 {
+    ASSERT(is_digit(text, *at));
     size_t from = *at;
     while (is_digit(text, *at) && text.data[*at] == '0') {
         (*at)++;
@@ -38,6 +39,8 @@ static size_t take_number(struct slice text, size_t *at, struct slice *ret_digit
 
 static int compare_numbers(struct slice a, struct slice b)
 {
+    ASSERT(a.len == 0 || a.data[0] != '0'); /* or length would not be order */
+    ASSERT(b.len == 0 || b.data[0] != '0');
     if (a.len != b.len) {
         return a.len < b.len ? -1 : 1;
     }

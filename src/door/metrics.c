@@ -65,6 +65,7 @@ struct loop {
     struct metric_labels_counts series[SERIES_MAX];
     struct tenant_counts tenants[SERIES_TENANTS_MAX];
     struct route_counts routes[SERIES_ROUTES_MAX];
+    counter doubts[METRICS_DOUBTS_MAX];
     char apart[64]; /* the next loop's begin on a cache line of their own */
 };
 
@@ -210,6 +211,13 @@ void metrics_request(
         &metrics->loops[loop].routes[metric_labels_route(metrics->labels, route)];
     add(&counts->codes[code_index(status)], 1);
     observe(&counts->seconds, request_seconds, (double)nanos / 1e9, nanos);
+}
+
+void metrics_doubt(struct metrics *metrics, unsigned loop, unsigned reason)
+{
+    ASSERT(loop < metrics->loop_count);
+    ASSERT(reason < METRICS_DOUBTS_MAX);
+    add(&metrics->loops[loop].doubts[reason], 1);
 }
 
 /* --- Showing ---------------------------------------------------------------------------------- */
@@ -659,6 +667,18 @@ static double seconds_of(const struct timeval *time)
     return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
+/* The first reason is that there is none. */
+static void put_doubts(const struct metrics *metrics, struct buf *out)
+{
+    static const char *const reasons[METRICS_DOUBTS_MAX] = {"", "changes", "cookies", "nothing"};
+    put_family(out, "once_gateway_principal_doubtful_total", "counter",
+        "Fenced requests whose principal may not be one client's for good.");
+    for (size_t i = 1; i < METRICS_DOUBTS_MAX; i++) {
+        buf_printf(out, "once_gateway_principal_doubtful_total{reason=\"%s\"} %llu\n", reasons[i],
+            (unsigned long long)total(metrics, &metrics->loops[0].doubts[i]));
+    }
+}
+
 static void put_process(const struct metrics_view *view, struct buf *out)
 {
     put_value(out, "once_log_dropped_total", "counter",
@@ -708,6 +728,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         "Start time of the process since the epoch in seconds.", metrics->started);
     if (view->tenant.len == 0) {
         put_routes(metrics, out);
+        put_doubts(metrics, out);
         put_http(&view->http, out);
         put_engine(&view->engine, out);
         put_store(metrics, out);

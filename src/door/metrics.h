@@ -51,6 +51,10 @@ void metrics_decision(
 void metrics_request(
     struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos);
 
+/* A fenced request whose principal is in doubt; reason: of enum principal_doubt. */
+enum { METRICS_DOUBTS_MAX = 4 };
+void metrics_doubt(struct metrics *metrics, unsigned loop, unsigned reason);
+
 /* An upstream of a gateway. */
 struct metrics_upstream {
     const char *name; /* its URLs; stays until the one who tells is gone */

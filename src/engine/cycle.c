@@ -206,6 +206,7 @@ static enum status prepare(struct cycle *cycle, struct work *work, size_t from, 
     for (size_t i = from; i < work->count; i++) {
         seen_step(cycle, work->order[i]);
     }
+    ASSERT(work->batch.fences == 0 || work->batch.fence_first > 0); /* P4 */
     cycle->counts = work->batch.counts;
     cycle->now_ms = work->batch.now_ms;
     cycle->clock_held = work->batch.clock_held;
@@ -270,6 +271,8 @@ static void group_refuse(struct cycle *cycle, struct work *work, const struct be
         const struct undo *undo = &work->undo[work->undo_count - 1];
         *undo->seen = undo->before;
     }
+    ASSERT(before->chain.seq <= cycle->chain.seq); /* P10: only back to where it began */
+    ASSERT(before->used <= work->used);
     cycle->chain = before->chain;
     cycle->counts = before->counts;
     work->used = before->used;
@@ -322,6 +325,8 @@ static enum status commit(struct cycle *cycle, struct work *work, struct err *er
 {
     struct store *store = cycle->store;
     uint64_t floor = cycle->quarantine.floor;
+    ASSERT(work->used <= CHANGES_A_CALL * work->count);
+    ASSERT(work->fence_next <= work->batch.fence_first + work->batch.fences); /* P4: none is ours */
     if (work->used == 0 && floor == 0) {
         store->ops->abort(store);
         return OK;
@@ -407,6 +412,7 @@ static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, 
         if (step->changes == 0) {
             continue;
         }
+        ASSERT(work->used <= step->first); /* they only move up */
         memmove(&work->changes[work->used], &work->changes[step->first],
             step->changes * sizeof *work->changes);
         step->first = work->used;

@@ -160,13 +160,18 @@ uint64_t engine_incarnation(const struct engine *engine);
 
 /* Who acts on dues. Set by the subscriber, who keeps it until engine_off_due. */
 struct due_subscription {
-    struct store_due_filter filter;
+    struct store_due_filter filter; /* its cursor is the engine's own */
+    /* Each due is given once, in the order of the dues, and never again before it changes or is
+     * subscribed to anew. Otherwise it comes again until its record changes, so it is acted on or
+     * postponed. */
+    bool is_once;
     /* Called on the engine thread, every half a second while there are any, with some of the
-     * records that are due. Each comes again until its record changes, so it is acted on or
-     * postponed. Must not block; it may submit calls, but not subscribe. */
-    void (*found)(void *context, const struct store_due *dues, size_t count);
+     * records that are due. False: it takes none of these now, and they come again. Must not block;
+     * it may submit calls, but not subscribe. */
+    bool (*found)(void *context, const struct store_due *dues, size_t count);
     void *context;
-    struct due_subscription *next; /* the engine's own */
+    struct store_due_cursor given; /* the engine's own: how far is_once has come */
+    struct due_subscription *next; /* likewise */
 };
 void engine_on_due(struct engine *engine, struct due_subscription *subscription);
 /* When it returns, found is not running and will not be called again. */

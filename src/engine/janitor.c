@@ -5,7 +5,7 @@
 
 enum { JANITOR_ARENA_BYTES_MAX = 64 << 10 }; /* one record at its limits */
 
-static void settle_leases(void *context, const struct store_due *dues, size_t count);
+static bool settle_leases(void *context, const struct store_due *dues, size_t count);
 
 enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     const struct store_identity *identity, const struct engine_options *options, struct err *err)
@@ -54,7 +54,9 @@ static enum status fatal_only(enum status status, struct err *err)
 
 void janitor_on_due(struct janitor *janitor, struct due_subscription *subscription)
 {
+    ASSERT(subscription->filter.kinds != 0);
     ASSERT(subscription->found != NULL);
+    subscription->given = (struct store_due_cursor){0};
     (void)pthread_mutex_lock(&janitor->lock);
     subscription->next = janitor->subscriptions;
     janitor->subscriptions = subscription;
@@ -78,7 +80,8 @@ void janitor_off_due(struct janitor *janitor, struct due_subscription *subscript
 static void lease_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;
-    atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+    size_t before = atomic_fetch_sub_explicit(&janitor->in_flight, 1, memory_order_release);
+    ASSERT(before > 0 && before <= JANITOR_CALLS);
 }
 
 /* One of the janitor's own calls about a record that is due. */
@@ -97,35 +100,49 @@ static struct engine_call *own_call(
 }
 
 /* The engine's own subscription. The calls go into the batch that is being collected. */
-static void settle_leases(void *context, const struct store_due *dues, size_t count)
+static bool settle_leases(void *context, const struct store_due *dues, size_t count)
 {
     struct janitor *janitor = context;
     struct janitor_turn *turn = janitor->turn;
     ASSERT(turn != NULL);
     if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
-        return; /* the last round is still being flushed */
+        return false; /* the last round is still being flushed */
     }
     size_t room = LIMIT_BATCH_REQUESTS_MAX - turn->count;
     size_t taken = count < room ? count : room;
+    ASSERT(taken <= JANITOR_CALLS);
     atomic_store_explicit(&janitor->in_flight, taken, memory_order_relaxed);
     for (size_t i = 0; i < taken; i++) {
         turn->calls[turn->count++] = own_call(janitor, i, REQUEST_LEASE_OVER, &dues[i]);
     }
+    return taken == count;
+}
+
+/* Give one subscriber what is due for it. */
+static enum status give_dues(
+    struct janitor *janitor, struct due_subscription *subscription, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_due dues[JANITOR_CALLS];
+    struct store_due_cursor given = subscription->given;
+    struct store_due_filter filter = subscription->filter;
+    size_t count = 0;
+    filter.cursor = subscription->is_once ? &given : NULL;
+    enum status status = store->ops->due(store, &filter, dues, JANITOR_CALLS, &count, err);
+    ASSERT(count <= JANITOR_CALLS);
+    if (status == OK && (count == 0 || subscription->found(subscription->context, dues, count))) {
+        subscription->given = given;
+    }
+    return status;
 }
 
 static enum status act_on_dues(struct janitor *janitor, struct err *err)
 {
-    struct store *store = janitor->cycle->store;
-    struct store_due dues[JANITOR_CALLS];
     enum status status = OK;
     (void)pthread_mutex_lock(&janitor->lock);
     for (struct due_subscription *one = janitor->subscriptions; one != NULL && status == OK;
          one = one->next) {
-        size_t count = 0;
-        status = store->ops->due(store, &one->filter, dues, JANITOR_CALLS, &count, err);
-        if (status == OK && count > 0) {
-            one->found(one->context, dues, count);
-        }
+        status = give_dues(janitor, one, err);
     }
     (void)pthread_mutex_unlock(&janitor->lock);
     return fatal_only(status, err);
@@ -147,6 +164,7 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
     if (status != OK || count == 0) {
         return status;
     }
+    ASSERT(count <= JANITOR_CALLS);
     for (size_t i = 0; i < count; i++) {
         calls[i] = own_call(janitor, i, REQUEST_HOLDER_GONE, &dues[i]);
         calls[i]->request.holder = janitor->incarnation;
@@ -251,6 +269,7 @@ static enum status archive(struct janitor *janitor, struct err *err)
     if (status != OK) {
         return fatal_only(status, err);
     }
+    ASSERT(removable.seq > 0);
     janitor->archiving = removable.place;
     atomic_store_explicit(&janitor->archive_durable, false, memory_order_relaxed);
     janitor->barrier = (struct query){.kind = QUERY_NOTHING,
@@ -292,6 +311,8 @@ static const struct duty {
 enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, struct err *err)
 {
     enum status status = OK;
+    ASSERT(janitor->turn == NULL);
+    ASSERT(turn->count <= LIMIT_BATCH_REQUESTS_MAX);
     janitor->turn = turn;
     for (size_t i = 0; i < JANITOR_DUTIES && status == OK; i++) {
         bool own_pace = i == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0;
@@ -301,6 +322,7 @@ enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, stru
             status = duties[i].run(janitor, err);
         }
     }
+    ASSERT(turn->count <= LIMIT_BATCH_REQUESTS_MAX); /* P14: duties add calls */
     janitor->turn = NULL;
     return status;
 }

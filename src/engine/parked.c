@@ -20,6 +20,7 @@ static struct queue *bucket_of(struct parked *parked, const struct digest *key_h
 
 bool parked_add(struct parked *parked, struct engine_call *call)
 {
+    ASSERT(call->wait_ms > 0 && call->wait_until_ms > 0); /* P14: it gives up some time */
     ASSERT(call->parked);
     if (parked->count >= LIMIT_WAITERS_MAX) {
         return false;
@@ -45,6 +46,8 @@ void parked_wake(struct parked *parked, const struct digest *key_hash, struct qu
     struct engine_call *call;
     while ((call = queue_pop(bucket)) != NULL) {
         bool same = digest_equal(&call->request.key.hash, key_hash);
+        ASSERT(call->parked);
+        ASSERT(!same || parked->count > 0);
         parked->count -= same;
         queue_push(same ? out : &others, call);
     }
@@ -62,6 +65,8 @@ void parked_expire(struct parked *parked, int64_t boot_ms, struct queue *out)
         struct engine_call *call;
         while ((call = queue_pop(&parked->buckets[i])) != NULL) {
             bool over = boot_ms >= call->wait_until_ms;
+            ASSERT(call->parked);
+            ASSERT(!over || parked->count > 0);
             if (over) {
                 call->wait_ms = 0; /* decided for good the next time */
                 parked->count--;

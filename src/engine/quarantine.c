@@ -6,6 +6,7 @@
 
 bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant)
 {
+    ASSERT(quarantine->count <= LIMIT_QUARANTINED_TENANTS_MAX); /* P14 */
     bool held = quarantine->all;
     for (size_t i = 0; !held && i < quarantine->count; i++) {
         held =

@@ -63,7 +63,7 @@ static enum status read_operation(struct store *reader, struct query *query, str
     query->call.now_ms = batch.now_ms;
     /* P9: another tenant's operation is no operation. Nor is one past its window. */
     if (status != OK || want.record == NULL ||
-        !slice_equal(want.record->key.tenant, query->tenant) ||
+        (!query->any_tenant && !slice_equal(want.record->key.tenant, query->tenant)) ||
         record_window_over(want.record, query->call.now_ms)) {
         return status;
     }
@@ -259,7 +259,8 @@ static enum status query_start(struct query *query, struct err *err)
     size_t limit_max =
         query->kind == QUERY_RECORDS ? LIMIT_PAGE_RECORDS_MAX : LIMIT_PAGE_ENTRIES_MAX;
     ASSERT(query->call.arena != NULL);
-    ASSERT(query->tenant.len > 0 || (!page && query->kind != QUERY_OPERATION)); /* P9 */
+    bool of_one = page || (query->kind == QUERY_OPERATION && !query->any_tenant);
+    ASSERT(query->tenant.len > 0 || !of_one); /* P9 */
     if (page && (limit == 0 || limit > limit_max)) {
         return err_set(err, E_INVALID, "limit is %zu and must be from 1 to %zu", limit, limit_max);
     }

@@ -112,6 +112,7 @@ void count_change(struct cycle *cycle, const struct record *found, const struct 
 {
     struct store_counts *counts = &cycle->counts;
     counts->records += found == NULL;
+    ASSERT(next->kind != RECORD_SOURCE); /* counts are of STORE_KINDS_ASKED */
     if (found != NULL) {
         counts->by_status[found->status]--;
     }
@@ -163,6 +164,7 @@ static void make_change(
     ret_change->kind = call->decision.change;
     ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
     ret_change->version_expected = found == NULL ? 0 : found->version;
+    ASSERT(!put || next->version == ret_change->version_expected + 1); /* S3 */
     if (put) {
         /* An enqueue always brings what is to be sent: the first may have been erased. */
         bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id) ||
@@ -418,5 +420,7 @@ enum status step_decide(struct cycle *cycle, struct work *work, struct step *ste
     step->changes = status == OK ? keep_changes(made) : 0;
     work->used += step->changes;
     work->fence_next += takes_fence(step->call);
+    ASSERT(!step->call->parked || step->changes == 0); /* E4: its entry comes with its answer */
+    ASSERT(step->call->err.status == OK || step->changes == 0);
     return status;
 }

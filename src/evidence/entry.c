@@ -13,16 +13,9 @@
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity)
 {
+    static_assert(sizeof chain->chain_id == UUID_TEXT_BYTES, "a UUID");
     *chain = (struct chain){.seq = head->seq, .hash = head->hash};
-    static const size_t groups[] = {4, 2, 2, 2, 6};
-    char *at = chain->chain_id;
-    const unsigned char *from = identity->chain_id;
-    for (size_t i = 0; i < 5; i++) {
-        (void)text_put_hex(at, from, groups[i]);
-        at += 2 * groups[i];
-        from += groups[i];
-        *at++ = i < 4 ? '-' : '\0';
-    }
+    (void)uuid_put(chain->chain_id, identity->chain_id);
     (void)text_put_time(chain->time, chain->time_ms);
 }
 
@@ -94,6 +87,7 @@ INLINE void put_digest(struct buf *out, const char *name, const struct digest *d
 
 static void put_conflict(struct buf *out, const struct entry_facts *facts)
 {
+    ASSERT(facts->found != NULL); /* P7: it is in conflict with something */
     put_digest(out, ",\"conflict\":{\"received_fingerprint\":", &facts->request->fingerprint);
     put_digest(out, ",\"stored_fingerprint\":", &facts->found->fingerprint);
     buf_char(out, '}');
@@ -272,6 +266,7 @@ const char *entry_dedupe(enum decision_kind kind)
 
 static void put_dedupe(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
 {
+    ASSERT(request_by_key(facts->request->kind));
     const char *decision = decision_name(facts->decision->kind);
     const char *told = entry_dedupe(facts->decision->kind);
     bool executed = facts->decision->kind == DECISION_FIRST_SEEN;
@@ -403,6 +398,8 @@ static enum status append(struct chain *chain, struct buf *out, size_t from, str
     }
     entry->kind = ENTRY_EVIDENCE;
     entry->seq = chain->seq + 1;
+    ASSERT(out->len > from);
+    ASSERT(chain->seq < UINT64_MAX);
     entry->bytes = slice_of(out->data + from, out->len - from);
     chain_hash(&chain->hash, entry->bytes, &entry->hash);
     chain->seq = entry->seq;
@@ -431,6 +428,7 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     size_t from = out->len;
     char operation_id[OP_ID_TEXT_BYTES];
     char time[TEXT_TIME_BYTES];
+    ASSERT(removable->seq > 0 && removable->seq <= chain->seq); /* P10: it was in this chain */
     *ret_entry = (struct entry){.time_ms = now_ms}; /* about no operation: the id is zero */
     put_digest(out, "{\"archived\":{\"hash\":", &removable->hash);
     put_u64(out, ",\"seq\":", removable->seq);
@@ -450,6 +448,7 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
 /* Behind the string that begins at *at; false when it does not end. */
 static bool skip_string(struct slice text, size_t *at)
 {
+    ASSERT(text.data[*at] == '"');
     for (size_t i = *at + 1; i < text.len; i++) {
         if (text.data[i] == '"') {
             *at = i + 1;
@@ -515,6 +514,7 @@ static size_t member_place(struct slice text, const char *name)
 static void put_member(
     struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
 {
+    ASSERT(place > 0 && place < text.len);
     bool last = text.data[place] == '}';
     buf_str(out, last ? ",\"" : "\"");
     buf_str(out, name);

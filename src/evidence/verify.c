@@ -413,7 +413,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
     }
     if (!slice_is(view->lifecycle_state, record_status_name(record->status)) ||
         (shows_fence(view) && view->fence != record->fence) || view->attempt != record->attempt ||
-        view->moment.now_ms != record->updated_ms ||
+        (view->request.kind != REQUEST_POSTPONE && view->moment.now_ms != record->updated_ms) ||
         (view->versioned && view->version + 1 != record->version) ||
         !slice_equal(view->effect_id, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry does not match the entry");

@@ -29,6 +29,7 @@ static void config_release(struct gateway *gateway, struct gateway_config *confi
 {
     principals_free(config->principals);
     mem_free(gateway->mem, config->results);
+    mem_free(gateway->mem, config->doubts);
     credentials_free(gateway, config);
     upstreams_drop_all(gateway, config);
     config_free(config->whole);
@@ -135,7 +136,8 @@ static enum status read_results(
 {
     const struct config_gateway *settings = config->settings;
     config->results = mem_zalloc(gateway->mem, settings->route_count + 1, sizeof *config->results);
-    if (config->results == NULL) {
+    config->doubts = mem_zalloc(gateway->mem, settings->route_count + 1, sizeof *config->doubts);
+    if (config->results == NULL || config->doubts == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
     for (size_t i = 0; i < settings->route_count; i++) {
@@ -206,6 +208,16 @@ const struct judge_rules *gateway_config_rules(
     const struct gateway_config *config, const struct config_route *route)
 {
     return &config->results[number_of(config, route)].rules;
+}
+
+bool gateway_config_is_first(const struct gateway_config *config, const struct config_route *route,
+    enum principal_doubt doubt)
+{
+    atomic_uint *logged = &config->doubts[number_of(config, route)];
+    unsigned bit = 1u << doubt;
+    /* Read first: a request on every loop would otherwise write the same line. */
+    return (atomic_load_explicit(logged, memory_order_relaxed) & bit) == 0 &&
+           (atomic_fetch_or(logged, bit) & bit) == 0;
 }
 
 struct slice gateway_config_credential(

@@ -9,6 +9,8 @@
 #ifndef ONCE_GATEWAY_GATEWAY_CONFIG_H
 #define ONCE_GATEWAY_GATEWAY_CONFIG_H
 
+#include <stdatomic.h>
+
 #include "base/buf.h"
 #include "config/config.h"
 #include "gateway/principal.h"
@@ -29,6 +31,7 @@ struct gateway_config {
     struct principals *principals;
     struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
     struct route_results *results;    /* of each route: what its on_status says */
+    atomic_uint *doubts;     /* of each route: bits of enum principal_doubt logged so far */
     struct buf *credentials; /* of each route: the Authorization of its reconcile; may be empty */
     unsigned holders;        /* under the gateway's lock */
 };
@@ -50,6 +53,9 @@ const struct config_route *gateway_config_route(const struct gateway_config *con
 /* What the upstream's answers to fenced requests mean on a route. */
 const struct judge_rules *gateway_config_rules(
     const struct gateway_config *config, const struct config_route *route);
+/* True once for each doubt about the principals of a route. Any thread. */
+bool gateway_config_is_first(const struct gateway_config *config, const struct config_route *route,
+    enum principal_doubt doubt);
 /* The Authorization of a route's reconcile; may be empty. */
 struct slice gateway_config_credential(
     const struct gateway_config *config, const struct config_route *route);

@@ -59,6 +59,23 @@ void gateway_request_log_failure(const struct gateway_request *request, const st
     log_event(door_log(request->gateway->door), LOG_WARN, "upstream_failed", fields, COUNT(fields));
 }
 
+void gateway_request_doubt(const struct gateway_request *request, enum principal_doubt doubt)
+{
+    if (doubt == PRINCIPAL_SURE) {
+        return;
+    }
+    metrics_doubt(door_metrics(request->gateway->door), request->exchange->loop, doubt);
+    if (gateway_config_is_first(request->config, request->route, doubt)) {
+        struct log_field fields[] = {
+            LOG_TEXT("route", slice_str(request->route->match)),
+            LOG_TEXT("message", slice_str(principal_doubt_text(doubt))),
+            LOG_TEXT("hint", slice_str(principal_doubt_hint(doubt))),
+        };
+        log_event(door_log(request->gateway->door), LOG_WARN, "principal_doubtful", fields,
+            COUNT(fields));
+    }
+}
+
 void gateway_request_end(struct gateway_request *request, unsigned status)
 {
     struct gateway *gateway = request->gateway;
@@ -100,6 +117,8 @@ void gateway_request_refuse(
     gateway_request_field(request, SLICE_LIT("Once-Effect"), slice_str(refused.effect));
     put_retry_after(request, refusal->retry_after_ms);
     gateway_request_field(request, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
+    gateway_request_field(
+        request, SLICE_LIT("Stripe-Should-Retry"), slice_str(refused.should_retry));
     gateway_request_end(request, refused.status);
     http_answer_end(exchange, slice_str(refused.content_type),
         buf_status(&body) == OK ? buf_view(&body) : SLICE_EMPTY, true);

@@ -77,6 +77,8 @@ void gateway_request_field(
 /* Why a call with the upstream failed: addresses are for the log, not for clients. */
 void gateway_request_log_failure(const struct gateway_request *request, const struct err *err,
     struct slice key, struct slice operation_id);
+/* Count what is doubtful about its principal, and say so once a route. */
+void gateway_request_doubt(const struct gateway_request *request, enum principal_doubt doubt);
 /* Count it and let go of its configuration, before the answer is handed to the server. */
 void gateway_request_end(struct gateway_request *request, unsigned status);
 

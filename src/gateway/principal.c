@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/name.h"
 #include "base/secret.h"
 #include "canon/digest.h"
@@ -122,19 +123,42 @@ static enum status join_shown(const char *prefix, const char *prefix_hashed, str
                                      : join_hashed(prefix_hashed, value, arena, ret_text, err);
 }
 
-static enum status of_authorization(
-    const struct http_head *head, struct arena *arena, struct slice *ret_principal, struct err *err)
+static bool has_field(const struct http_head *head, const char *name)
+{
+    return http_find(head, slice_str(name), 0) < head->field_count;
+}
+
+/* The digest of a field that is there. */
+static enum status of_secret(const char *name, const char *prefix, const struct http_head *head,
+    struct arena *arena, struct slice *ret_principal, struct err *err)
 {
     struct slice value = SLICE_EMPTY;
-    const struct slice name = SLICE_LIT("authorization");
-    if (!http_find_single(head, name, &value)) {
-        return err_set(err, E_INVALID, "there is more than one Authorization field");
+    if (!http_find_single(head, slice_str(name), &value)) {
+        return err_set(err, E_INVALID, "there is more than one %s field", name);
     }
-    if (http_find(head, name, 0) == head->field_count) {
-        *ret_principal = SLICE_LIT("anonymous");
-        return OK;
+    return join_hashed(prefix, value, arena, ret_principal, err);
+}
+
+/* The field that an API key is in; NULL: there is none. */
+static const char *key_field(const struct http_head *head)
+{
+    return has_field(head, "X-Api-Key") ? "X-Api-Key"
+           : has_field(head, "Api-Key") ? "Api-Key"
+                                        : NULL;
+}
+
+static enum status of_credentials(bool with_key, const struct http_head *head, struct arena *arena,
+    struct slice *ret_principal, struct err *err)
+{
+    const char *key = with_key ? key_field(head) : NULL;
+    if (has_field(head, "Authorization")) {
+        return of_secret("Authorization", "auth:", head, arena, ret_principal, err);
     }
-    return join_hashed("auth:", value, arena, ret_principal, err);
+    if (key != NULL) {
+        return of_secret(key, "api-key:", head, arena, ret_principal, err);
+    }
+    *ret_principal = SLICE_LIT("anonymous");
+    return OK;
 }
 
 static enum status of_header(const struct config_route *route, const struct http_head *head,
@@ -204,7 +228,9 @@ enum status principal_of(const struct principals *principals, const struct confi
     struct arena *arena, struct slice *ret_principal, struct err *err)
 {
     switch (route->principal) {
-    case CONFIG_PRINCIPAL_AUTHORIZATION: return of_authorization(head, arena, ret_principal, err);
+    case CONFIG_PRINCIPAL_AUTO: return of_credentials(true, head, arena, ret_principal, err);
+    case CONFIG_PRINCIPAL_AUTHORIZATION:
+        return of_credentials(false, head, arena, ret_principal, err);
     case CONFIG_PRINCIPAL_HEADER: return of_header(route, head, arena, ret_principal, err);
     case CONFIG_PRINCIPAL_JWT:
         return of_jwt(
@@ -212,4 +238,74 @@ enum status principal_of(const struct principals *principals, const struct confi
     case CONFIG_PRINCIPAL_NONE: *ret_principal = SLICE_EMPTY; return OK;
     }
     return err_set(err, E_INVALID, "the route has no rule for principals");
+}
+
+/* ---- doubts -------------------------------------------------------------------------------- */
+
+/* Three parts, the first of which begins as a JSON object in base64url (RFC 7519 section 3). */
+static bool is_jwt(struct slice token)
+{
+    size_t dots = 0;
+    for (size_t i = 0; i < token.len; i++) {
+        dots += token.data[i] == '.';
+    }
+    return dots == 2 && slice_starts(token, SLICE_LIT("eyJ"));
+}
+
+/* Schemes that sign each request, so that no two have the same value. */
+static bool is_signature(struct slice value)
+{
+    static const char *const schemes[] = {
+        "AWS4-HMAC-SHA256 ", "Digest ", "Hawk ", "HMAC ", "OAuth ", "Signature "};
+    for (size_t i = 0; i < COUNT(schemes); i++) {
+        struct slice scheme = slice_str(schemes[i]);
+        if (value.len > scheme.len && http_same_name(slice_of(value.data, scheme.len), scheme)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum principal_doubt principal_doubt(const struct config_route *route, const struct http_head *head)
+{
+    struct slice value = SLICE_EMPTY;
+    struct slice token = SLICE_EMPTY;
+    if (route->principal != CONFIG_PRINCIPAL_AUTO) {
+        return PRINCIPAL_SURE;
+    }
+    if (has_field(head, "Authorization")) {
+        bool changes =
+            (bearer_of(head, &token, NULL) == OK && is_jwt(token)) ||
+            (http_find_single(head, SLICE_LIT("Authorization"), &value) && is_signature(value));
+        return changes ? PRINCIPAL_CHANGES : PRINCIPAL_SURE;
+    }
+    return key_field(head) != NULL     ? PRINCIPAL_SURE
+           : has_field(head, "Cookie") ? PRINCIPAL_COOKIES
+                                       : PRINCIPAL_NOTHING;
+}
+
+static const struct {
+    const char *text;
+    const char *hint;
+} doubts[PRINCIPAL_DOUBTS] = {
+    [PRINCIPAL_SURE] = {"", ""},
+    [PRINCIPAL_CHANGES] = {"the Authorization field is a JWT or a signature: when it changes, the "
+                           "client's key is a new one, and a retry runs again",
+        "principal: jwt:sub, or header:NAME of a field that stays the same"},
+    [PRINCIPAL_COOKIES] = {"requests have cookies and neither Authorization nor an API key: all of "
+                           "them are one principal, and one client may get the answer of another",
+        "principal: header:NAME of a field that names the client, or none if one client is meant"},
+    [PRINCIPAL_NOTHING] = {"requests have neither Authorization nor an API key: all of them are "
+                           "one principal, and one client may get the answer of another",
+        "principal: header:NAME of a field that names the client, or none if one client is meant"},
+};
+
+const char *principal_doubt_text(enum principal_doubt doubt)
+{
+    return doubts[doubt].text;
+}
+
+const char *principal_doubt_hint(enum principal_doubt doubt)
+{
+    return doubts[doubt].hint;
 }

@@ -24,9 +24,25 @@ void principals_free(struct principals *principals);
 
 /* E_INVALID: it cannot be told; the text is for the client and has nothing secret. E_NOMEM. route
  * is one of the gateway's. authorization: "auth:" and 64 hex digits, or "anonymous" where the field
- * is absent; header: "header:…"; jwt: "jwt:…"; none: empty. */
+ * is absent; auto: the same, or "api-key:" and 64 hex digits where only that is there; header:
+ * "header:…"; jwt: "jwt:…"; none: empty. */
 enum status principal_of(const struct principals *principals, const struct config_gateway *gateway,
     const struct config_route *route, const struct http_head *head, int64_t now_ms,
     struct arena *arena, struct slice *ret_principal, struct err *err) MUST_CHECK;
+
+/* Why the principal of a request may not be one client's for good. */
+enum principal_doubt {
+    PRINCIPAL_SURE,
+    PRINCIPAL_CHANGES, /* the credentials change while the client stays: a JWT, a signature */
+    PRINCIPAL_COOKIES, /* nothing but cookies: whoever has them is the same principal */
+    PRINCIPAL_NOTHING, /* not even these */
+};
+enum { PRINCIPAL_DOUBTS = PRINCIPAL_NOTHING + 1 };
+/* Of a request whose principal is found. Routes that were told how to find it have no doubts. */
+enum principal_doubt principal_doubt(
+    const struct config_route *route, const struct http_head *head);
+/* One sentence about it, and what to do. */
+const char *principal_doubt_text(enum principal_doubt doubt);
+const char *principal_doubt_hint(enum principal_doubt doubt);
 
 #endif

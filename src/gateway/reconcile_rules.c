@@ -150,23 +150,6 @@ void reconcile_key(struct slice key, struct buf *out)
 
 /* ---- when ---------------------------------------------------------------------------------- */
 
-bool reconcile_is_due(
-    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms)
-{
-    int64_t pause_ms_max = reconcile->every_ms_max;
-    int64_t pause_ms = reconcile->every_ms;
-    ASSERT(pause_ms > 0 && pause_ms <= pause_ms_max);
-    int64_t at_ms = since_ms;
-    while (at_ms <= until_ms && at_ms <= after_ms) {
-        if (pause_ms == pause_ms_max) { /* months at once */
-            at_ms += (after_ms - at_ms) / pause_ms * pause_ms;
-        }
-        at_ms += pause_ms;
-        pause_ms = clock_doubled_ms(pause_ms, pause_ms_max);
-    }
-    return at_ms <= until_ms;
-}
-
 void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms)
 {
     int64_t offset_ms = now_ms - boot_ms;

@@ -41,11 +41,6 @@ enum status reconcile_target(const char *template, const struct reconcile_names 
  * appended for a key that is no ASCII, which came through another door. */
 void reconcile_key(struct slice key, struct buf *out);
 
-/* Whether a try falls into (after_ms, until_ms]: at once, then with pauses that double from
- * every_ms to every_ms_max, counted from since_ms, when it became unknown. */
-bool reconcile_is_due(
-    const struct config_reconcile *reconcile, int64_t since_ms, int64_t after_ms, int64_t until_ms);
-
 /* How long the engine's time has run evenly. The engine believes small steps of the wall clock; a
  * quiet time that such a step cut short would free a key whose first request still runs. */
 struct reconcile_watch {

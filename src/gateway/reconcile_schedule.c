@@ -1,15 +1,18 @@
 /*
- *   RESTING ── on_due ──▶ LOOKING ── a page ──▶ GOING ── SCHEDULE_QUESTIONS_MAX asked ──▶ FULL
- *      ▲                   ▲ │ ▲                 │ │ ▲                                   │
- *      │                   │ │ └── the next one ─┘ │ └────────── one is answered ────────┘
- *      │                   │ │                     │ a scope that was cut
- *      │                   └─┼──── a request ──────┘ (LOOKING, at one operation)
- *      └── no page is left, or the store cannot be read, or the gateway ends
+ * One unknown operation, from when the engine says that it is due:
+ *
+ *   found ──▶ READY ── a place is free ──▶ ASKED ── still unknown ──▶ RESTING ──┐
+ *               ▲                            └ settled, or nobody can ask: forgotten
+ *               └──────────────── its pause is over ────────────────────────────┘
+ *
+ * Transitions: all through topic_move, which refuses any other; topic_free forgets one.
  *
  * What holds:
- *   D1  LOOKING has a look in the engine, no other state has.
- *   D2  RESTING alone holds no configuration and does not keep the gateway busy.
- *   D3  questions may outlive the round they were asked in; asked counts them all.
+ *   D1  READY ones are in the list, RESTING ones have a deadline, ASKED ones have one of
+ *       SCHEDULE_PLACES places, and none has two of these.
+ *   D2  each place in use keeps the gateway busy; nothing else here does.
+ *   D3  an operation has one topic: the engine gives each due once to a subscription, and a new
+ *       subscription begins without topics but for those ASKED, which are forgotten when answered.
  */
 #include "gateway/reconcile_schedule.h"
 
@@ -17,44 +20,61 @@
 #include "base/macros.h"
 #include "engine/query.h"
 #include "gateway/reconcile.h"
-#include "gateway/reconcile_rules.h"
 #include "gateway/request_form.h"
 
 enum {
-    SCHEDULE_QUESTIONS_MAX = 16, /* asked at a time: an upstream that was down is not overrun */
-    SCHEDULE_PAUSE_MS = 500,     /* between two rounds, at least */
-    SCHEDULE_SHARE = 19,         /* … and so many times what the looking took: a twentieth of the
-                                  engine's time at most, however many keys it has */
-    PAGE_RECORDS = 64,
-    LOOK_ARENA_BYTES_MAX = 16 << 20, /* so many records, or one with its bodies, at their limits */
+    SCHEDULE_PLACES = 16,            /* asked at a time: an upstream that was down is not overrun */
+    TOPICS_MAX = 1 << 16,            /* 8 MiB; more unknown ones wait in the engine for a place */
+    FOUND_MAX = 64,                  /* handed over by the engine at a time: all that it gives */
+    AGAIN_MS = 1000,                 /* after a store that could not be read, or no memory */
+    READ_ARENA_BYTES_MAX = 16 << 20, /* one operation with its bodies, at their limits */
 };
 
-enum schedule_state { SCHEDULE_RESTING, SCHEDULE_LOOKING, SCHEDULE_GOING, SCHEDULE_FULL };
+enum topic_state { TOPIC_READY, TOPIC_ASKED, TOPIC_RESTING };
 
-/* A look, and the way back from the engine's thread. */
-struct schedule_look {
-    struct query look;    /* first, so that the engine's pointer is ours */
-    struct net_task task; /* runs what follows it */
+/* An unknown operation that was due. */
+struct topic {
+    struct net_deadline deadline; /* the end of its pause */
+    struct topic *prev;           /* in the list of all */
+    struct topic *next;
+    struct topic *next_ready;
     struct schedule *schedule;
+    enum topic_state state;
+    bool is_old; /* of a subscription before this one: forgotten when it was asked about */
+    struct op_id operation_id;
+    int64_t pause_ms; /* the last one; 0: there was none */
+};
+
+/* Where one is read and asked about. */
+struct schedule_place {
+    struct query read;    /* first, so that the engine's pointer is ours */
+    struct net_task task; /* it was read */
     struct arena arena;
+    struct schedule *schedule;
+    struct topic *topic; /* NULL: it is free */
+    struct gateway_config *config;
+    const struct config_route *route; /* of its question */
 };
 
 struct schedule {
     struct gateway *gateway;
-    enum schedule_state state;
-    struct net_deadline deadline; /* the next round; off: there is nothing to ask */
+    bool is_ended;
+    bool is_subscribed;
+    struct due_subscription subscription;
+    struct net_deadline deadline; /* subscribe anew: a topic was lost */
     struct net_task wake;
-    atomic_bool is_waking;         /* wake is in its loop's list */
-    struct gateway_config *config; /* of this round; NULL: resting */
-    size_t route;                  /* whose tenant is looked through */
-    struct schedule_look page;     /* of unknown operations */
-    size_t at;                     /* the next one in it */
-    struct schedule_look one;      /* the operation before it, for its request */
-    unsigned asked;                /* questions of ours under way */
-    int64_t after_ms;      /* engine time when the last whole round began; 0: there was none */
-    int64_t until_ms;      /* … when this one did; 0: its first page is not here */
-    uint64_t looked_nanos; /* spent waiting for pages in this round */
-    uint64_t look_nanos;   /* when this look began */
+    atomic_bool is_waking; /* wake is in its loop's list */
+    struct topic *topics;
+    atomic_uint topic_count;
+    struct topic *ready; /* oldest first */
+    struct topic **ready_last;
+    struct schedule_place places[SCHEDULE_PLACES];
+
+    /* From the engine's thread to the loop. */
+    struct net_task arrival;
+    atomic_bool is_arriving; /* found is the loop's until it says false */
+    struct op_id found[FOUND_MAX];
+    size_t found_count;
 };
 
 static struct net_loop *loop_of(const struct schedule *schedule)
@@ -72,292 +92,290 @@ static bool can_ask(const struct gateway_config *config)
     return false;
 }
 
-#define TO(state) (1u << SCHEDULE_##state)
-static const unsigned nexts[] = {
-    [SCHEDULE_RESTING] = TO(GOING),
-    [SCHEDULE_LOOKING] = TO(GOING) | TO(RESTING),
-    [SCHEDULE_GOING] = TO(GOING) | TO(LOOKING) | TO(FULL) | TO(RESTING),
-    [SCHEDULE_FULL] = TO(GOING),
-};
-#undef TO
+/* ---- topics -------------------------------------------------------------------------------- */
 
-static void schedule_move(struct schedule *schedule, enum schedule_state state)
+static void topic_move(struct topic *topic, enum topic_state state)
 {
-    ASSERT((nexts[schedule->state] & 1u << state) != 0);
-    schedule->state = state;
-    ASSERT((schedule->config == NULL) == (state == SCHEDULE_RESTING)); /* D2 */
-    ASSERT(schedule->asked <= SCHEDULE_QUESTIONS_MAX);
+    static const enum topic_state nexts[] = {
+        [TOPIC_READY] = TOPIC_ASKED, [TOPIC_ASKED] = TOPIC_RESTING, [TOPIC_RESTING] = TOPIC_READY};
+    ASSERT(nexts[topic->state] == state);
+    topic->state = state;
 }
 
-static void rest(struct schedule *schedule, uint64_t pause_ms)
+static void ready_add(struct schedule *schedule, struct topic *topic)
 {
-    struct net_loop *loop = loop_of(schedule);
-    net_loop_deadline(loop, &schedule->deadline, net_loop_now(loop) + pause_ms);
+    topic->next_ready = NULL;
+    *schedule->ready_last = topic;
+    schedule->ready_last = &topic->next_ready;
 }
 
-/* ---- the end of a round -------------------------------------------------------------------- */
-
-static void end_round(struct schedule *schedule, bool is_whole)
+static struct topic *ready_take(struct schedule *schedule)
 {
-    struct gateway *gateway = schedule->gateway;
-    uint64_t pause_ms = SCHEDULE_SHARE * schedule->looked_nanos / 1000000;
-    bool goes_on = can_ask(schedule->config) && !atomic_load(&gateway->is_cut);
-    if (is_whole && schedule->until_ms > 0) {
-        schedule->after_ms = schedule->until_ms;
+    struct topic *topic = schedule->ready;
+    if (topic != NULL) {
+        schedule->ready = topic->next_ready;
+        schedule->ready_last = schedule->ready == NULL ? &schedule->ready : schedule->ready_last;
     }
-    gateway_config_drop(gateway, schedule->config);
-    schedule->config = NULL;
-    schedule_move(schedule, SCHEDULE_RESTING);
-    arena_clear(&schedule->page.arena);
-    arena_clear(&schedule->one.arena);
-    if (goes_on) {
-        rest(schedule, pause_ms > SCHEDULE_PAUSE_MS ? pause_ms : SCHEDULE_PAUSE_MS);
+    return topic;
+}
+
+static void topic_free(struct topic *topic)
+{
+    struct schedule *schedule = topic->schedule;
+    ASSERT(topic->deadline.prev == NULL); /* D1 */
+    *(topic->prev == NULL ? &schedule->topics : &topic->prev->next) = topic->next;
+    if (topic->next != NULL) {
+        topic->next->prev = topic->prev;
     }
-    atomic_fetch_sub(&gateway->busy, 1);
+    mem_free(schedule->gateway->mem, topic);
+    atomic_fetch_sub(&schedule->topic_count, 1);
 }
 
-/* ---- looking ------------------------------------------------------------------------------- */
+static void go_on(struct schedule *schedule);
 
-/* On the engine's thread. */
-static void on_looked(struct engine_call *call)
+static void on_rested(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct schedule_look *look = (struct schedule_look *)(void *)call;
-    struct gateway *gateway = look->schedule->gateway;
-    net_loop_post(loop_of(look->schedule), &look->task);
-    atomic_fetch_sub(&gateway->in_engine, 1);
+    struct topic *topic = CONTAINER_OF(deadline, struct topic, deadline);
+    (void)now_ms;
+    topic_move(topic, TOPIC_READY);
+    ready_add(topic->schedule, topic);
+    go_on(topic->schedule);
 }
 
-static void submit(struct schedule *schedule, struct schedule_look *look)
+static void topic_rest(struct topic *topic, int64_t pause_ms)
 {
-    struct gateway *gateway = schedule->gateway;
-    struct err err;
-    look->look.call.arena = &look->arena;
-    look->look.call.done = on_looked;
-    schedule->look_nanos = clock_nanos();
-    schedule_move(schedule, SCHEDULE_LOOKING);
-    atomic_fetch_add(&gateway->in_engine, 1);
-    if (query_submit(door_engine(gateway->door), &look->look, &err) != OK) {
-        atomic_fetch_sub(&gateway->in_engine, 1);
-        end_round(schedule, false);
+    struct net_loop *loop = loop_of(topic->schedule);
+    ASSERT(pause_ms > 0);
+    topic_move(topic, TOPIC_RESTING);
+    net_loop_deadline(loop, &topic->deadline, net_loop_now(loop) + (uint64_t)pause_ms);
+}
+
+static bool topic_new(struct schedule *schedule, const struct op_id *operation_id)
+{
+    struct topic *topic = mem_zalloc(schedule->gateway->mem, 1, sizeof *topic);
+    if (topic == NULL) {
+        return false;
     }
+    topic->schedule = schedule;
+    topic->operation_id = *operation_id;
+    topic->deadline.due = on_rested;
+    topic->next = schedule->topics;
+    if (topic->next != NULL) {
+        topic->next->prev = topic;
+    }
+    schedule->topics = topic;
+    atomic_fetch_add(&schedule->topic_count, 1);
+    ready_add(schedule, topic);
+    return true;
 }
 
-static bool is_asking(const struct config_gateway *config, size_t route)
+/* All but those that are being asked about. */
+static void topics_forget(struct schedule *schedule)
 {
-    return config->routes[route].reconcile.get != NULL;
-}
-
-/* Whether a route before it that asks is of the same tenant. */
-static bool is_seen(const struct config_gateway *config, size_t route)
-{
-    for (size_t i = 0; i < route; i++) {
-        if (is_asking(config, i) &&
-            strcmp(config->routes[i].tenant, config->routes[route].tenant) == 0) {
-            return true;
+    struct net_wheel *wheel = &loop_of(schedule)->wheel;
+    schedule->ready = NULL;
+    schedule->ready_last = &schedule->ready;
+    for (struct topic *topic = schedule->topics, *next; topic != NULL; topic = next) {
+        next = topic->next;
+        net_wheel_remove(wheel, &topic->deadline);
+        if (topic->state == TOPIC_ASKED) {
+            topic->is_old = true; /* D3 */
+        } else {
+            topic_free(topic);
         }
-    }
-    return false;
-}
-
-static void look_page(struct schedule *schedule, const struct digest *after)
-{
-    arena_clear(&schedule->page.arena);
-    schedule->at = 0;
-    schedule->page.look = (struct query){.kind = QUERY_RECORDS,
-        .tenant = slice_str(schedule->config->settings->routes[schedule->route].tenant),
-        .scan = {.status = RECORD_UNKNOWN, .limit = PAGE_RECORDS, .after = *after}};
-    submit(schedule, &schedule->page);
-}
-
-/* The first page of the tenant of this route, or of the next one that asks; else it is over. */
-static void look_tenant(struct schedule *schedule)
-{
-    static const struct digest none = {{0}};
-    const struct config_gateway *config = schedule->config->settings;
-    while (schedule->route < config->route_count &&
-           (!is_asking(config, schedule->route) || is_seen(config, schedule->route))) {
-        schedule->route++;
-    }
-    if (schedule->route == config->route_count) {
-        end_round(schedule, true);
-    } else {
-        look_page(schedule, &none);
     }
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-static void go_on(struct schedule *schedule);
+/* The place is free again. again_ms: the topic's next pause; 0: it is forgotten. */
+static void leave(struct schedule_place *place, int64_t again_ms)
+{
+    struct schedule *schedule = place->schedule;
+    struct topic *topic = place->topic;
+    gateway_config_drop(schedule->gateway, place->config);
+    arena_clear(&place->arena);
+    place->topic = NULL;
+    if (again_ms == 0 || topic->is_old || schedule->is_ended) {
+        topic_free(topic);
+    } else {
+        topic_rest(topic, again_ms);
+    }
+    go_on(schedule);
+    atomic_fetch_sub(&schedule->gateway->busy, 1);
+}
 
+/* Settled or not: if it was, reading it says so. */
 static void on_asked(void *context)
 {
-    struct schedule *schedule = context;
-    ASSERT(schedule->asked > 0);
-    schedule->asked--;
-    if (schedule->state == SCHEDULE_FULL) {
-        go_on(schedule);
+    struct schedule_place *place = context;
+    struct topic *topic = place->topic;
+    const struct config_reconcile *reconcile = &place->route->reconcile;
+    topic->pause_ms = topic->pause_ms == 0
+                          ? reconcile->every_ms
+                          : clock_doubled_ms(topic->pause_ms, reconcile->every_ms_max);
+    leave(place, topic->pause_ms);
+}
+
+/* The route that can ask about it; NULL: none does. */
+static const struct config_route *route_of(const struct schedule_place *place,
+    const struct record *record, struct arena *arena, struct upstreams_one **ret_upstream)
+{
+    const struct gateway_config *config = place->config;
+    struct reconcile_scope scope;
+    if (!reconcile_scope(record->key.scope, &scope) ||
+        (scope.is_cut && !request_form_kept_path(place->read.request_body, arena, &scope.path))) {
+        return NULL;
     }
+    const struct config_route *route =
+        gateway_config_route(config, scope.method, scope.path, ret_upstream);
+    bool can = route != NULL && route != config->settings->otherwise &&
+               (route->fenced & scope.method) != 0 && route->reconcile.get != NULL &&
+               slice_is(record->key.tenant, route->tenant); /* P9 */
+    return can ? route : NULL;
 }
 
-static bool is_due(const struct schedule *schedule, const struct config_reconcile *reconcile,
-    const struct record *record)
+static void on_read(struct net_task *task)
 {
-    return reconcile_is_due(reconcile, record->updated_ms, schedule->after_ms, schedule->until_ms);
-}
-
-/* Ask about it, if its route says so and its time has come. */
-static void ask(struct schedule *schedule, const struct record *record,
-    const struct engine_call *read, unsigned method, struct slice path)
-{
-    struct upstreams_one *upstream;
-    const struct gateway_config *config = schedule->config;
-    const struct config_route *route = gateway_config_route(config, method, path, &upstream);
-    if (route == NULL || route == config->settings->otherwise || (route->fenced & method) == 0 ||
-        route->reconcile.get == NULL || !slice_is(record->key.tenant, route->tenant) || /* P9 */
-        !is_due(schedule, &route->reconcile, record)) {
+    struct schedule_place *place = CONTAINER_OF(task, struct schedule_place, task);
+    const struct record *record = place->read.record;
+    struct upstreams_one *upstream = NULL;
+    if (place->read.call.err.status != OK) {
+        leave(place, AGAIN_MS);
+        return;
+    }
+    bool is_unknown = record != NULL && record->status == RECORD_UNKNOWN;
+    place->route = is_unknown ? route_of(place, record, &place->arena, &upstream) : NULL;
+    if (place->route == NULL) {
+        leave(place, 0);
         return;
     }
     struct reconcile_about about = {.loop = 0,
-        .config = schedule->config,
-        .route = route,
+        .config = place->config,
+        .route = place->route,
         .upstream = upstream,
         .record = record,
-        .read = read};
-    if (reconcile_now(schedule->gateway, &about, on_asked, schedule)) {
-        schedule->asked++;
+        .read = &place->read.call};
+    if (!reconcile_now(place->schedule->gateway, &about, on_asked, place)) {
+        on_asked(place); /* somebody else asks, or it cannot be asked now */
     }
 }
 
-/* Its request was looked up, for the path. */
-static void on_one(struct net_task *task)
+/* On the engine's thread. */
+static void on_query(struct engine_call *call)
 {
-    struct schedule_look *look = CONTAINER_OF(task, struct schedule_look, task);
-    struct schedule *schedule = look->schedule;
-    const struct record *record = look->look.record;
-    struct reconcile_scope scope;
-    struct slice path;
-    schedule->looked_nanos += clock_nanos() - schedule->look_nanos;
-    schedule_move(schedule, SCHEDULE_GOING);
-    if (look->look.call.err.status == OK && record != NULL && record->status == RECORD_UNKNOWN &&
-        reconcile_scope(record->key.scope, &scope) &&
-        request_form_kept_path(look->look.request_body, &look->arena, &path)) {
-        ask(schedule, record, &look->look.call, scope.method, path);
+    struct schedule_place *place = (struct schedule_place *)(void *)call;
+    struct gateway *gateway = place->schedule->gateway;
+    net_loop_post(loop_of(place->schedule), &place->task);
+    atomic_fetch_sub(&gateway->in_engine, 1);
+}
+
+static void read_topic(struct schedule_place *place, struct topic *topic)
+{
+    struct gateway *gateway = place->schedule->gateway;
+    struct err err;
+    topic_move(topic, TOPIC_ASKED);
+    place->topic = topic;
+    place->config = gateway_config_take(gateway);
+    place->read = (struct query){.kind = QUERY_OPERATION,
+        .any_tenant = true,
+        .operation_id = topic->operation_id,
+        .call = {.arena = &place->arena, .done = on_query}};
+    atomic_fetch_add(&gateway->in_engine, 1);
+    if (query_submit(door_engine(gateway->door), &place->read, &err) != OK) {
+        place->read.call.err = err;
+        on_query(&place->read.call);
     }
-    go_on(schedule);
 }
 
-/* Whether any route of its tenant would ask about it now: before its own is known. */
-static bool may_be_due(const struct schedule *schedule, const struct record *record)
-{
-    const struct config_gateway *config = schedule->config->settings;
-    for (size_t i = 0; i < config->route_count; i++) {
-        if (is_asking(config, i) && slice_is(record->key.tenant, config->routes[i].tenant) &&
-            is_due(schedule, &config->routes[i].reconcile, record)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void look_one(struct schedule *schedule, const struct record *record)
-{
-    arena_clear(&schedule->one.arena);
-    schedule->one.look = (struct query){.kind = QUERY_OPERATION,
-        .tenant = record->key.tenant,
-        .operation_id = record->operation_id};
-    submit(schedule, &schedule->one);
-}
-
-/* The rest of the page, as far as there is room for questions; then the next one. */
+/* Those that are ready, as far as there are places. */
 static void go_on(struct schedule *schedule)
 {
-    const struct query *page = &schedule->page.look;
-    schedule_move(schedule, SCHEDULE_GOING);
-    while (schedule->at < page->count) {
-        if (atomic_load(&schedule->gateway->is_cut)) {
-            end_round(schedule, false);
-            return;
-        }
-        if (schedule->asked == SCHEDULE_QUESTIONS_MAX) {
-            schedule_move(schedule, SCHEDULE_FULL);
-            return;
-        }
-        const struct record *record = page->records[schedule->at++];
-        struct reconcile_scope scope;
-        if (!reconcile_scope(record->key.scope, &scope)) {
+    struct gateway *gateway = schedule->gateway;
+    for (size_t i = 0; i < SCHEDULE_PLACES && schedule->ready != NULL; i++) {
+        if (schedule->places[i].topic != NULL) {
             continue;
         }
-        if (!scope.is_cut) {
-            ask(schedule, record, &page->call, scope.method, scope.path);
-        } else if (may_be_due(schedule, record)) {
-            look_one(schedule, record);
+        atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read; D2 */
+        if (atomic_load(&gateway->is_cut)) {
+            atomic_fetch_sub(&gateway->busy, 1);
             return;
         }
-    }
-    if (page->has_more) {
-        struct digest after = page->after;
-        look_page(schedule, &after);
-    } else {
-        schedule->route++;
-        look_tenant(schedule);
+        read_topic(&schedule->places[i], ready_take(schedule));
     }
 }
 
-static void on_page(struct net_task *task)
+/* ---- what is due --------------------------------------------------------------------------- */
+
+/* On the engine's thread. */
+static bool on_found(void *context, const struct store_due *dues, size_t count)
 {
-    struct schedule_look *look = CONTAINER_OF(task, struct schedule_look, task);
-    struct schedule *schedule = look->schedule;
-    const struct engine_call *call = &look->look.call;
-    schedule->looked_nanos += clock_nanos() - schedule->look_nanos;
-    schedule_move(schedule, SCHEDULE_GOING);
-    if (call->err.status != OK) {
-        end_round(schedule, false);
-        return;
+    struct schedule *schedule = context;
+    if (atomic_load(&schedule->is_arriving) ||
+        atomic_load(&schedule->topic_count) + count > TOPICS_MAX) {
+        return false;
     }
-    if (schedule->until_ms == 0) {
-        schedule->until_ms = call->now_ms;
+    ASSERT(count <= FOUND_MAX);
+    for (size_t i = 0; i < count; i++) {
+        schedule->found[i] = dues[i].operation_id;
     }
+    schedule->found_count = count;
+    atomic_store(&schedule->is_arriving, true);
+    net_loop_post(loop_of(schedule), &schedule->arrival);
+    return true;
+}
+
+static void on_arrival(struct net_task *task)
+{
+    struct schedule *schedule = CONTAINER_OF(task, struct schedule, arrival);
+    struct net_loop *loop = loop_of(schedule);
+    for (size_t i = 0; i < schedule->found_count && !schedule->is_ended; i++) {
+        if (!topic_new(schedule, &schedule->found[i])) {
+            net_loop_deadline(loop, &schedule->deadline, net_loop_now(loop) + AGAIN_MS);
+        }
+    }
+    atomic_store(&schedule->is_arriving, false);
     go_on(schedule);
 }
 
-/* ---- the beginning of a round -------------------------------------------------------------- */
-
-static void on_due(struct net_deadline *deadline, uint64_t now_ms)
+static void unsubscribe(struct schedule *schedule)
 {
-    struct schedule *schedule = CONTAINER_OF(deadline, struct schedule, deadline);
-    struct gateway *gateway = schedule->gateway;
-    struct engine_stats stats;
+    if (schedule->is_subscribed) {
+        engine_off_due(door_engine(schedule->gateway->door), &schedule->subscription);
+        schedule->is_subscribed = false;
+        schedule->found_count = 0; /* what is on its way comes again */
+    }
+}
+
+/* From the beginning, with every unknown operation, if there is a route that can ask. */
+static void subscribe(struct schedule *schedule)
+{
+    struct gateway_config *config = gateway_config_take(schedule->gateway);
+    unsubscribe(schedule);
+    topics_forget(schedule);
+    if (can_ask(config)) {
+        engine_on_due(door_engine(schedule->gateway->door), &schedule->subscription);
+        schedule->is_subscribed = true;
+    }
+    gateway_config_drop(schedule->gateway, config);
+}
+
+static void on_lost(struct net_deadline *deadline, uint64_t now_ms)
+{
     (void)now_ms;
-    ASSERT(schedule->state == SCHEDULE_RESTING);
-    atomic_fetch_add(&gateway->busy, 1); /* before is_cut is asked */
-    if (atomic_load(&gateway->is_cut)) {
-        atomic_fetch_sub(&gateway->busy, 1);
-        return;
-    }
-    schedule->config = gateway_config_take(gateway);
-    schedule_move(schedule, SCHEDULE_GOING);
-    schedule->route = 0;
-    schedule->until_ms = 0;
-    schedule->looked_nanos = 0;
-    engine_stats(door_engine(gateway->door), &stats);
-    if (stats.counts.by_status[RECORD_UNKNOWN] == 0) {
-        end_round(schedule, false);
-    } else {
-        look_tenant(schedule);
-    }
+    subscribe(CONTAINER_OF(deadline, struct schedule, deadline));
 }
 
 static void on_wake(struct net_task *task)
 {
     struct schedule *schedule = CONTAINER_OF(task, struct schedule, wake);
     atomic_store(&schedule->is_waking, false);
-    struct gateway_config *config = gateway_config_take(schedule->gateway);
-    if (schedule->state == SCHEDULE_RESTING && can_ask(config) &&
-        !atomic_load(&schedule->gateway->is_cut)) {
-        rest(schedule, 0);
+    if (!schedule->is_ended) {
+        subscribe(schedule);
     }
-    gateway_config_drop(schedule->gateway, config);
 }
+
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 void schedule_wake(struct gateway *gateway)
 {
@@ -367,16 +385,6 @@ void schedule_wake(struct gateway *gateway)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
-
-static void look_init(
-    struct schedule *schedule, struct schedule_look *look, void (*run)(struct net_task *))
-{
-    look->schedule = schedule;
-    look->task.run = run;
-    arena_init(&look->arena, schedule->gateway->mem, LOOK_ARENA_BYTES_MAX);
-}
-
 enum status schedule_new(struct gateway *gateway, struct schedule **ret_schedule, struct err *err)
 {
     struct schedule *schedule = mem_zalloc(gateway->mem, 1, sizeof *schedule);
@@ -384,35 +392,49 @@ enum status schedule_new(struct gateway *gateway, struct schedule **ret_schedule
         return err_set(err, E_NOMEM, "out of memory");
     }
     schedule->gateway = gateway;
-    schedule->deadline.due = on_due;
+    schedule->subscription = (struct due_subscription){
+        .filter = {.kinds = STORE_OPERATIONS, .reasons = STORE_DUE(RECORD_DUE_RECONCILE_AGAIN)},
+        .is_once = true,
+        .found = on_found,
+        .context = schedule};
+    schedule->deadline.due = on_lost;
     schedule->wake.run = on_wake;
-    atomic_init(&schedule->is_waking, false);
-    look_init(schedule, &schedule->page, on_page);
-    look_init(schedule, &schedule->one, on_one);
+    schedule->arrival.run = on_arrival;
+    schedule->ready_last = &schedule->ready;
+    for (size_t i = 0; i < SCHEDULE_PLACES; i++) {
+        schedule->places[i].schedule = schedule;
+        schedule->places[i].task.run = on_read;
+        arena_init(&schedule->places[i].arena, gateway->mem, READ_ARENA_BYTES_MAX);
+    }
     *ret_schedule = schedule;
     return OK;
 }
 
 void schedule_start(struct gateway *gateway)
 {
-    if (can_ask(gateway->config)) {
-        rest(gateway->schedule, 0);
-    }
+    schedule_wake(gateway); /* when its loop runs: one that never does is never told anything */
 }
 
 void schedule_end(struct gateway *gateway, unsigned loop)
 {
+    struct schedule *schedule = gateway->schedule;
     if (loop == 0) {
-        ASSERT(gateway->schedule->state == SCHEDULE_RESTING);
-        net_wheel_remove(&loop_of(gateway->schedule)->wheel, &gateway->schedule->deadline);
+        unsubscribe(schedule);
+        topics_forget(schedule);
+        schedule->is_ended = true;
+        ASSERT(schedule->topics == NULL); /* the gateway is idle */
+        net_wheel_remove(&loop_of(schedule)->wheel, &schedule->deadline);
     }
 }
 
 void schedule_free(struct schedule *schedule)
 {
-    if (schedule != NULL) {
-        arena_release(&schedule->page.arena);
-        arena_release(&schedule->one.arena);
-        mem_free(schedule->gateway->mem, schedule);
+    if (schedule == NULL) {
+        return;
     }
+    ASSERT(!schedule->is_subscribed);
+    for (size_t i = 0; i < SCHEDULE_PLACES; i++) {
+        arena_release(&schedule->places[i].arena);
+    }
+    mem_free(schedule->gateway->mem, schedule);
 }

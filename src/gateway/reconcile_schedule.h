@@ -1,13 +1,12 @@
 /*
- * reconcile_schedule: when each unknown operation is asked about. While there are any, and a route
- * that can ask about its own, it goes round: reads the unknown ones of each tenant, and has those
- * asked about (reconcile.h) whose time has come.
+ * reconcile_schedule: when each unknown operation is asked about. The engine says which are due
+ * (engine_on_due): every operation of the gateway is from when it becomes unknown. Those that a
+ * route can ask about are (reconcile.h), then again with pauses that double.
  *
- * Promises:  nothing is remembered of an operation but what its record says: the first question is
- *            due when it became unknown, the next with pauses that double (reconcile_is_due); after
- *            a start each is asked about once. At most SCHEDULE_QUESTIONS_MAX at a time. The more
- *            keys a store has, the more rarely it is read, so that reading stays a small part of
- *            the engine's time.
+ * Promises:  each is asked about as soon as it is unknown, and again after a start or a reload;
+ *            then after every_ms, with pauses that double up to every_ms_max. At most 16 at a time.
+ *            One that no route can ask about is read once and left alone. Nothing is written: after
+ *            a restart the pauses begin anew.
  * Threads:   on the first loop; schedule_wake from any thread.
  */
 #ifndef ONCE_GATEWAY_RECONCILE_SCHEDULE_H
@@ -18,7 +17,7 @@
 /* E_NOMEM. */
 enum status schedule_new(
     struct gateway *gateway, struct schedule **ret_schedule, struct err *err) MUST_CHECK;
-/* Before the loop is started; the first round is in its first turns. */
+/* Before the loop is started. */
 void schedule_start(struct gateway *gateway);
 /* Another configuration is in use. */
 void schedule_wake(struct gateway *gateway);

@@ -15,6 +15,23 @@ bool scan_match(const struct scan *scan, const struct record *record)
            (scan->now_ms == 0 || !record_window_over(record, scan->now_ms));
 }
 
+struct store_due store_due_of(const struct record *record)
+{
+    return (struct store_due){.kind = record->kind,
+        .reason = record_due(record),
+        .door = record->door,
+        .operation_id = record->operation_id,
+        .due_ms = record_due_ms(record)};
+}
+
+bool store_due_before(const struct store_due_cursor *a, const struct store_due_cursor *b)
+{
+    if (a->due != b->due) {
+        return a->due < b->due;
+    }
+    return a->key_high != b->key_high ? a->key_high < b->key_high : a->key_low < b->key_low;
+}
+
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
     /* A note belongs behind the entries it covers: it comes with those behind after_seq. */

@@ -1,3 +1,6 @@
+/*
+ * past 800 lines because the whole store, with the crashes that tests want of it, is in this file.
+ */
 #include "store/mem.h"
 
 #include <inttypes.h>
@@ -569,6 +572,34 @@ static bool due_wanted(
                               record_due_ms(record) <= now_ms;
 }
 
+static struct store_due_cursor cursor_at(const struct record *record)
+{
+    struct store_due_cursor cursor = {.due = (uint64_t)record_due_ms(record)};
+    for (size_t i = 0; i < 8; i++) {
+        cursor.key_high = cursor.key_high << 8 | record->key.hash.bytes[i];
+        cursor.key_low = cursor.key_low << 8 | record->key.hash.bytes[8 + i];
+    }
+    return cursor;
+}
+
+/* The first one that is due after the cursor; NULL: there is none. */
+static const struct record *due_after(
+    struct mem_store *self, const struct store_due_filter *filter, int64_t now_ms)
+{
+    const struct record *first = NULL;
+    struct store_due_cursor first_at = {0};
+    for (size_t i = 0; i < items_count(self); i++) {
+        const struct record *record = &items_of(self)[i]->record;
+        struct store_due_cursor at = cursor_at(record);
+        if (due_wanted(filter, record, now_ms - 1) && store_due_before(filter->cursor, &at) &&
+            (first == NULL || store_due_before(&at, &first_at))) {
+            first = record;
+            first_at = at;
+        }
+    }
+    return first;
+}
+
 static enum status mem_due(struct store *store, const struct store_due_filter *filter,
     struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
 {
@@ -576,14 +607,18 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
     struct mem_store *self = mem_of(store);
     int64_t now_ms = store_clock_now(&self->clock).time_ms;
     size_t count = 0;
-    for (size_t i = 0; i < items_count(self) && count < limit; i++) {
+    for (const struct record *next = NULL; filter->cursor != NULL && count < limit;) {
+        next = due_after(self, filter, now_ms);
+        if (next == NULL) {
+            break;
+        }
+        *filter->cursor = cursor_at(next);
+        ret_dues[count++] = store_due_of(next);
+    }
+    for (size_t i = 0; filter->cursor == NULL && i < items_count(self) && count < limit; i++) {
         const struct record *record = &items_of(self)[i]->record;
         if (due_wanted(filter, record, now_ms)) {
-            ret_dues[count++] = (struct store_due){.kind = record->kind,
-                .reason = record_due(record),
-                .door = record->door,
-                .operation_id = record->operation_id,
-                .due_ms = record_due_ms(record)};
+            ret_dues[count++] = store_due_of(record);
         }
     }
     *ret_count = count;

@@ -188,12 +188,23 @@ struct store_identity {
 #define STORE_DUE(reason) (1u << (unsigned)(reason))
 #define STORE_DUES_ALL    (~STORE_DUE(RECORD_DUE_WINDOW_OVER))
 
+/* How far a caller has come through the dues in their order; zeroed: nowhere. The store's own. */
+struct store_due_cursor {
+    uint64_t due;
+    uint64_t key_high; /* of the key's hash */
+    uint64_t key_low;
+};
+
 /* Which records are asked for. */
 struct store_due_filter {
     unsigned kinds;   /* STORE_KIND(…), or-ed */
     unsigned reasons; /* STORE_DUE(…), or-ed */
     bool held;        /* those in progress that a process incarnation of ours holds (record.holder),
                          whether their lease is over or not; reasons are not looked at */
+    /* NULL: in no order. Else in the order of their dues, those after the cursor, which moves to
+     * the last one. A due is made for now or later, never for a past time, so that none is missed;
+     * those of the present moment come a moment later. */
+    struct store_due_cursor *cursor;
 };
 
 /* A record that needs somebody to act. */
@@ -291,9 +302,9 @@ struct store_ops {
     enum status (*scan)(struct store *store, const struct scan *scan, struct arena *arena,
         const struct record **ret_records, size_t *ret_count, struct err *err);
     /* Records that are due by the store's time, in no order. May miss some that fell due in the
-     * last second; never returns one early. Costs what it returns, not what is live. What is
-     * returned is returned again until its record changes, and may keep others back that do not fit
-     * into the limit: the caller acts on all it gets. */
+     * last second; never returns one early. Costs what is due, not what is live. Without a cursor,
+     * what is returned is returned again until its record changes, and may keep others back that do
+     * not fit into the limit: the caller acts on all it gets. */
     enum status (*due)(struct store *store, const struct store_due_filter *filter,
         struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,
@@ -313,6 +324,8 @@ struct store_ops {
 };
 
 /* What the members above mean, for all stores. */
+struct store_due store_due_of(const struct record *record);
+bool store_due_before(const struct store_due_cursor *a, const struct store_due_cursor *b);
 bool scan_match(const struct scan *scan, const struct record *record);
 bool entry_in_range(const struct entry_range *range, const struct entry *entry);
 

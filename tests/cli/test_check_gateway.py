@@ -13,7 +13,7 @@ DESIGN = """gateway:
       upstream: http://127.0.0.1:3000
       profile: guardia
       window: 24h
-      principal: authorization
+      principal: auto
       ignore: [/client_time]
       redact: [/card/number]
       on_status: {500: unknown, 503: release}
@@ -45,6 +45,8 @@ def gateway(once, text):
 
 ON_500 = ("        500 from the API leaves the operation unknown until it is settled; on_status: "
     "{5xx: release} says that the API rolls back")
+AUTO = ("        a key belongs to its Authorization, else X-Api-Key or Api-Key; set principal if "
+    "tokens are renewed (JWT) or clients have only cookies or nothing")
 
 
 def test_each_route_is_shown_with_upstream_profile_and_window(once):
@@ -55,11 +57,13 @@ def test_each_route_is_shown_with_upstream_profile_and_window(once):
         "route   POST,PUT /v1/payments/** -> http://127.0.0.1:3000",
         "        guardia, window 24h, key required (a UUID), fences POST PUT",
         ON_500,
+        AUTO,
         "        note: reconcile asks by {key}, which two principals may share: have the API "
         "check Once-Operation-Id, or ask by {operation_id}",
         "route   /hooks/** -> http://127.0.0.1:3001",
         "        ops, window 336h, key required, fences POST PUT PATCH DELETE",
         ON_500,
+        AUTO,
         "others  no route matches -> http://127.0.0.1:3000, not fenced",
     ]
 
@@ -85,7 +89,7 @@ def test_without_routes_there_is_one_for_everything(once):
     done = once("check", write(once, "gateway: {upstream: 'http://127.0.0.1:3000'}\n"))
     assert done.code == 0
     assert done.text.splitlines()[5:] == ["route   (default) -> http://127.0.0.1:3000",
-        "        ietf, window 24h, key required, fences POST PUT PATCH DELETE", ON_500]
+        "        ietf, window 24h, key required, fences POST PUT PATCH DELETE", ON_500, AUTO]
 
 
 @pytest.mark.parametrize("members, says", [
@@ -97,6 +101,20 @@ def test_without_routes_there_is_one_for_everything(once):
 def test_what_500_means_is_said_in_one_sentence(once, members, says):
     done = once("check", write(once, f"gateway: {{upstream: 'http://a', {members}}}\n"))
     assert done.code == 0 and says in done.text
+
+
+@pytest.mark.parametrize("members, says", [
+    ("on_unknown: takeover", "an unknown operation runs again, and its effect may happen twice"),
+    ("key: generated", "a write without a key gets a new one: its retries run again"),
+    ("profile: stripe", "a write without a key passes through, not fenced"),
+    ("principal: none", "all clients share their keys (principal: none)"),
+])
+def test_what_weakens_one_effect_a_key_is_named(once, members, says):
+    def lines(settings):
+        done = once("check", write(once, f"gateway: {{upstream: 'http://a'{settings}}}\n"))
+        assert done.code == 0
+        return done.text
+    assert says in lines(", " + members) and says not in lines("")
 
 
 def test_the_old_name_of_on_status_is_read_with_a_warning(once):

@@ -35,6 +35,20 @@ struct peer {
 void peer_http_parser(struct peer *peer, const struct peer_input *input);
 void peer_llhttp(struct peer *peer, const struct peer_input *input);
 
+/* A parser, and how it takes bytes and the end of the connection; what it refuses is in the peer's
+ * error. */
+struct peer_parser {
+    void *self;
+    void (*feed)(struct peer *peer, void *self, const char *data, size_t len);
+    void (*end)(struct peer *peer, void *self);
+};
+
+/* Give it the message, the last byte apart, and then the end of the connection if there is one. */
+void peer_feed(struct peer *peer, const struct peer_input *input, const struct peer_parser *parser);
+/* What the message begins with: the status, or the method before the target that was read. */
+void peer_start(
+    struct peer *peer, const struct peer_input *input, unsigned status, const char *method);
+
 /* For the callbacks of both. */
 void peer_name(struct peer *peer, const char *data, size_t len);
 void peer_value(struct peer *peer, const char *data, size_t len);

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "failing_mem.h"
+#include "faulty_mem.h"
 #include "http/serve.h"
 
 /* Exchanges that wait for the other thread. */
@@ -24,7 +24,7 @@ struct echo {
     struct waiting *waiting; /* newest first; under lock */
     bool is_over;            /* under lock */
     pthread_t thread;
-    struct failing memory; /* of the server */
+    struct faulty memory; /* of the server */
     atomic_uint_fast64_t turns;
     atomic_uint_fast64_t ends;   /* loops that said that they end */
     atomic_uint_fast64_t jobs;   /* exchanges that echo_stream.c has */

@@ -294,10 +294,8 @@ static void print_stats(struct http_server *server, struct echo *echo)
 static void set_memory(struct echo *echo, const char *line)
 {
     char *end;
-    long long left = strtoll(line, &end, 10);
-    atomic_store(&echo->memory.left, INT64_MAX);
-    atomic_store(&echo->memory.fails, strtoll(end, NULL, 10));
-    atomic_store(&echo->memory.left, left);
+    long after = strtol(line, &end, 10);
+    faulty_arm(&echo->memory, after + 1, strtol(end, NULL, 10));
     printf("memory\n");
 }
 
@@ -346,8 +344,7 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct http_server *server = NULL;
     char line[64];
-    struct mem mem = {.resize = failing_resize, .context = &echo.memory};
-    failing_init(&echo.memory);
+    struct mem mem = {.resize = faulty_resize, .context = &echo.memory};
     settings.options = (struct http_server_options){.handle = handle,
         .mem = &mem,
         .turn = turn,

@@ -203,12 +203,10 @@ def test_what_exists_is_never_overwritten(filled, tmp_path, make):
 
 def test_a_target_in_the_store_is_refused(filled, tmp_path):
     (tmp_path / "link").symlink_to(filled.data_dir)
-    before = {path.name for path in filled.data_dir.iterdir() if "." not in path.name}
     for to in (filled.data_dir / "b", tmp_path / "link" / "b", filled.data_dir / "../data/b"):
         done = back_up(filled, to)
         assert done.returncode == 64 and "in the store itself" in done.stderr, done
     assert not any(".new-" in path.name for path in filled.data_dir.iterdir())
-    assert before <= {path.name for path in filled.data_dir.iterdir()}
 
 
 def test_a_damaged_store_is_not_backed_up(filled, tmp_path):

@@ -118,3 +118,30 @@ def test_a_grant_has_no_status_in_the_log(gateway):
     lines = [json.loads(line) for line in gateway.stderr().splitlines() if '"decision"' in line]
     status = {line["decision"]: line.get("status") for line in lines}
     assert status == {"first_seen": None, "sealed": 200}
+
+
+JWT = "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"
+
+
+def test_a_doubtful_principal_is_logged_once_a_route_and_counted(make_gateway, origin):
+    """Where one client is two principals, or two are one, the operator is told before it hurts."""
+    gateway = make_gateway(routes=[{"match": "POST /a"}, {"match": "POST /b"},
+        {"match": "POST /typed", "principal": "authorization"}])
+    clients = {"changes": {"Authorization": JWT}, "cookies": {"Cookie": "session=bob"},
+        "nothing": {}}
+    assert {value(figures(gateway), "once_gateway_principal_doubtful_total", reason=reason)
+        for reason in clients} == {0} and \
+        ("once_gateway_principal_doubtful_total", ("reason", "changes")) in figures(gateway)
+    for turn in range(3):
+        for path in ("/a", "/b", "/typed"):
+            for reason, headers in clients.items():
+                gateway.post(f"{reason}{turn}", path=path, headers=headers)
+        gateway.post(f"sure{turn}", path="/a", headers={"X-Api-Key": "k"})
+    found = figures(gateway)
+    for reason in clients:
+        assert value(found, "once_gateway_principal_doubtful_total", reason=reason) == 6
+    lines = [json.loads(line) for line in gateway.stderr().splitlines()
+        if "principal_doubtful" in line]
+    assert sorted(line["route"] for line in lines) == ["POST /a"] * 3 + ["POST /b"] * 3
+    assert len({line["message"] for line in lines}) == 3
+    assert all("principal: " in line["hint"] for line in lines)

@@ -31,7 +31,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "failing_mem.h"
+#include "faulty_mem.h"
 #include "http/upstream.h"
 
 enum { CALLS_MAX = 4096, WORDS_MAX = 32, PATH_BYTES_MAX = 256, NAMES_MAX = 8 };
@@ -59,7 +59,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_done;
-    struct failing memory;
+    struct faulty memory;
     struct { /* the stand-in for the name server */
         bool is_on;
         unsigned count;
@@ -72,7 +72,7 @@ static struct {
     } names;
 } driver;
 
-static const struct mem failing = {.resize = failing_resize, .context = &driver.memory};
+static const struct mem failing = {.resize = faulty_resize, .context = &driver.memory};
 
 /* --------------------------------------------------------------------------- the name server -- */
 
@@ -425,10 +425,10 @@ static void take_option(
     } else if (strcmp(name, "resolve_ms") == 0) {
         options->resolve_ms = (int64_t)number;
     } else if (strcmp(name, "fails") == 0) {
-        atomic_store(&driver.memory.fails, (long long)number);
+        driver.memory.fails = (long)number;
     } else {
         ASSERT(is_number && strcmp(name, "fail_after") == 0);
-        atomic_store(&driver.memory.left, (long long)number);
+        driver.memory.fail_at = (long)number + 1;
     }
 }
 
@@ -471,7 +471,7 @@ int main(int argc, char **argv)
         .mem = &failing, .urls = urls, .idle_ms_max = UPSTREAM_IDLE_MS_USUAL};
     pthread_mutex_init(&driver.lock, NULL);
     pthread_cond_init(&driver.changed, NULL);
-    failing_init(&driver.memory);
+    driver.memory.fails = FAULTY_FOR_GOOD;
     for (int i = 1; i + 1 < argc; i += 2) {
         take_option(&options, urls, argv[i], argv[i + 1]);
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "core/source.h"
 #include "prng.h"
 #include "store/fault.h"
@@ -589,6 +590,29 @@ static void stale_changes_are_named(void **state)
     assert_int_equal(kit_load(fixture->store, 1, &fixture->arena)->status, RECORD_EXECUTED);
 }
 
+/* Every slice of a record counts when room for a commit is made, those that only some kinds have
+ * included. */
+static void a_commit_of_records_with_the_longest_details_fits(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    enum { COUNT = 64 };
+    static const char bytes[LIMIT_DETAIL_BYTES_MAX] = {'d'};
+    struct record records[COUNT];
+    struct change changes[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        records[i] = kit_record(i, i + 1);
+        records[i].detail = slice_of(bytes, sizeof bytes);
+        changes[i] = (struct change){.kind = CHANGE_PUT, .record = &records[i]};
+    }
+    struct commit commit = {.changes = changes, .count = COUNT};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
+    reopen(fixture);
+    const struct record *last = kit_load(fixture->store, COUNT - 1, &fixture->arena);
+    assert_true(slice_equal(last->detail, records[COUNT - 1].detail));
+}
+
 /* Operations and sources are told apart wherever several records are meant. */
 static void kinds_are_told_apart(void **state)
 {
@@ -758,6 +782,54 @@ static void pending_work_is_due_and_stays(void **state)
         OK);
     assert_non_null(found);
     assert_int_equal(kit_counts(fixture->store, STORE_KIND(RECORD_EFFECT)).records, 1);
+}
+
+/* In order, each once, however few at a time; and what falls due later comes after it. */
+static void a_cursor_leads_through_the_dues_once(void **state)
+{
+    enum { RECORDS = 10, PAGE = 3 };
+    struct fixture *fixture = *state;
+    struct record records[RECORDS];
+    struct store_due_cursor cursor = {0};
+    struct store_due_filter filter = {
+        .kinds = STORE_OPERATIONS, .reasons = STORE_DUE(RECORD_DUE_RECONCILE_AGAIN)};
+    struct err err = {0};
+    filter.cursor = &cursor;
+    for (unsigned i = 0; i < RECORDS; i++) {
+        records[i] = kit_record(i + 1, i + 1);
+        records[i].status = RECORD_UNKNOWN;
+        records[i].lease_expires_ms = 0;
+        records[i].door = RECORD_DOOR_GATEWAY;
+        records[i].due_ms = i % 4 == 0 ? 0 : KIT_NOW + 1000 * (1 + i % 4); /* some at once */
+        kit_put_flush(fixture->store, &records[i], 0);
+    }
+    reopen(fixture);
+    kit_set_time(KIT_NOW + 3000);
+    unsigned given[RECORDS] = {0};
+    for (unsigned rounds = 0; rounds < 8; rounds++) {
+        struct store_due dues[PAGE];
+        size_t count = 9;
+        int64_t last_ms = 0;
+        assert_int_equal(
+            fixture->store->ops->due(fixture->store, &filter, dues, PAGE, &count, &err), OK);
+        assert_true(count <= PAGE);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(dues[i].due_ms / 1000 >= last_ms / 1000);
+            last_ms = dues[i].due_ms;
+            for (unsigned j = 0; j < RECORDS; j++) {
+                given[j] += op_id_equal(&dues[i].operation_id, &records[j].operation_id);
+            }
+        }
+        if (rounds == 4) { /* the first five found all there were by then */
+            for (unsigned j = 0; j < RECORDS; j++) {
+                assert_int_equal(given[j], j % 4 < 2);
+            }
+            kit_set_time(KIT_NOW + 60000);
+        }
+    }
+    for (unsigned j = 0; j < RECORDS; j++) {
+        assert_int_equal(given[j], 1);
+    }
 }
 
 /* What processes of ours hold is found before its lease is over, and so is the oldest unknown one:
@@ -1358,12 +1430,14 @@ int main(void)
             ON(a_body_without_room_is_the_failure_of_one_want),
             ON(an_abort_leaves_nothing_behind),
             ON(stale_changes_are_named),
+            ON(a_commit_of_records_with_the_longest_details_fits),
             ON(kinds_are_told_apart),
             ON(a_scan_is_in_order_and_filters),
             ON(a_paced_scan_sees_all_in_bounded_steps),
             ON(a_paced_scan_goes_on_while_keys_change),
             ON(leases_that_are_over_are_due),
             ON(pending_work_is_due_and_stays),
+            ON(a_cursor_leads_through_the_dues_once),
             ON(what_is_due_is_found_and_nothing_else),
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),

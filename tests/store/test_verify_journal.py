@@ -73,7 +73,8 @@ def test_good_journals_are_good_to_both(tmp_path, seed, steps, jump_ms, retain_m
     assert agree(directory) == "ok"
     found = json.loads(subprocess.run([BINARY, "verify", "--json", "--store", directory],
         capture_output=True, text=True, check=True, timeout=60).stdout)
-    assert (found["segments_squeezed"] > 0) == (segments != "whole")
+    if segments != "archived":  # there what was squeezed may be gone
+        assert (found["segments_squeezed"] > 0) == (segments == "squeezed")
     assert (found["first_seq"] > 1) == (segments == "archived")
 
 
@@ -190,6 +191,7 @@ def test_forged_frames_are_the_same_to_both(copy, what):
     damaged = 0
     for _ in range(25):
         forge = Forge(good)
+        # The script believes what is remembered of a source.
         places = [(i, j) for i, (_, frames) in enumerate(forge.batches)
             for j, (kind, payload) in enumerate(frames) if not (kind == 1 and payload[1] == 2)]
         (i, j), (k, m) = chance.sample(places, 2)
@@ -207,8 +209,5 @@ def test_forged_frames_are_the_same_to_both(copy, what):
             at = chance.randrange(len(payload))
             frames[j] = [kind, payload[:at] + bytes([payload[at] ^ 1]) + payload[at + 1:]]
         forge.save(segment)
-        if what != "change":
-            damaged += agree(copy) == "damaged"
-        elif frames[j][0] not in (1, 3, 6):  # of records and notes there is more to compare than
-            damaged += agree(copy) == "damaged"  # a stranger does: see the script's first lines
-    assert damaged > (2 if what == "change" else 18)
+        damaged += agree(copy) == "damaged"
+    assert damaged > 18

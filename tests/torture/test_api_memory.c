@@ -1,10 +1,10 @@
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api_drive.h"
 #include "check_c.h"
+#include "faulty_mem.h"
 
 /*
  * A begin, its duplicate, its seal and a replay through the door, again and again, each time with
@@ -12,42 +12,6 @@
  * always or with 503, and then it was not taken: asked again it must decide as if the first try had
  * never been. So no grant and no seal is lost behind an answer that could not be made.
  */
-
-struct faulty {
-    pthread_mutex_t lock;
-    long live;    /* blocks not yet freed */
-    long asked;   /* allocations so far */
-    long fail_at; /* which of them fails; 0: none */
-    bool sticky;  /* and all after it */
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    void *result = NULL;
-    (void)pthread_mutex_lock(&faulty->lock);
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-    } else {
-        faulty->asked++;
-        bool fails = faulty->fail_at > 0 && (faulty->sticky ? faulty->asked >= faulty->fail_at
-                                                            : faulty->asked == faulty->fail_at);
-        result = fails ? NULL : realloc(pointer, size);
-        faulty->live += result != NULL && pointer == NULL;
-    }
-    (void)pthread_mutex_unlock(&faulty->lock);
-    return result;
-}
-
-static void arm(struct faulty *faulty, long fail_at, bool sticky)
-{
-    (void)pthread_mutex_lock(&faulty->lock);
-    faulty->asked = 0;
-    faulty->fail_at = fail_at;
-    faulty->sticky = sticky;
-    (void)pthread_mutex_unlock(&faulty->lock);
-}
 
 /* One step of the story: what is asked, and the only right answer. */
 struct step {
@@ -129,7 +93,7 @@ enum { STEPS = sizeof story / sizeof story[0] };
 /* The story with allocation n of step `at` failing. True when there was such an allocation. */
 static bool tell(size_t at, long n, bool sticky, unsigned pad)
 {
-    struct faulty faulty = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct faulty faulty = {.live = 0};
     struct mem mem = {faulty_resize, &faulty};
     struct api_policy policy = house_policy();
     struct house house;
@@ -140,12 +104,12 @@ static bool tell(size_t at, long n, bool sticky, unsigned pad)
     bool reached = false;
     assert_int_equal(house_open(&house, &mem, &policy), OK);
     for (size_t i = 0; i < STEPS; i++) {
-        arm(&faulty, i == at ? n : 0, sticky);
+        faulty_arm(&faulty, i == at ? n : 0, sticky ? FAULTY_FOR_GOOD : 1);
         bool done = ask(&house, &story[i], &told);
         if (i == at) {
             reached = faulty.asked >= n;
         }
-        arm(&faulty, 0, false);
+        faulty_arm(&faulty, 0, 0);
         if (!done) {
             assert_true(i == at);
             assert_true(ask(&house, &story[i], &told));

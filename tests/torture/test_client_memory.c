@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "check_c.h"
+#include "faulty_mem.h"
 
 /*
  * One operation through the SDK, again and again, each time with another allocation failing: the
@@ -21,50 +22,21 @@
 
 /* ---- an allocator that fails --------------------------------------------------------------- */
 
-static struct faulty {
-    pthread_mutex_t lock;
-    long live;                                  /* blocks not yet freed */
-    long asked;                                 /* allocations so far */
-    long fail_at;                               /* which of them fails; 0: none */
-    bool sticky;                                /* and all after it */
-} faulty = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* libcurl's functions have no context */
-
-static bool fails_now(void)
-{
-    faulty.asked++;
-    return faulty.fail_at > 0 &&
-           (faulty.sticky ? faulty.asked >= faulty.fail_at : faulty.asked == faulty.fail_at);
-}
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    void *result = NULL;
-    (void)context;
-    (void)pthread_mutex_lock(&faulty.lock);
-    if (size == 0) {
-        faulty.live -= pointer != NULL;
-        free(pointer);
-    } else if (!fails_now()) {
-        result = realloc(pointer, size);
-        faulty.live += result != NULL && pointer == NULL;
-    }
-    (void)pthread_mutex_unlock(&faulty.lock);
-    return result;
-}
+static struct faulty faulty; /* libcurl's functions have no context */
 
 static void *curl_malloc(size_t size)
 {
-    return faulty_resize(NULL, NULL, size == 0 ? 1 : size);
+    return faulty_resize(&faulty, NULL, size == 0 ? 1 : size);
 }
 
 static void curl_free_one(void *pointer)
 {
-    (void)faulty_resize(NULL, pointer, 0);
+    (void)faulty_resize(&faulty, pointer, 0);
 }
 
 static void *curl_realloc(void *pointer, size_t size)
 {
-    return faulty_resize(NULL, pointer, size == 0 ? 1 : size);
+    return faulty_resize(&faulty, pointer, size == 0 ? 1 : size);
 }
 
 static char *curl_strdup(const char *text)
@@ -224,7 +196,8 @@ static void send_with(struct once_client *client, bool must_work)
 
 static void run_once(bool must_work)
 {
-    struct once_client_options options = {.resize = faulty_resize, .sleep = no_sleep};
+    struct once_client_options options = {
+        .resize = faulty_resize, .resize_context = &faulty, .sleep = no_sleep};
     struct once_client *client = NULL;
     int result = once_client_new(&options, &client, NULL);
     if (result != ONCE_OK) {
@@ -244,9 +217,7 @@ static long run_failing(long fail_at, bool sticky)
     (void)pthread_mutex_lock(&server.lock);
     server.requests = server.effects = 0;
     (void)pthread_mutex_unlock(&server.lock);
-    faulty.asked = 0;
-    faulty.fail_at = fail_at;
-    faulty.sticky = sticky;
+    faulty_arm(&faulty, fail_at, sticky ? FAULTY_FOR_GOOD : 1);
     run_once(fail_at == 0);
     long asked = faulty.asked;
     if (faulty.live != live) {

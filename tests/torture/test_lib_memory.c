@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "faulty_mem.h"
 #include "lib/lib_help.h"
 
 /*
@@ -12,33 +13,6 @@
  * that ran out of memory is taken again, and must decide as if the first try had never been.
  * Afterwards nothing may be left allocated, and a store on disk must hold exactly what was told.
  */
-
-struct faulty {
-    pthread_mutex_t lock;
-    long live;    /* blocks not yet freed */
-    long asked;   /* allocations so far */
-    long fail_at; /* which of them fails; 0: none */
-    bool sticky;  /* and all after it */
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    void *result = NULL;
-    (void)pthread_mutex_lock(&faulty->lock);
-    if (size == 0) {
-        faulty->live -= pointer != NULL;
-        free(pointer);
-    } else {
-        faulty->asked++;
-        bool fails = faulty->fail_at > 0 && (faulty->sticky ? faulty->asked >= faulty->fail_at
-                                                            : faulty->asked == faulty->fail_at);
-        result = fails ? NULL : realloc(pointer, size);
-        faulty->live += result != NULL && pointer == NULL;
-    }
-    (void)pthread_mutex_unlock(&faulty->lock);
-    return result;
-}
 
 /* How far a run came, and what it was told. */
 struct run {
@@ -220,14 +194,14 @@ static const struct {
 };
 
 /* Take every step, a second time where memory was short the first time. */
-static void take_steps(struct run *run, const struct faulty *faulty)
+static void take_steps(struct run *run, struct faulty *faulty)
 {
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int result = steps[i].take(run);
         if (result == ONCE_E_NOMEM) {
             result = steps[i].take(run);
         }
-        if (result == ONCE_E_NOMEM && faulty->sticky) {
+        if (result == ONCE_E_NOMEM && faulty->fails == FAULTY_FOR_GOOD) {
             return;
         }
         if (result != ONCE_OK) {
@@ -242,7 +216,7 @@ static void run_once(struct run *run, const char *url, struct faulty *faulty)
     struct once_options options = {.store = url, .resize = faulty_resize, .resize_context = faulty};
     struct once_error error;
     int result = once_open(&options, &run->once, &error);
-    if (result == ONCE_E_NOMEM && !faulty->sticky) {
+    if (result == ONCE_E_NOMEM && faulty->fails != FAULTY_FOR_GOOD) {
         result = once_open(&options, &run->once, &error);
     }
     if (result == ONCE_OK) {
@@ -269,7 +243,7 @@ static void check_after(const struct run *run, const char *url)
 static long run_failing(long fail_at, bool sticky)
 {
     struct place where;
-    struct faulty faulty = {PTHREAD_MUTEX_INITIALIZER, 0, 0, fail_at, sticky};
+    struct faulty faulty = {.fail_at = fail_at, .fails = sticky ? FAULTY_FOR_GOOD : 1};
     struct run run = {0};
     place_init(&where);
     run_once(&run, where.url, &faulty);

@@ -255,6 +255,7 @@ struct deed {
     enum from reason;
     enum from due;
     enum from holder;
+    bool keeps_time; /* its last change is as before */
 };
 
 static const struct deed deeds[] = {
@@ -285,7 +286,7 @@ static const struct deed deeds[] = {
     [DO_LATER] = {CHANGE_PUT, RECORD_PENDING, .reason = ASKED, .due = NOW_PLUS},
     [DO_WAIT] = {CHANGE_PUT, RECORD_WAITING, .reason = ASKED, .due = IF_ASKED},
     [DO_BURY] = {CHANGE_PUT, RECORD_DEAD, .reason = ASKED},
-    [DO_PUT_OFF] = {CHANGE_PUT, RECORD_UNKNOWN, .due = IF_ASKED},
+    [DO_PUT_OFF] = {CHANGE_PUT, RECORD_UNKNOWN, .due = IF_ASKED, .keeps_time = true},
     [DO_UNDO] = {CHANGE_PUT, RECORD_COMPENSATING, .reason = ASKED},
     [DO_UNDONE] = {CHANGE_PUT, RECORD_COMPENSATED, .windows = true, .reason = ASKED},
     [DO_DOUBT] = {CHANGE_PUT, RECORD_UNKNOWN, .reason = ASKED},
@@ -582,7 +583,7 @@ static void apply(const struct deed *deed, const struct request *request,
         return;
     }
     to->version += 1;
-    to->updated_ms = moment.now_ms;
+    to->updated_ms = deed->keeps_time ? to->updated_ms : moment.now_ms;
     to->status = deed->status != 0      ? deed->status
                  : request->status != 0 ? request->status
                                         : RECORD_PENDING;

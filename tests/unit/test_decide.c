@@ -400,8 +400,9 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
 {
     (void)state;
     struct request begin = begin_request();
-    begin.policy.on_unknown = ON_UNKNOWN_RECONCILE;
+    begin.door = RECORD_DOOR_RUN;
     struct record nobody = ask_at(START_MS, NULL, begin).next;
+    begin.policy.on_unknown = ON_UNKNOWN_RECONCILE;
     begin.door = RECORD_DOOR_GATEWAY;
     struct record gateways = ask_at(START_MS, NULL, begin).next;
     struct request over = holder_request(REQUEST_LEASE_OVER, &gateways);
@@ -414,7 +415,9 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
     assert_true(record_due_ms(&held) == INT64_MAX);
     struct request postpone = holder_request(REQUEST_POSTPONE, &unknown);
     postpone.delay_ms = DELAY_MS;
-    assert_true(ask_at(end_ms, &unknown, postpone).next.due_ms == end_ms + DELAY_MS);
+    struct record later = ask_at(end_ms + 1, &unknown, postpone).next;
+    assert_true(later.due_ms == end_ms + 1 + DELAY_MS);
+    assert_true(later.updated_ms == unknown.updated_ms); /* it is unknown since then, as before */
     postpone.fence++;
     assert_int_equal(ask_at(end_ms, &unknown, postpone).kind, DECISION_STALE_FENCE);
 }

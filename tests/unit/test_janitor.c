@@ -75,12 +75,13 @@ struct heard {
     struct store_due last;
 };
 
-static void hear(void *context, const struct store_due *dues, size_t count)
+static bool hear(void *context, const struct store_due *dues, size_t count)
 {
     struct heard *heard = context;
     heard->last = dues[0];
     atomic_fetch_add(&heard->dues, count);
     atomic_fetch_add(&heard->times, 1);
+    return true;
 }
 
 /* Let rounds pass until it was heard so often; how often it was. */
@@ -90,6 +91,7 @@ static size_t rounds_until(struct heard *heard, size_t times)
         struct timespec pause = {.tv_nsec = 10 * 1000000};
         kit.now_ms += ROUND_MS;
         struct engine_call nudge = kit_begin("acme", "pay", "nudge"); /* it need not stay idle */
+        nudge.request.door = RECORD_DOOR_FENCES;
         (void)kit_do(&nudge);
         (void)nanosleep(&pause, NULL);
     }
@@ -140,6 +142,42 @@ static void a_subscriber_gets_what_is_due_for_it_until_the_record_changes(void *
     engine_off_due(kit.engine, &subscription);
 }
 
+static bool hear_not(void *context, const struct store_due *dues, size_t count)
+{
+    (void)hear(context, dues, count);
+    return false;
+}
+
+static void a_due_that_is_given_once_comes_again_only_if_it_was_not_taken(void **state)
+{
+    (void)state;
+    struct heard taken = {0};
+    struct heard refused = {0};
+    struct due_subscription once = {
+        .filter = {.kinds = STORE_OPERATIONS, .reasons = STORE_DUE(RECORD_DUE_RECONCILE_AGAIN)},
+        .is_once = true,
+        .found = hear,
+        .context = &taken};
+    struct due_subscription never = once;
+    never.found = hear_not;
+    never.context = &refused;
+    engine_on_due(kit.engine, &once);
+    engine_on_due(kit.engine, &never);
+    struct engine_call held = held_begin("a", engine_incarnation(kit.engine));
+    assert_int_equal(kit_do(&held), DECISION_FIRST_SEEN);
+    struct engine_call unknown = kit_seal(&held, SLICE_EMPTY);
+    unknown.request.kind = REQUEST_UNKNOWN;
+    unknown.request.status = 0;
+    assert_int_equal(kit_do(&unknown), DECISION_UNKNOWN);
+    assert_true(rounds_until(&refused, 3) >= 3);
+    engine_off_due(kit.engine, &never);
+    engine_off_due(kit.engine, &once);
+    assert_int_equal(atomic_load(&taken.times), 1);
+    engine_on_due(kit.engine, &once); /* anew, from the beginning */
+    assert_int_equal(rounds_until(&taken, 2), 2);
+    engine_off_due(kit.engine, &once);
+}
+
 int main(void)
 {
 #define JANITOR_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
@@ -147,6 +185,7 @@ int main(void)
         JANITOR_TEST(what_an_earlier_process_held_is_unknown_when_the_next_one_starts),
         JANITOR_TEST(a_process_that_granted_nothing_leaves_its_number_to_the_next),
         JANITOR_TEST(a_subscriber_gets_what_is_due_for_it_until_the_record_changes),
+        JANITOR_TEST(a_due_that_is_given_once_comes_again_only_if_it_was_not_taken),
     };
     return cmocka_run_group_tests_name("janitor", tests, NULL, NULL);
 }

@@ -239,6 +239,8 @@ static void what_is_no_name_is_one_of_the_others(void **state)
     count(metrics, 0, "acme", "pay\xff", "first_seen");
     count(metrics, 0, "ac\nme", "pay", "sealed");
     const char *text = page(metrics, "", &out);
+    assert_int_equal(
+        lines_with(text, "decision=\"first_seen\",scope=\"_other\",tenant=\"acme\""), 1);
     assert_has(
         text, "once_decisions_total{decision=\"first_seen\",scope=\"_other\",tenant=\"acme\"} 2");
     assert_has(

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "canon/digest.h"
 #include "check_c.h"
+#include "faulty_mem.h"
 #include "gateway/principal.h"
 #include "jwt_make.h"
 
@@ -108,6 +109,64 @@ static void nobody_and_somebody_are_not_the_same(void **state)
     assert_int_equal(ask(&asked, &route, "Authorization: anonymous\r\n"), OK);
     assert_int_equal(asked.principal.len, 5 + 64);
     arena_release(&asked.arena);
+}
+
+static void an_api_key_is_a_principal_where_there_are_no_credentials(void **state)
+{
+    (void)state;
+    struct asked asked;
+    struct config_route route = {.principal = CONFIG_PRINCIPAL_AUTO};
+    struct config_route authorization = {.principal = CONFIG_PRINCIPAL_AUTHORIZATION};
+    asked_init(&asked);
+    /* printf abc | sha256sum */
+    static const char key[] =
+        "api-key:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    check_is(&asked, &route, "x-api-key: abc\r\n", key);
+    check_is(&asked, &route, "Api-Key: abc\r\n", key);
+    check_is(&asked, &route, "Api-Key: other\r\nX-Api-Key: abc\r\nCookie: a=b\r\n", key);
+    check_is(&asked, &authorization, "X-Api-Key: abc\r\n", "anonymous");
+    check_is(&asked, &route, "", "anonymous");
+    check_is(&asked, &route, "Cookie: a=b\r\n", "anonymous");
+    /* As before: what a journal has stays meaningful. */
+    check_is(&asked, &route, "X-Api-Key: abc\r\nauthorization: Bearer abc\r\n",
+        "auth:c355dce96c1612880d11940ffdd9014d386c253e0c3652a6cd06a7226f7bd2b6");
+    check_refused(&asked, &route, "X-Api-Key: a\r\nX-Api-Key: b\r\n",
+        "there is more than one X-Api-Key field");
+    check_refused(&asked, &route, "Authorization: a\r\nAuthorization: a\r\n",
+        "there is more than one Authorization field");
+    arena_release(&asked.arena);
+}
+
+static void what_is_doubtful_about_a_principal_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields;
+        enum principal_doubt doubt;
+    } rows[] = {
+        {"Authorization: Bearer sk_live_1\r\n", PRINCIPAL_SURE},
+        {"Authorization: Basic eyJhIjoxfQ.e30.x\r\n", PRINCIPAL_SURE},
+        {"Authorization: Bearer a.b.c\r\n", PRINCIPAL_SURE},
+        {"Authorization: Bearer eyJhIjoxfQ.e30\r\n", PRINCIPAL_SURE},
+        {"Authorization: Bearer eyJhIjoxfQ.e30.c2ln\r\n", PRINCIPAL_CHANGES},
+        {"Authorization: bearer   eyJhIjoxfQ.e30.c2ln\r\n", PRINCIPAL_CHANGES},
+        {"Authorization: AWS4-HMAC-SHA256 Credential=a\r\n", PRINCIPAL_CHANGES},
+        {"Authorization: digest username=a\r\n", PRINCIPAL_CHANGES},
+        {"X-Api-Key: a\r\nCookie: b=c\r\n", PRINCIPAL_SURE},
+        {"Api-Key: a\r\n", PRINCIPAL_SURE},
+        {"Cookie: b=c\r\n", PRINCIPAL_COOKIES},
+        {"", PRINCIPAL_NOTHING},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct asked asked;
+        struct config_route route = {.principal = CONFIG_PRINCIPAL_AUTO};
+        asked_init(&asked);
+        assert_int_equal(ask(&asked, &route, rows[i].fields), OK);
+        assert_int_equal(principal_doubt(&route, &asked.head), rows[i].doubt);
+        route.principal = CONFIG_PRINCIPAL_AUTHORIZATION; /* it was typed: somebody chose it */
+        assert_int_equal(principal_doubt(&route, &asked.head), PRINCIPAL_SURE);
+        arena_release(&asked.arena);
+    }
 }
 
 static void two_credentials_are_refused(void **state)
@@ -359,22 +418,6 @@ static void a_key_file_that_cannot_be_used_is_named(void **state)
 
 /* ---- torture ------------------------------------------------------------------------------- */
 
-struct faulty {
-    long live;    /* blocks not yet freed */
-    long asked;   /* allocations so far */
-    long fail_at; /* from this one on all fail; 0: none */
-};
-
-static void *faulty_resize(void *context, void *pointer, size_t size)
-{
-    struct faulty *faulty = context;
-    if (size > 0 && ++faulty->asked >= faulty->fail_at && faulty->fail_at > 0) {
-        return NULL;
-    }
-    faulty->live += (size > 0 && pointer == NULL) - (size == 0 && pointer != NULL);
-    return mem_libc.resize(mem_libc.context, pointer, size);
-}
-
 static void short_memory_is_told_and_nothing_is_lost(void **state)
 {
     (void)state;
@@ -394,8 +437,7 @@ static void short_memory_is_told_and_nothing_is_lost(void **state)
         struct err err = {.status = OK};
         asked_init(&asked);
         arena_init(&asked.arena, &mem, BYTES_MAX);
-        faulty.asked = 0;
-        faulty.fail_at = (long)failures + 1;
+        faulty_arm(&faulty, (long)failures + 1, FAULTY_FOR_GOOD);
         enum status status = principals_new(&mem, &gateway, &principals, &err);
         if (status == OK) {
             status = ask_of(&asked, principals, &gateway, &route, line);
@@ -416,6 +458,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(credentials_are_kept_as_their_digest),
         TEST(nobody_and_somebody_are_not_the_same),
+        TEST(an_api_key_is_a_principal_where_there_are_no_credentials),
+        TEST(what_is_doubtful_about_a_principal_is_found),
         TEST(two_credentials_are_refused),
         TEST(under_none_all_are_one),
         TEST(a_field_is_a_principal_unless_it_is_empty),

@@ -114,59 +114,6 @@ static void a_key_is_sent_in_a_form_that_names_it(void **state)
     check_key("a\nb", "");
 }
 
-static void pauses_double_up_to_the_longest(void **state)
-{
-    static const int64_t tries[] = {0, 1000, 3000, 7000, 15000, 23000, 31000, 39000};
-    const int64_t since = 1700000000000;
-    size_t next = 0;
-    (void)state;
-    for (int64_t at = -100; at < 40000; at += 100) {
-        bool is_due = reconcile_is_due(&usual, since, since + at - 100, since + at);
-        bool is_wanted = next < sizeof tries / sizeof *tries && tries[next] == at;
-        next += is_wanted;
-        assert_int_equal(is_due, is_wanted);
-    }
-    assert_int_equal(next, sizeof tries / sizeof *tries);
-}
-
-/* However long the rounds are: what lies in several is due once in each that has one. */
-static void each_try_falls_into_one_round(void **state)
-{
-    const int64_t since = 5000;
-    unsigned seed = 1;
-    (void)state;
-    for (int run = 0; run < 200; run++) {
-        int64_t after = 0;
-        unsigned due = 0;
-        unsigned schedule_with_one = 0;
-        while (after < 100000) {
-            seed = seed * 1103515245u + 12345u;
-            int64_t until = after + 1 + (int64_t)(seed >> 16) % 9000;
-            due += reconcile_is_due(&usual, since, after, until);
-            unsigned inside = 0;
-            for (int64_t at = since, pause = 1000; at <= until; at += pause, pause *= 2) {
-                inside += at > after;
-                pause = pause > 8000 ? 8000 : pause;
-            }
-            schedule_with_one += inside > 0;
-            after = until;
-        }
-        assert_int_equal(due, schedule_with_one);
-    }
-}
-
-static void everything_is_due_after_a_start_and_years_cost_nothing(void **state)
-{
-    const int64_t year = INT64_C(365) * 86400 * 1000;
-    const struct config_reconcile often = {.every_ms = 10, .every_ms_max = 10};
-    (void)state;
-    assert_true(reconcile_is_due(&usual, 1, 0, 1700000000000));
-    assert_true(reconcile_is_due(&usual, 1700000000000, 0, 1700000000000));
-    assert_false(reconcile_is_due(&usual, 1700000000001, 0, 1700000000000)); /* not yet unknown */
-    assert_false(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 14));
-    assert_true(reconcile_is_due(&often, 5, 100 * year + 5, 100 * year + 15));
-}
-
 static const struct config_reconcile quiet = {
     .every_ms = 1000, .every_ms_max = 8000, .quiet_ms = 60000};
 
@@ -270,9 +217,6 @@ int main(void)
         TEST(a_key_with_dot_segments_leads_nowhere),
         TEST(a_target_too_long_is_refused_and_leaves_nothing),
         TEST(a_key_is_sent_in_a_form_that_names_it),
-        TEST(pauses_double_up_to_the_longest),
-        TEST(each_try_falls_into_one_round),
-        TEST(everything_is_due_after_a_start_and_years_cost_nothing),
         TEST(quiet_counts_from_when_it_became_unknown),
         TEST(quiet_counts_from_the_first_reading_at_the_earliest),
         TEST(a_step_that_the_engine_believes_begins_the_quiet_time_anew),

@@ -522,7 +522,22 @@ static void what_is_in_progress_or_unknown_never_expires(void **state)
     assert_false(record_window_over(&running, INT64_MAX));
     assert_false(record_window_over(&unknown, INT64_MAX));
     assert_true(record_due_ms(&running) == 1030);
+    assert_true(record_due_ms(&unknown) == unknown.updated_ms); /* its door is not said */
+    unknown.door = RECORD_DOOR_FENCES;
     assert_true(record_due_ms(&unknown) == INT64_MAX);
+    assert_int_equal(record_due(&unknown), RECORD_DUE_NEVER);
+}
+
+/* Whatever its policy was: whether a route can ask is configuration, which a reload changes. */
+static void what_is_unknown_to_the_gateway_is_due_since_then(void **state)
+{
+    (void)state;
+    struct record unknown = plain_record(RECORD_UNKNOWN);
+    unknown.door = RECORD_DOOR_GATEWAY;
+    assert_true(record_due_ms(&unknown) == unknown.updated_ms);
+    assert_int_equal(record_due(&unknown), RECORD_DUE_RECONCILE_AGAIN);
+    unknown.due_ms = unknown.updated_ms + 5000;
+    assert_true(record_due_ms(&unknown) == unknown.updated_ms + 5000);
 }
 
 static void all_else_expires_at_the_end_of_its_window_and_not_before(void **state)
@@ -744,6 +759,7 @@ int main(void)
         TEST(a_key_past_its_limit_is_refused_by_name),
         TEST(a_key_that_is_not_text_is_refused_by_name),
         TEST(what_is_in_progress_or_unknown_never_expires),
+        TEST(what_is_unknown_to_the_gateway_is_due_since_then),
         TEST(all_else_expires_at_the_end_of_its_window_and_not_before),
         TEST(what_somebody_has_to_act_on_is_due_and_does_not_expire),
         TEST(a_record_of_format_1_is_still_read),

@@ -337,6 +337,8 @@ enum status journal_scan(struct store *store, const struct scan *scan, struct ar
     return status;
 }
 
+enum { DUE_PAGE_MAX = 64 }; /* in one call with a cursor */
+
 struct due_search {
     struct journal *journal;
     struct arena *scratch;
@@ -364,12 +366,52 @@ static bool due_read(void *context, const struct due_entry *entry)
     if (search->status != OK) {
         return false;
     }
-    search->dues[search->count++] = (struct store_due){.kind = record->kind,
-        .reason = record_due(record),
-        .door = record->door,
-        .operation_id = record->operation_id,
-        .due_ms = record_due_ms(record)};
+    if (record_due(record) == RECORD_DUE_NEVER) {
+        return true; /* an unknown one of an older snapshot, which does not say (slot_decode) */
+    }
+    search->dues[search->count++] = store_due_of(record);
     return true;
+}
+
+/* The earliest entries after a cursor, in their order. */
+struct due_page {
+    const struct store_due_cursor *after;
+    size_t limit;
+    size_t count;
+    struct store_due_cursor found[DUE_PAGE_MAX];
+};
+
+static bool due_collect(void *context, const struct due_entry *entry)
+{
+    struct due_page *page = context;
+    struct store_due_cursor at = {entry->order, entry->key_high, entry->key_low};
+    size_t i = page->count;
+    if (!store_due_before(page->after, &at) ||
+        (i == page->limit && !store_due_before(&at, &page->found[i - 1]))) {
+        return true;
+    }
+    i -= i == page->limit;
+    for (; i > 0 && store_due_before(&at, &page->found[i - 1]); i--) {
+        page->found[i] = page->found[i - 1];
+    }
+    page->found[i] = at;
+    page->count += page->count < page->limit;
+    return true;
+}
+
+/* Read the page's records, and move the cursor to the last of them. */
+static void due_read_page(
+    struct due_search *search, const struct due_page *page, struct store_due_cursor *cursor)
+{
+    for (size_t i = 0; i < page->count && search->status == OK; i++) {
+        const struct store_due_cursor *at = &page->found[i];
+        (void)due_read(
+            search, &(struct due_entry){
+                        .key_high = at->key_high, .key_low = at->key_low, .order = at->due});
+        if (search->status == OK) {
+            *cursor = *at;
+        }
+    }
 }
 
 static const enum record_due group_reason[DUE_GROUPS] = {
@@ -385,6 +427,9 @@ enum status journal_due(struct store *store, const struct store_due_filter *filt
 {
     struct journal *journal = journal_of(store);
     int64_t now_ms = store_clock_now(&journal->clock).time_ms;
+    struct due_page page = {
+        .after = filter->cursor, .limit = limit < DUE_PAGE_MAX ? limit : DUE_PAGE_MAX};
+    now_ms -= filter->cursor != NULL; /* what is made due this very millisecond may come yet */
     uint64_t until = filter->held ? UINT64_MAX : now_ms <= 0 ? 0 : (uint64_t)now_ms / 1000;
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
@@ -399,9 +444,17 @@ enum status journal_due(struct store *store, const struct store_due_filter *filt
             bool wanted = filter->held ? group == DUE_LEASE_HELD
                                        : (filter->reasons & STORE_DUE(group_reason[group])) != 0;
             if (wanted && store_kind_in(filter->kinds, (enum record_kind)kind)) {
-                due_heap_visit(&journal->dues.groups[kind][group], until, due_read, &search);
+                const struct due_heap *heap = &journal->dues.groups[kind][group];
+                if (filter->cursor == NULL) {
+                    due_heap_visit(heap, until, due_read, &search);
+                } else {
+                    due_heap_visit(heap, until, due_collect, &page);
+                }
             }
         }
+    }
+    if (filter->cursor != NULL) {
+        due_read_page(&search, &page, filter->cursor);
     }
     arena_release(&scratch);
     if (search.status == OK) {

@@ -362,6 +362,9 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
         .status = (uint8_t)status,
         .kind = (uint8_t)kind,
         .held = held};
+    if (status == RECORD_UNKNOWN && ret_slot->due_s == (uint32_t)INDEX_DUE_NEVER) {
+        ret_slot->due_s = 0; /* of a version to which it was not due: the record says */
+    }
     return true;
 }
 

@@ -199,14 +199,6 @@ enum status journal_flush(struct store *store, struct err *err)
     return status;
 }
 
-static size_t record_bound(const struct record *record)
-{
-    return 1024 + record->key.tenant.len + record->key.scope.len + record->key.principal.len +
-           record->key.key.len + record->effect_id.len + record->outcome.meta.len +
-           record->source.type.len + record->source.id.len + record->source.version.len +
-           record->trace.len + record->reason.len;
-}
-
 /* A body that is kept elsewhere is written again, so that it is in its record's segment (J6). */
 static bool body_moves(const struct body_ref *body, struct slice bytes, uint64_t segment)
 {
@@ -227,7 +219,7 @@ static uint64_t change_bound(const struct change *change, uint64_t segment)
                      sizeof(struct digest);
     if (change->kind == CHANGE_PUT) {
         const struct record *record = change->record;
-        bound += record_bound(record) +
+        bound += record_bytes_max(record) +
                  body_bound(&record->request, change->request_body, segment) +
                  body_bound(&record->outcome.body, change->outcome_body, segment);
     }
