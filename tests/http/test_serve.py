@@ -57,7 +57,9 @@ def test_a_problem_says_all_of_it(server):
     assert answer.problem == {"type": "/docs/problems.md#not_found",
         "title": "Not Found", "status": 404,
         "detail": 'no such "path"', "code": "not_found", "effect": "no", "retry": "safe",
-        "request_id": "r1", "operation_id": "op_1", "retry_after_ms": 1500, "more": [1]}
+        "request_id": "r1", "operation_id": "op_1", "retry_after_ms": 1500, "more": [1],
+        "error": {"type": "invalid_request_error", "code": "not_found",
+            "message": 'no such "path"'}}
 
 
 def test_a_connection_is_kept_for_many_requests(server):
