@@ -137,7 +137,7 @@ struct config_route {
     size_t ignore_count;
     const char *redact[CONFIG_POINTERS_MAX]; /* never stored, never shown */
     size_t redact_count;
-    const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones */
+    const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones; "*": all */
     size_t replay_header_count;
 
     struct config_rule on_status[CONFIG_RULES_MAX]; /* every class has one; a status goes before

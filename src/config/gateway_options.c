@@ -224,10 +224,15 @@ const struct config_option config_gateway_options[] = {
         BOTH(replay_headers),
         COUNTED(replay_header_count),
         .max = CONFIG_FIELDS_MAX,
+        .absent = "every field",
         .example = "[X-Payment-Id]",
-        .help = "Fields of an answer to replay besides the usual ones (Content-*, Location, ETag, "
-                "Link and the like), or \"*\" for all. Set-Cookie is never kept.",
-        .unsure = "The fields your clients read."},
+        .help = "Fields of an answer that a replay repeats. By default all but those that are true "
+                "of one exchange alone: Set-Cookie, Date, Age, Server-Timing, RateLimit*, "
+                "X-RateLimit* and hop-by-hop fields. A list narrows it to these and the usual ones "
+                "(Content-Type and the like, Location, ETag, Link, Cache-Control, Vary); [] to the "
+                "usual ones alone. Set-Cookie is never kept. A route's list replaces the "
+                "section's.",
+        .unsure = "Leave it out."},
     {.path = "gateway.on_status",
         .kind = CONFIG_RULES,
         BOTH(on_status),

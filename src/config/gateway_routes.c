@@ -344,6 +344,10 @@ static void make_limits(const struct maker *maker)
     if (!IS_SET(maker, reconcile.quiet_ms)) {
         route->reconcile.quiet_ms = route->total_ms;
     }
+    if (!IS_SET(maker, replay_headers)) {
+        route->replay_headers[0] = "*";
+        route->replay_header_count = 1;
+    }
     if (!IS_SET(maker, body_bytes_max)) {
         route->body_bytes_max = config->body_bytes_max;
     }

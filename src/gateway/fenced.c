@@ -655,6 +655,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
             .total_ms = route->total_ms},
         .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
+        .request_id = request->exchange->request_id,
         .stream = &stream,
         .done = on_done,
         .context = fenced};

@@ -126,14 +126,18 @@ static enum status copy_head(struct outcall *call, const struct http_head *head)
     return OK;
 }
 
+/* Where the fields are more than may be kept: those that say what to do next, else those without
+ * which the body cannot be read. */
 static enum status keep_fields(struct outcall *call)
 {
+    static const struct fields_kept usual = {.count = 0};
+    const struct fields_kept *const keeps[] = {&call->keeps, &usual, NULL};
     struct buf meta;
     buf_init(&meta, &call->mem, LIMIT_OUTCOME_META_BYTES_MAX);
-    enum status status = fields_keep(call->answer, &call->keeps, &meta);
-    if (status == E_LIMIT) {
-        buf_clear(&meta); /* too many fields to keep: the body is kept, with its type */
-        status = fields_keep(call->answer, NULL, &meta);
+    enum status status = E_LIMIT;
+    for (size_t i = 0; status == E_LIMIT && i < COUNT(keeps); i++) {
+        buf_clear(&meta);
+        status = fields_keep(call->answer, keeps[i], call->request_id, &meta);
     }
     call->meta = buf_view(&meta);
     return status == OK ? buf_status(&meta) : status;

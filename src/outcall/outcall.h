@@ -85,6 +85,7 @@ struct outcall {
     struct upstream_timeouts timeouts;
     struct judge_rules rules;
     struct fields_kept keeps;            /* of the answer's fields, beside the usual ones */
+    struct slice request_id;             /* that the head has; empty: none is kept */
     const struct outcall_stream *stream; /* NULL: what is too long is an outcome without its body */
     bool has_no_effect;                  /* may be sent a second time, on a fresh connection */
     bool wants_outcome_only;             /* the body of any other answer is not kept */

@@ -54,6 +54,8 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_false(route->streams);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTO);
     assert_int_equal(route->on_unknown, CONFIG_UNKNOWN_HOLD);
+    assert_int_equal(route->replay_header_count, 1);
+    assert_string_equal(route->replay_headers[0], "*");
     assert_int_equal(route->connect_ms, 2000);
     assert_int_equal(route->first_byte_ms, 30000);
     assert_int_equal(route->total_ms, 60000);
