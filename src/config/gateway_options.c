@@ -104,13 +104,17 @@ const struct config_option config_gateway_options[] = {
                 "metrics. Nothing of one tenant reaches another.",
         .unsure = "Leave it, unless several customers' APIs share one gateway."},
     {.path = "gateway.key",
-        .kind = CONFIG_CHOICE,
-        BOTH(key),
+        .kind = CONFIG_TEXT,
+        .form = CONFIG_FORM_KEY,
+        BOTH(key_text),
         .absent = "as the profile says",
-        .choices = {"required", "generated", "optional"},
         .example = "required",
-        .help = "What happens to a write without a key: it is refused (required), runs under a "
-                "new key that is echoed (generated), or passes through unprotected (optional).",
+        .help = "What happens to a write without Idempotency-Key: it is refused (required), runs "
+                "under a new key that is echoed (generated), or passes through unprotected "
+                "(optional). Or where the key is instead, for clients that send it elsewhere: "
+                "{header: X-GitHub-Delivery} is a field, {json: /id} a JSON Pointer to a string or "
+                "a whole number in the body. A write without it is refused. The API gets it as "
+                "Idempotency-Key.",
         .unsure = "required: a client without a key can do a thing twice."},
     {.path = "gateway.kind",
         .kind = CONFIG_CHOICE,
@@ -233,6 +237,26 @@ const struct config_option config_gateway_options[] = {
                 "usual ones alone. Set-Cookie is never kept. A route's list replaces the "
                 "section's.",
         .unsure = "Leave it out."},
+    {.path = "gateway.cors.origins",
+        .kind = CONFIG_LIST,
+        .form = CONFIG_FORM_ORIGIN,
+        BOTH(cors_origins),
+        COUNTED(cors_origin_count),
+        .max = CONFIG_ORIGINS_MAX,
+        .example = "[https://shop.example]",
+        .help = "Origins of web pages that call the API through this gateway, or \"*\" for any. "
+                "The gateway's own refusals and its replays then have the Access-Control fields "
+                "without which a browser hides them from the page, and every answer to a fenced "
+                "request exposes the gateway's own fields. Preflight requests still go to the API: "
+                "it must allow Idempotency-Key. A route's list replaces the section's.",
+        .unsure = "Leave it out unless browsers call the API directly."},
+    {.path = "gateway.cors.credentials",
+        .kind = CONFIG_BOOL,
+        BOTH(cors_credentials),
+        .fallback = "false",
+        .help = "Whether these pages send cookies or HTTP authentication. Not together with "
+                "\"*\".",
+        .unsure = "As the API answers: true if it sends Access-Control-Allow-Credentials."},
     {.path = "gateway.on_status",
         .kind = CONFIG_RULES,
         BOTH(on_status),

@@ -23,7 +23,6 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
-#include "base/uuid.h"
 #include "gateway/reconcile.h"
 
 enum {
@@ -117,60 +116,26 @@ static void refuse_early(struct fenced *fenced, enum refusal_kind kind)
     }
 }
 
-static enum status key_make(struct fenced *fenced)
+/* Why a key was not taken. */
+static enum refusal_kind key_refusal(enum status status)
 {
-    char *text = arena_alloc(fenced->request.exchange->arena, UUID_TEXT_BYTES);
-    if (text == NULL) {
-        return E_NOMEM;
-    }
-    enum status status = uuid_new(text, &fenced->fault);
-    if (status != OK) {
-        return status;
-    }
-    fenced->key = slice_str(text);
-    fenced->request.key_field = fenced->key;
-    return OK;
-}
-
-static enum status key_read(struct fenced *fenced)
-{
-    struct arena *arena = fenced->request.exchange->arena;
-    struct slice field = fenced->request.key_field;
-    enum status status =
-        fenced->request.route->profile == CONFIG_PROFILE_STRIPE
-            ? request_form_key_printable(field, arena, &fenced->key, &fenced->fault)
-            : request_form_key(field, arena, &fenced->key, &fenced->fault);
-    if (status == OK && fenced->request.route->key_is_uuid &&
-        !request_form_key_is_uuid(fenced->key)) {
-        return err_set(&fenced->fault, E_INVALID, "Idempotency-Key has to be a UUID");
-    }
-    return status;
+    return status == E_NOMEM         ? REFUSAL_MEMORY
+           : status == E_UNAVAILABLE ? REFUSAL_STORE
+                                     : REFUSAL_KEY_INVALID;
 }
 
 /* True: go on. False: the request was refused. */
 static bool take_key(struct fenced *fenced)
 {
-    const struct http_head *head = fenced->request.exchange->head;
-    struct slice name = SLICE_LIT("Idempotency-Key");
-    enum status status = OK;
-    if (http_find(head, name, 0) == head->field_count) {
-        if (fenced->request.route->key != CONFIG_KEY_GENERATED) { /* not OPTIONAL: gateway_begin */
-            refuse_early(fenced, REFUSAL_KEY_MISSING);
-            return false;
-        }
-        status = key_make(fenced);
-    } else if (!http_find_single(head, name, &fenced->request.key_field)) {
-        status = err_set(&fenced->fault, E_INVALID, "Idempotency-Key came more than once");
-    } else {
-        status = key_read(fenced);
+    if (fenced->request.route->key == CONFIG_KEY_JSON) {
+        return true; /* take_body_key, when the body is here */
     }
-    if (status != OK) {
-        refuse_early(fenced, status == E_NOMEM         ? REFUSAL_MEMORY
-                             : status == E_UNAVAILABLE ? REFUSAL_STORE
-                                                       : REFUSAL_KEY_INVALID);
+    enum status status = fenced_key_from_head(fenced);
+    if (status != OK || fenced->key.len == 0) {
+        refuse_early(fenced, status == OK ? REFUSAL_KEY_MISSING : key_refusal(status));
     }
     fenced->request.has_key = fenced->key.len > 0;
-    return status == OK;
+    return fenced->request.has_key;
 }
 
 /* Those that the policy asks for beside the key. */
@@ -321,6 +286,16 @@ static void refuse_fault(struct fenced *fenced, enum status status, enum refusal
         NULL);
 }
 
+static bool take_body_key(struct fenced *fenced, struct slice body)
+{
+    enum status status = fenced_key_from_body(fenced, body);
+    if (status != OK || fenced->key.len == 0) {
+        refuse_fault(fenced, status, status == OK ? REFUSAL_KEY_MISSING : key_refusal(status));
+    }
+    fenced->request.has_key = fenced->key.len > 0;
+    return fenced->request.has_key;
+}
+
 static void ask(struct fenced *fenced);
 
 void fenced_handle(struct gateway_request *request)
@@ -343,6 +318,9 @@ void fenced_handle(struct gateway_request *request)
     status = whole_body(fenced, &body);
     if (status != OK) {
         refuse_fault(fenced, status, REFUSAL_SPOOL);
+        return;
+    }
+    if (request->route->key == CONFIG_KEY_JSON && !take_body_key(fenced, body)) {
         return;
     }
     status = fenced_make_begin(fenced, body);
@@ -637,6 +615,7 @@ static enum status make_head(struct fenced *fenced, struct slice body)
     struct fields_added own = {.operation_id = slice_str(fenced->operation_text),
         .fence = fenced->fence,
         .attempt = fenced->attempt,
+        .is_identity = true, /* a duplicate that takes no gzip has to get the same bytes */
         .length = has_body ? (int64_t)body.len : HTTP_LENGTH_ABSENT};
     return gateway_request_head(&fenced->request, &own, &fenced->head);
 }

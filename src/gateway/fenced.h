@@ -1,7 +1,7 @@
 /*
- * fenced: a request that may take effect once. fenced.c is its life; fenced_ask.c what it asks of
- * the engine, fenced_answer.c what its client is answered, fenced_give.c how it gets the upstream's
- * own answer.
+ * fenced: a request that may take effect once. fenced.c is its life; fenced_key.c its key,
+ * fenced_ask.c what it asks of the engine, fenced_answer.c what its client is answered,
+ * fenced_give.c how it gets the upstream's own answer.
  *
  *           ask            granted             the upstream's last word          settled
  *   READING ───▶ ASKED ──────────────▶ FORWARDED ─────────────────────▶ SETTLING ───────▶ GIVING
@@ -92,6 +92,12 @@ void fenced_move(struct fenced *fenced, enum fenced_state state);
 void fenced_release(struct fenced *fenced);
 /* … and of the rest, and count it (gateway_request_end). */
 void fenced_end(struct fenced *fenced, unsigned status);
+
+/* fenced_key.c: the key, as the route says: key, and key_field as it is echoed and sent on. The key
+ * stays empty where the request has none. E_INVALID, E_NOMEM, E_UNAVAILABLE: with fault, which also
+ * says what is missing where the kind's own sentence would not. */
+enum status fenced_key_from_head(struct fenced *fenced) MUST_CHECK;
+enum status fenced_key_from_body(struct fenced *fenced, struct slice body) MUST_CHECK;
 
 /* fenced_ask.c: make the begin, in fenced->call, of the request with this body. E_INVALID, E_NOMEM:
  * with fault. */

@@ -71,6 +71,27 @@ static void an_upstream_alone_fences_every_path(void **state)
     config_free(config);
 }
 
+static void a_key_may_be_in_a_field_or_in_the_body(void **state)
+{
+    (void)state;
+    struct config *config = take("gateway:\n  " UP "\n  key: {header: X-GitHub-Delivery}\n"
+                                 "  redact: [/i]\n  routes:\n"
+                                 "    - {match: /a, profile: guardia}\n"
+                                 "    - {match: /b, key: {json: /id}}\n"
+                                 "    - {match: /c, key: required, profile: guardia}\n");
+    const struct config_route *routes = config->gateway.routes;
+    assert_int_equal(routes[0].key, CONFIG_KEY_HEADER);
+    assert_string_equal(routes[0].key_name, "X-GitHub-Delivery");
+    assert_false(routes[0].key_is_uuid); /* whoever sends it chose its form */
+    assert_int_equal(routes[1].key, CONFIG_KEY_JSON);
+    assert_string_equal(routes[1].key_name, "/id");
+    assert_string_equal(routes[1].key_text, "json:/id");
+    assert_int_equal(routes[2].key, CONFIG_KEY_REQUIRED);
+    assert_null(routes[2].key_name);
+    assert_true(routes[2].key_is_uuid);
+    config_free(config);
+}
+
 /* DESIGN section 9's table. */
 static void each_profile_has_its_own_manners(void **state)
 {
@@ -394,6 +415,17 @@ static void the_forms_are_held_to(void **state)
         "names are not looked up");
     refuse("gateway: {" UP ", idle: -1s}\n", 1, 50, "is not a duration", NULL);
     refuse_route("key: maybe", "'maybe' is not one of required, generated, optional", NULL);
+    refuse_route("key: {json: id}", "'json:id' is not one of required", NULL);
+    refuse_route("key: {cookie: id}", "'cookie:id' is not one of required", NULL);
+    refuse_route("key: {header: A, json: /b}", "takes one of header and json", NULL);
+    refuse_route("key: {header: 'a b'}", "is not one of required", NULL);
+    refuse_route("key: {header: Authorization}", "would keep clients' credentials", NULL);
+    refuse_route("key: {header: idempotency-key}", "is where the key is anyway", "key: required");
+    refuse_route("redact: [/card], key: {json: /card/id}", "the key '/card/id' is redacted", NULL);
+    refuse_route("cors: {origins: [https://Shop.example]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: [https://shop.example/]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: [shop.example]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: '*', credentials: true}", "would show every page", NULL);
     refuse_route("lease: 999ms", "'999ms' is less than 1s", NULL);
     refuse_route("lease: 8d", "'8d' is more than 168h", NULL);
     refuse_route("wait: 61s", "'61s' is more than 1m", NULL);
@@ -701,7 +733,7 @@ static void every_setting_has_words_and_is_in_the_example(void **state)
         assert_non_null(strstr(at, "\n# If unsure: "));
         count++;
     }
-    assert_int_equal(count, 44);
+    assert_int_equal(count, 46);
     buf_release(&made);
 }
 
@@ -710,6 +742,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(without_a_section_there_is_no_gateway),
         TEST(an_upstream_alone_fences_every_path),
+        TEST(a_key_may_be_in_a_field_or_in_the_body),
         TEST(each_profile_has_its_own_manners),
         TEST(a_section_says_everything),
         TEST(a_route_says_everything),
