@@ -164,6 +164,7 @@ struct config_route {
     int64_t connect_ms;    /* 2 s */
     int64_t first_byte_ms; /* 30 s */
     int64_t total_ms;      /* 60 s */
+    int64_t upgraded_ms;   /* 5 min: a WebSocket without a byte */
 
     uint64_t body_bytes_max;    /* of a fenced request; limits.body_bytes_max */
     uint64_t outcome_bytes_max; /* kept of an answer; limits.outcome_bytes_max */

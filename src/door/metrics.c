@@ -29,8 +29,9 @@ static const char *const decisions[DECISIONS_MAX] = {"first_seen", "duplicate_re
     "resolved", "not_found", "stale_fence", "already_sealed", "still_running", "stale_version",
     "duplicate_refused"};
 
-static const unsigned codes[CODES_MAX] = {200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406,
-    408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505, 507};
+static const unsigned codes[CODES_MAX] = {101, 200, 201, 202, 204, 304, 400, 401, 403, 404, 405,
+    406, 408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505,
+    507};
 
 /* Upper bounds, in the unit of what is counted; zero ends the list. */
 static const double seal_seconds[BUCKETS_MAX] = {

@@ -166,6 +166,16 @@ static bool has_one_type(struct fenced *fenced)
     return true;
 }
 
+/* What a client says in a tunnel has no key and no outcome. */
+static bool is_no_upgrade(struct fenced *fenced)
+{
+    bool asks = gateway_request_asks_websocket(&fenced->request);
+    if (asks) {
+        refuse_early(fenced, REFUSAL_UPGRADE);
+    }
+    return !asks;
+}
+
 static bool take_principal(struct fenced *fenced)
 {
     const struct gateway_request *request = &fenced->request;
@@ -259,7 +269,7 @@ void fenced_begin(const struct gateway_request *request)
     fenced->request.is_fenced = true;
     exchange->state = &fenced->request;
     exchange->cut = on_body_cut; /* it holds its configuration from here on */
-    if (take_key(fenced) && has_required(fenced) && has_one_type(fenced) &&
+    if (is_no_upgrade(fenced) && take_key(fenced) && has_required(fenced) && has_one_type(fenced) &&
         take_principal(fenced)) {
         take_body(fenced);
     }

@@ -7,6 +7,13 @@
 
 enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: what a client may send, and ours */
 
+const struct slice gateway_websocket = {"websocket", 9};
+
+bool gateway_request_asks_websocket(const struct gateway_request *request)
+{
+    return http_same_name(fields_upgrade(request->exchange->head), gateway_websocket);
+}
+
 enum status gateway_request_trace(struct gateway_request *request)
 {
     struct http_exchange *exchange = request->exchange;

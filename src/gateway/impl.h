@@ -62,6 +62,8 @@ struct gateway_request {
 const unsigned char *gateway_random(struct gateway *gateway, unsigned loop);
 
 /* gateway_request.c */
+extern const struct slice gateway_websocket; /* the one protocol that requests may switch to */
+bool gateway_request_asks_websocket(const struct gateway_request *request);
 /* The client's traceparent or a fresh one. E_NOMEM. */
 enum status gateway_request_trace(struct gateway_request *request) MUST_CHECK;
 /* The head for the upstream: `own` has what only this kind of request adds. */

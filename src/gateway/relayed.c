@@ -7,6 +7,10 @@
  *   relayed_handle   the body is over, or there was none
  *   on_head, on_piece, on_end, on_failed   the answer, as it comes
  *
+ * A request for a WebSocket goes on as one. After the upstream's 101, and not before, bytes go both
+ * ways until either side closes, or none has come for timeout.upgraded. Other protocols are not
+ * asked for: in a tunnel of HTTP/2 (h2c) a client could send what is to be fenced.
+ *
  * A read whose connection turns out to be closed before any answer is sent a second time: it has no
  * effect (RFC 9110 section 9.2.1). Nothing else is.
  */
@@ -18,10 +22,11 @@
 struct relayed {
     struct gateway_request request;
     struct upstream_call up;
-    struct buf head; /* for the upstream */
-    unsigned status; /* of its answer; 0: none has begun */
-    bool is_up;      /* the call with it has had no last event */
-    bool is_again;   /* sent a second time */
+    struct buf head;  /* for the upstream */
+    bool asks_switch; /* for a WebSocket */
+    unsigned status;  /* of its answer; 0: none has begun */
+    bool is_up;       /* the call with it has had no last event */
+    bool is_again;    /* sent a second time */
 };
 
 static struct relayed *relayed_of(const struct http_exchange *exchange)
@@ -65,10 +70,34 @@ static int64_t length_of(const struct http_head *head, enum http_method method)
     return is_known ? (int64_t)length : HTTP_LENGTH_ABSENT;
 }
 
+static void cancel(struct relayed *relayed);
+
+/* Only to what was asked for. */
+static void switched(struct relayed *relayed, const struct http_head *head)
+{
+    struct http_exchange *exchange = relayed->request.exchange;
+    struct slice protocol = fields_upgrade(head);
+    if (!http_same_name(protocol, gateway_websocket)) {
+        cancel(relayed);
+        refuse(relayed, REFUSAL_READ_FAILED);
+        return;
+    }
+    relayed->status = head->status;
+    http_answer_begin(exchange, head->status);
+    fields_answer(head, exchange);
+    http_answer_field(exchange, SLICE_LIT("Upgrade"), protocol);
+    http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);
+    http_body_go_on(exchange);
+}
+
 static void on_head(struct upstream_call *up, const struct http_head *head)
 {
     struct relayed *relayed = up->context;
     struct http_exchange *exchange = relayed->request.exchange;
+    if (head->status == 101) {
+        switched(relayed, head);
+        return;
+    }
     relayed->status = head->status;
     http_answer_begin(exchange, head->status);
     fields_answer(head, exchange);
@@ -151,8 +180,9 @@ static void cancel(struct relayed *relayed)
 static void on_body_cut(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    cancel(relayed_of(exchange));
-    gateway_request_end(&relayed_of(exchange)->request, 400);
+    struct relayed *relayed = relayed_of(exchange);
+    cancel(relayed);
+    gateway_request_end(&relayed->request, relayed->status == 101 ? 101 : 400);
 }
 
 static void on_drained(void *context, struct http_exchange *exchange)
@@ -178,9 +208,10 @@ static void on_gone(void *context, struct http_exchange *exchange)
 static enum status put_head(struct relayed *relayed)
 {
     const struct http_head *head = relayed->request.exchange->head;
-    struct fields_added own = {.length = head->framing == HTTP_BODY_NONE     ? HTTP_LENGTH_ABSENT
-                                         : head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length
-                                                                             : HTTP_LENGTH_CHUNKED};
+    struct fields_added own = {.upgrade = relayed->asks_switch ? gateway_websocket : SLICE_EMPTY,
+        .length = head->framing == HTTP_BODY_NONE     ? HTTP_LENGTH_ABSENT
+                  : head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length
+                                                      : HTTP_LENGTH_CHUNKED};
     return gateway_request_head(&relayed->request, &own, &relayed->head);
 }
 
@@ -194,11 +225,13 @@ static void start(struct relayed *relayed)
     }
     relayed->up = (struct upstream_call){.events = &relayed_events,
         .head = buf_view(&relayed->head),
-        .is_streamed = head->framing != HTTP_BODY_NONE,
+        .is_streamed = head->framing != HTTP_BODY_NONE || relayed->asks_switch,
+        .asks_switch = relayed->asks_switch,
         .is_chunked = head->framing == HTTP_BODY_CHUNKED,
         .method = head->method,
         .timeouts = {.connect_ms = request->route->connect_ms,
-            .first_byte_ms = request->route->first_byte_ms},
+            .first_byte_ms = request->route->first_byte_ms,
+            .switched_ms = request->route->upgraded_ms},
         .context = relayed};
     relayed->is_up = true;
     upstream_start(gateway_request_upstream(request), request->exchange->loop, &relayed->up);
@@ -218,6 +251,9 @@ void relayed_begin(const struct gateway_request *request)
     /* A key that is not ours to judge goes through, if there is just one. */
     (void)!http_find_single(
         exchange->head, SLICE_LIT("Idempotency-Key"), &relayed->request.key_field);
+    relayed->asks_switch = exchange->head->method == HTTP_METHOD_GET &&
+                           exchange->head->framing == HTTP_BODY_NONE &&
+                           gateway_request_asks_websocket(request);
     enum status status = gateway_request_trace(&relayed->request);
     status = status == OK ? put_head(relayed) : status;
     if (status != OK) {
@@ -228,7 +264,11 @@ void relayed_begin(const struct gateway_request *request)
     exchange->gone = on_gone;
     exchange->drained = on_drained;
     exchange->body_bytes_max = INT64_MAX;
-    if (exchange->head->framing != HTTP_BODY_NONE) {
+    if (relayed->asks_switch) {
+        exchange->is_switching = true;
+        http_body_pause(exchange); /* until the 101 */
+    }
+    if (exchange->head->framing != HTTP_BODY_NONE || relayed->asks_switch) {
         exchange->piece = on_body_piece;
         start(relayed);
     }

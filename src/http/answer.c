@@ -102,7 +102,7 @@ void http_answer_begin(struct http_exchange *shown, unsigned status)
 {
     struct exchange *exchange = exchange_of(shown);
     ASSERT(!exchange->is_begun);
-    ASSERT(status >= 200);
+    ASSERT(status >= 200 || (status == 101 && shown->is_switching));
     exchange->is_begun = true;
     shown->status = status;
     struct outbox *out = is_dropped(exchange) ? NULL : conn_out(exchange->conn);
@@ -169,7 +169,9 @@ static enum status head_end(struct exchange *exchange, struct slice content_type
     exchange->closes =
         exchange->closes || !exchange->is_whole ||
         atomic_load_explicit(&exchange->worker->server->is_draining, memory_order_relaxed);
-    if (exchange->closes) {
+    if (exchange->shown.status == 101) {
+        buf_str(out, "Connection: Upgrade\r\n");
+    } else if (exchange->closes) {
         buf_str(out, "Connection: close\r\n");
     } else if (exchange->head.minor == 0) {
         buf_str(out, "Connection: keep-alive\r\n");
@@ -243,7 +245,8 @@ static enum stream_framing framing_of(const struct exchange *exchange, int64_t l
     if (length >= 0) {
         return STREAM_LENGTH;
     }
-    return exchange->head.minor == 0 ? STREAM_CLOSE : STREAM_CHUNKED;
+    bool is_bare = exchange->head.minor == 0 || exchange->shown.status == 101;
+    return is_bare ? STREAM_CLOSE : STREAM_CHUNKED;
 }
 
 void http_answer_stream(struct http_exchange *shown, int64_t length)

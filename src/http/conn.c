@@ -271,7 +271,7 @@ void conn_cut(struct conn *conn, unsigned status, const char *reason)
     if (holds_back(conn) && !exchange->is_failed) {
         conn->out->buf.len = exchange->put.start; /* not even its head goes out */
     }
-    exchange->is_broken_off = true;
+    exchange->is_broken_off = !exchange->shown.is_switching;
     exchange->closes = true;
     conn_answered(conn);
 }
@@ -368,7 +368,9 @@ static uint64_t wait_ends(const struct conn *conn)
     case CONN_HEAD: return conn->since_ms + (uint64_t)limits->head_ms_max;
     case CONN_BODY: return conn->since_ms + (uint64_t)limits->body_ms_max;
     case CONN_PIECES:
-        return conn->exchange->is_paused ? 0 : conn->since_ms + (uint64_t)limits->body_ms_max;
+        return conn->exchange->is_paused || conn->exchange->shown.is_switching
+                   ? 0
+                   : conn->since_ms + (uint64_t)limits->body_ms_max;
     case CONN_LINGER: return conn->since_ms + SERVE_LINGER_MS;
     case CONN_HANDLED:
     case CONN_STREAMED:
@@ -411,7 +413,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
     struct exchange *exchange = conn->exchange;
     bool is_counted = exchange->is_spilled || conn->state == CONN_PIECES;
     uint64_t bytes = is_counted ? exchange->body.total : conn->in->len - conn->in->at;
-    if (conn->state == CONN_PIECES && exchange->is_paused) {
+    if (conn->state == CONN_PIECES && (exchange->is_paused || exchange->shown.is_switching)) {
         return; /* C7: since it was armed */
     }
     if (is_enough(bytes - conn->progress, now_ms - conn->since_ms)) {

@@ -127,6 +127,31 @@ static uint32_t find_through(
     return i;
 }
 
+static bool has_connection_option(const struct http_head *head, struct slice wanted)
+{
+    const struct slice connection = SLICE_LIT("connection");
+    for (uint32_t i = http_find(head, connection, 0); i < head->field_count;
+         i = http_find(head, connection, i + 1)) {
+        struct slice list = http_text(head, head->fields[i].value);
+        struct slice option;
+        while (http_list_next(&list, &option)) {
+            if (http_same_name(option, wanted)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+struct slice fields_upgrade(const struct http_head *head)
+{
+    struct slice protocol = SLICE_EMPTY;
+    bool is_asked = head->minor == 1 && has_connection_option(head, SLICE_LIT("upgrade")) &&
+                    http_find_single(head, SLICE_LIT("Upgrade"), &protocol) &&
+                    http_all(protocol, HTTP_TOKEN);
+    return is_asked ? protocol : SLICE_EMPTY;
+}
+
 /* ---- to the upstream ----------------------------------------------------------------------- */
 
 /* RFC 9112 section 3.2: an origin server is sent a path. The text is in the buffer or the head. */
@@ -267,6 +292,10 @@ static void put_added(struct http_put *put, const struct fields_added *added)
         http_put_number(put, SLICE_LIT("Once-Attempt"), added->attempt);
     }
     put_some(put, SLICE_LIT("traceparent"), added->traceparent);
+    if (added->upgrade.len > 0) {
+        http_put_field(put, SLICE_LIT("Connection"), SLICE_LIT("Upgrade"));
+        http_put_field(put, SLICE_LIT("Upgrade"), added->upgrade);
+    }
 }
 
 static void put_framing(struct http_put *put, int64_t length)

@@ -31,6 +31,7 @@ struct fields_added {
     struct slice peer;        /* as of an exchange: its address is appended to X-Forwarded-For, and
                                  X-Forwarded-Proto and -Host are added where there is none */
     bool is_tls;              /* the client's side */
+    struct slice upgrade;     /* the protocol that is asked for; empty: none is */
     bool is_identity;         /* the answer is kept: no content coding is asked for, whatever the
                                  client accepts */
     int64_t length;           /* of the body, or HTTP_LENGTH_CHUNKED, or HTTP_LENGTH_ABSENT */
@@ -40,6 +41,11 @@ struct fields_added {
  * once". E_NOMEM, E_LIMIT; E_INVALID: what is added cannot be sent. */
 enum status fields_request(
     const struct http_head *head, const struct fields_added *added, struct buf *out) MUST_CHECK;
+
+/* The protocol that a request asks to be switched to, or that a 101 switches to (RFC 9110 section
+ * 7.8); empty: none, or several. The fields of a request for it stop here, unless they are added.
+ */
+struct slice fields_upgrade(const struct http_head *head);
 
 /* All end-to-end fields of an upstream's answer into the client's, but for the length and for those
  * the gateway says itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed,

@@ -282,7 +282,8 @@ enum http_verdict http_response_fields(
     if (verdict != HTTP_DONE) {
         return verdict;
     }
-    if (head->status == 101) {
+    bool has_switched = head->status == 101;
+    if (has_switched && !head->may_switch) {
         return http_refuse(refusal, 502, "the other side switched protocols unasked");
     }
     bool is_bare = head->status < 200 || head->status == 204;
@@ -291,7 +292,9 @@ enum http_verdict http_response_fields(
          * too. */
         return http_refuse(refusal, 502, "a response without a body says that it has one");
     }
-    if (is_bare || head->status == 304 || method == HTTP_METHOD_HEAD) {
+    if (has_switched) {
+        head->framing = HTTP_BODY_CLOSE;
+    } else if (is_bare || head->status == 304 || method == HTTP_METHOD_HEAD) {
         head->framing = HTTP_BODY_NONE; /* length stays: HEAD says how long the body would be */
     } else if (head->framing == HTTP_BODY_NONE) {
         head->framing = HTTP_BODY_CLOSE;

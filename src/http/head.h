@@ -80,6 +80,9 @@ struct http_head {
     bool is_started;  /* the start line was read */
     bool is_response; /* which of the two kinds this is */
 
+    /* The caller's, after http_head_init. */
+    bool may_switch; /* a response may be 101: then what follows it has no end but the close */
+
     /* What was found; valid after HTTP_DONE. */
     uint32_t bytes;               /* consumed by the head, its empty line included */
     unsigned minor;               /* HTTP/1.minor: 0 or 1 */
@@ -113,7 +116,8 @@ enum http_verdict http_request_head(struct slice bytes, const struct http_limits
 
 /*
  * The same for a response to a request with that method, which decides whether a body follows. An
- * interim response (1xx) is done like any other; the next head follows it. 101 is refused.
+ * interim response (1xx) is done like any other; the next head follows it. 101 is refused unless
+ * head->may_switch; then its framing is HTTP_BODY_CLOSE.
  */
 enum http_verdict http_response_head(struct slice bytes, const struct http_limits *limits,
     enum http_method method, struct http_head *head, struct http_refusal *ret_refusal) MUST_CHECK;

@@ -33,7 +33,12 @@ static enum http_verdict body_begin(
     struct conn *conn, const struct http_limits *limits, struct http_refusal *ret_refusal)
 {
     struct exchange *exchange = conn->exchange;
-    const struct http_head *head = &exchange->head;
+    struct http_head *head = &exchange->head;
+    if (exchange->shown.is_switching) {
+        ASSERT(head->framing == HTTP_BODY_NONE);
+        head->framing = HTTP_BODY_CLOSE;
+        exchange->is_whole = false;
+    }
     exchange->is_spilled =
         head->framing == HTTP_BODY_CHUNKED ||
         (head->framing == HTTP_BODY_LENGTH && head->length > conn->in->cap - head->bytes);
@@ -83,7 +88,8 @@ static bool conn_begin(struct conn *conn)
         head->framing == HTTP_BODY_NONE || (head->framing == HTTP_BODY_LENGTH && head->length == 0);
     bool is_here =
         head->framing == HTTP_BODY_LENGTH && conn->in->len - conn->in->at >= head->length;
-    if (!exchange->is_whole && !is_here && conn->in->start > 0) {
+    bool may_switch = http_find(head, SLICE_LIT("Upgrade"), 0) < head->field_count;
+    if ((may_switch || (!exchange->is_whole && !is_here)) && conn->in->start > 0) {
         conn_compact(conn); /* later the head cannot move to make room for the body */
     }
     conn_move(conn, CONN_BODY);

@@ -54,6 +54,9 @@ struct http_exchange {
     http_piece piece;        /* NULL: the body is gathered in memory, for handle */
     http_handle cut;         /* the body will never be whole, and handle will not come */
     uint64_t body_bytes_max; /* for this request; the server's limit until it is set */
+    bool is_switching;       /* with piece: it asks for a different protocol. Whatever follows its
+                                head is a piece, untimed, and cut ends it. begin pauses them
+                                (http_body_pause) until the answer is 101 */
 
     /* The handler's, at any time. */
     http_handle gone;    /* the client went away after handle, or after an answer began without
@@ -79,7 +82,8 @@ void http_answer_end(
 
 /*
  * A streamed answer: begin, fields, stream, any number of pieces, finish. Pieces are copied or sent
- * before the call returns. length is the body's, or one of these:
+ * before the call returns. After status 101, for one that is_switching, pieces are not framed, and
+ * the handler gives the field Upgrade. length is the body's, or one of these:
  */
 enum {
     HTTP_LENGTH_CHUNKED = -1, /* not known: chunked, to HTTP/1.0 until the close */

@@ -66,7 +66,7 @@ enum stream_framing {
     STREAM_NONE,    /* nothing of the body is sent: HEAD, 204, 304, or there is no client */
     STREAM_LENGTH,  /* when there are as many bytes as the head says */
     STREAM_CHUNKED, /* by the last chunk */
-    STREAM_CLOSE,   /* by the end of the connection: HTTP/1.0 */
+    STREAM_CLOSE,   /* by the end of the connection: HTTP/1.0, and after a 101 */
 };
 
 struct exchange {
@@ -146,7 +146,8 @@ struct exchange {
  *   C7  While a body is paused, nothing of it is passed on and the client is not timed. What
  *   arrives
  *       fills the inbox and then stays in the kernel, and so does the end of the connection. So a
- *       handler that pauses must resume eventually.
+ *       handler that pauses must resume eventually. The body of a request that is_switching is not
+ *       timed at all, and has no end but cut: it ends with its answer or its connection.
  *   C8  No handler is called from within a handler's own call: what is noticed there waits for the
  *       end of the turn (conn_ready).
  */

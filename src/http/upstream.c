@@ -373,7 +373,7 @@ static void exchange_ready(struct upstream_exchange *exchange, struct upstream_c
     exchange->cause = UPSTREAM_CAUSE_UNREACHABLE;
     exchange->send = UPSTREAM_SEND_OPEN;
     exchange->interim = 0;
-    exchange->is_fresh_only = false;
+    exchange->is_fresh_only = call->asks_switch;
     exchange->is_all_put = !call->is_streamed;
     exchange->is_paused = false;
     exchange->owes_drained = false;
@@ -381,6 +381,7 @@ static void exchange_ready(struct upstream_exchange *exchange, struct upstream_c
     exchange->asks_close = asks_close(call->head);
     exchange->has_failed_try = false;
     http_head_init(&exchange->head);
+    exchange->head.may_switch = call->asks_switch;
 }
 
 static void refuse_start(struct upstream_call *call, enum upstream_cause cause, const char *why)

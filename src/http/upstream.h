@@ -8,7 +8,7 @@
  *                kernel (or, with TLS, to the session): then the request certainly had no effect.
  *            U3  a call is tried again, on another address or connection, only under U2.
  *            U4  an answer is read strictly (http/head.h); what has two readings is a failure.
- *                Interim answers (1xx) are dropped; 101 is a failure.
+ *                Interim answers (1xx) are dropped; 101 is a failure, unless it was asked for.
  *            U5  a connection goes back to the pool only after a whole exchange in which both sides
  *                said all and neither said close; bytes behind an answer close it.
  *            U6  every wait has a limit: connect, first byte, total; and a body that stands still.
@@ -69,6 +69,7 @@ struct upstream_timeouts {
     int64_t first_byte_ms; /* from the last byte sent to the head of the answer */
     int64_t total_ms;      /* from the start to the end of the answer; 0: none, and then a body
                               that stands still for first_byte_ms fails (streams) */
+    int64_t switched_ms;   /* after a 101: without a byte in either direction */
 };
 
 struct upstream_call {
@@ -78,6 +79,9 @@ struct upstream_call {
     struct slice body;       /* behind it, as it is to go over the wire */
     bool is_streamed;        /* instead of body: upstream_put follows */
     bool is_chunked;         /* streamed: put frames the pieces as chunks */
+    bool asks_switch;        /* streamed: it asks for a different protocol, on a fresh connection.
+                                Nothing may be put before a 101: the peer would take it for its next
+                                request */
     enum http_method method; /* decides whether the answer has a body */
     uint64_t body_bytes_max; /* of the answer; 0: no limit */
     struct upstream_timeouts timeouts;

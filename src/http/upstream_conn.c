@@ -343,6 +343,7 @@ static bool step_interim(struct upstream_conn *conn)
     in->len -= in->at;
     in->at = 0;
     http_head_init(&exchange->head);
+    exchange->head.may_switch = conn->call->asks_switch;
     return true;
 }
 
@@ -381,6 +382,11 @@ static bool final_head(struct upstream_conn *conn)
     return conn->state == UPSTREAM_CONN_BUSY;
 }
 
+static bool is_interim(const struct http_head *head)
+{
+    return head->status < 200 && !(head->status == 101 && head->may_switch);
+}
+
 static bool step_head(struct upstream_conn *conn)
 {
     struct upstream_exchange *exchange = conn->call->exchange;
@@ -392,7 +398,7 @@ static bool step_head(struct upstream_conn *conn)
     }
     switch (http_response_head(
         bytes, &conn->worker->upstream->limits, conn->call->method, &exchange->head, &refusal)) {
-    case HTTP_DONE: return exchange->head.status < 200 ? step_interim(conn) : final_head(conn);
+    case HTTP_DONE: return is_interim(&exchange->head) ? step_interim(conn) : final_head(conn);
     case HTTP_REFUSED: malformed(conn, refusal.reason); return false;
     case HTTP_MORE:
     case HTTP_DATA: break;
@@ -610,6 +616,11 @@ void upstream_go_on(struct upstream_call *call)
 
 /* -------------------------------------------------------------------------------- the limits -- */
 
+static bool has_switched(const struct upstream_call *call)
+{
+    return call->exchange->head.status == 101;
+}
+
 /* When the present wait of this state is over; 0: it has no limit of its own. */
 static uint64_t wait_ends(const struct upstream_call *call)
 {
@@ -626,12 +637,14 @@ static uint64_t wait_ends(const struct upstream_call *call)
     case CALL_CONNECTING: ms = limits->connect_ms; break;
     case CALL_HEAD:
         from_ms = exchange->send == UPSTREAM_SEND_OPEN ? from_ms : exchange->sent_ms;
-        ms = exchange->send != UPSTREAM_SEND_OPEN ||
+        ms = exchange->send != UPSTREAM_SEND_OPEN || call->asks_switch ||
                      (is_unbounded && call->conn->stream.write != NULL)
                  ? limits->first_byte_ms
                  : 0;
         break;
-    case CALL_BODY: ms = is_unbounded ? limits->first_byte_ms : 0; break;
+    case CALL_BODY:
+        ms = has_switched(call) ? limits->switched_ms : is_unbounded ? limits->first_byte_ms : 0;
+        break;
     case CALL_DONE: break;
     }
     return ms > 0 ? from_ms + (uint64_t)ms : 0;
@@ -711,7 +724,10 @@ void upstream_call_due(struct net_deadline *deadline, uint64_t now_ms)
             late(call, "the head of the answer of", limits->first_byte_ms);
         }
         break;
-    case CALL_BODY: late(call, "the next piece of the answer of", limits->first_byte_ms); break;
+    case CALL_BODY:
+        late(call, "the next piece of the answer of",
+            has_switched(call) ? limits->switched_ms : limits->first_byte_ms);
+        break;
     case CALL_DONE: break;
     }
 }

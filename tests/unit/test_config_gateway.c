@@ -59,6 +59,7 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_int_equal(route->connect_ms, 2000);
     assert_int_equal(route->first_byte_ms, 30000);
     assert_int_equal(route->total_ms, 60000);
+    assert_int_equal(route->upgraded_ms, 300000);
     assert_int_equal(route->reconcile.every_ms, 1000);
     assert_int_equal(route->reconcile.every_ms_max, 300000);
     assert_null(route->reconcile.get);

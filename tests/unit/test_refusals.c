@@ -85,6 +85,8 @@ static const struct row {
         "PRINCIPAL_REQUIRED", "unauthorized", "invalid_request_error", "unauthorized"},
     {REFUSAL_REQUEST, 400, "malformed_request", "no", "no", "ERR400_INVALID_ARGUMENT",
         "MALFORMED_REQUEST", "malformed_request", "invalid_request_error", "malformed_request"},
+    {REFUSAL_UPGRADE, 400, "upgrade_not_fenced", "no", "no", "ERR400_INVALID_ARGUMENT",
+        "UPGRADE_NOT_FENCED", "upgrade_not_fenced", "invalid_request_error", "upgrade_not_fenced"},
     {REFUSAL_BODY_TOO_LARGE, 413, "body_too_large", "no", "no", "ERR413_CONTENT_TOO_LARGE",
         "BODY_TOO_LARGE", "body_too_large", "invalid_request_error", "body_too_large"},
     {REFUSAL_CONFLICT, 0, "idempotency_conflict", "no", "no", "ERR409_CONFLICT",
