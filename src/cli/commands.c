@@ -46,6 +46,13 @@
         TEXT("tenant", "NAME",                                                                     \
             "the tenant, with a store or a server's socket; otherwise the token determines it",    \
             .fallback = "default", .env = "ONCE_TENANT")
+/* Which operations a command is about; read by filter.c. */
+#define OPT_FILTER                                                                                 \
+    TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
+        TEXT("key", "KEY", "only operations with this key"),                                       \
+        TEXT("principal", "WHO", "only operations of this principal"),                             \
+        DURATION("since", "only operations that changed within this time, such as 2h"),            \
+        DURATION("older-than", "only operations that have not changed for this time, such as 2h")
 #define OPT_JSON        FLAG("json", "print JSON instead of text")
 #define OPT_CONFIG(...) PATH("config", __VA_ARGS__, .letter = 'c', .env = "ONCE_CONFIG")
 #define OPT_PROFILE                                                                                \
@@ -231,7 +238,7 @@ static const struct example_def send_examples[] = {
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, in no particular order. --json prints an array of objects.",
+    "Lists operations, the latest change first. --json prints an array of objects.",
     "With --status unknown the oldest comes first, and each line shows how long the operation "
     "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
     "terminal a long reason is truncated.",
@@ -244,8 +251,7 @@ static const struct option_def ls_options[] = {
     CHOICE("status", "STATUS", "only operations with this status",
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
             "compensated"}),
-    TEXT("scope", "SCOPE", "only operations in this scope"),
-    TEXT("key", "KEY", "only operations with this key"),
+    OPT_FILTER,
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
     OPT_STORE,
     OPT_SERVER,
@@ -268,7 +274,9 @@ static const struct exit_def found_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
     EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const char *const show_text[] = {
-    "Shows the record of one operation, named by its id or by --scope, --principal and --key. "
+    "Shows the record of one operation, named by its id, by the beginning of its id, or by --key, "
+    "which is looked for in every scope and of every principal unless --scope and --principal say "
+    "which. If several match, they are listed and nothing is shown. "
     "For an operation of once run, the recorded output is shown too. With --json, an outcome "
     "that was JSON is printed byte for byte, and so is a first request that was JSON with a "
     "canonical form; anything else is text or base64.",
@@ -277,8 +285,8 @@ static const char *const show_text[] = {
 
 static const struct option_def show_options[] = {
     TEXT("key", "KEY", "the key, instead of an operation id"),
-    TEXT("scope", "SCOPE", "the scope of --key", .fallback = "run"),
-    TEXT("principal", "WHO", "the principal of --key"),
+    TEXT("scope", "SCOPE", "the scope of --key; by default any"),
+    TEXT("principal", "WHO", "the principal of --key; by default any"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
