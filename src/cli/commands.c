@@ -351,6 +351,10 @@ static const char *const resolve_text[] = {
     "For an operation of a gateway, --http-status with --header and --outcome is the answer that "
     "duplicates get, byte for byte. Without --http-status they get 200, or 422 for failed, with "
     "the JSON of --outcome, or with the operation's id and status. They never get --reason.",
+    "Without an id, every unknown operation that the filters match is settled: --dry-run lists "
+    "them, --yes settles them; without either, once asks on a terminal and refuses elsewhere. "
+    "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
+    "once says how many were settled; the same line again goes on with the rest.",
     "If a server holds the store, the operation is settled through the server.",
     NULL,
 };
@@ -376,6 +380,9 @@ static const struct option_def resolve_options[] = {
         "the fence of the attempt you checked: if there has been a newer attempt, nothing is "
         "settled"),
     TEXT("actor", "WHO", "who settles it, for the evidence", .env = "USER"),
+    OPT_FILTER,
+    FLAG("dry-run", "list what the filters match, and settle nothing"),
+    FLAG("yes", "settle what the filters match without asking"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -393,6 +400,8 @@ static const struct example_def resolve_examples[] = {
         "let the next call run it"},
     {"once resolve op_0198… --status executed --reason seen --http-status 201 --outcome @paid.json",
         "give duplicates the answer that the API would have given"},
+    {"once resolve --scope 'POST /charges' --since 1h --status not_executed --reason outage --yes",
+        "settle all that a provider's outage left unknown"},
     {0},
 };
 
@@ -783,8 +792,8 @@ const struct command_def commands[] = {
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
         "explain how an operation got to its status", .operands_max = 1),
-    COMMAND(resolve, resolve_options, resolve_exits, "OPERATION_ID", "settle an unknown operation",
-        .operands_min = 1, .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID]",
+        "settle an unknown operation, or many", .operands_max = 1),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),
     COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
     COMMAND(doctor, doctor_options, doctor_exits, "", "check the store and the machine"),
