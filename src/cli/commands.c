@@ -485,12 +485,14 @@ static const struct example_def verify_examples[] = {
 
 static const char *const doctor_text[] = {
     "Checks the store, the server that holds it, if any, and the machine. Each check is PASS, "
-    "WARN or FAIL, with what to do about it.",
+    "WARN or FAIL, with what to do about it. With --server, asks a server elsewhere whether it is "
+    "ready, whether the token may read operations, and how many of them are unknown.",
     NULL,
 };
 
 static const struct option_def doctor_options[] = {
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     {0},
 };
@@ -739,6 +741,18 @@ static const struct option_def version_options[] = {
     {0},
 };
 
+static const char *const completion_text[] = {
+    "Prints what makes a shell complete the commands and options of once. Packages install it; a "
+    "build from source does not.",
+    NULL,
+};
+
+static const struct example_def completion_examples[] = {
+    {"once completion bash > ~/.local/share/bash-completion/completions/once", "for bash"},
+    {"once completion fish > ~/.config/fish/completions/once.fish", "for fish"},
+    {0},
+};
+
 static const char *const help_text[] = {
     "Without a name, lists the commands. once NAME --help is the same.",
     NULL,
@@ -803,6 +817,8 @@ const struct command_def commands[] = {
     COMMAND(bench, bench_options, looking_exits, "", "measure this machine"),
     COMMAND(
         demo, demo_options, demo_exits, "", "watch a flaky provider being charged exactly once"),
+    COMMAND(completion, no_options, plain_exits, "bash|zsh|fish", "print completions for a shell",
+        .operand_choices = {"bash", "zsh", "fish"}, .operands_min = 1, .operands_max = 1),
     COMMAND(version, version_options, plain_exits, "", "print the version"),
     COMMAND(help, no_options, plain_exits, "[COMMAND]", "explain a command", .operands_max = 1),
     {0},

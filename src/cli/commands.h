@@ -76,6 +76,7 @@ const struct option_def *option_find(const struct command_def *command, const ch
 int cmd_bench(struct cli *cli);
 int cmd_canon(struct cli *cli);
 int cmd_check(struct cli *cli);
+int cmd_completion(struct cli *cli);
 int cmd_demo(struct cli *cli);
 int cmd_doctor(struct cli *cli);
 int cmd_help(struct cli *cli);

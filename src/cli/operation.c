@@ -476,7 +476,7 @@ static const struct {
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},
     {"H4", "it was given back already"},
-    {"H5", "the holder of the grant reported it"},
+    {"H5", "the report has the fence of the current grant, so it counts"},
     {"H6", "the right to execute it was given up already"},
     {"T1", "the holder asked for a later attempt"},
     {"T2", "its attempts or its deadline are used up, so it was given up"},
