@@ -562,7 +562,8 @@ static const char *const serve_text[] = {
     "SIGHUP reads the configuration again and applies its tokens, limits and certificates: all "
     "of them, or none if anything is invalid. On SIGTERM or SIGINT it stops accepting, finishes "
     "requests in flight for up to --drain, flushes, and exits with 0; a second signal cuts what "
-    "is left.",
+    "is left. SIGUSR1 opens the log again: if standard error is a file that was renamed, the log "
+    "continues in a new file with the old name.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
     "directory has a socket, once.sock, for anyone who can open the directory; the other "
     "commands find it automatically.",
@@ -597,8 +598,8 @@ static const char *const gateway_text[] = {
     "SDKs; only POST is fenced, and only with a key.",
     "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
     "resolve find automatically. Set listen in the file to give it an address too.",
-    "SIGHUP, SIGTERM and SIGINT work as for once serve. A request still at the upstream when the "
-    "drain ends becomes unknown.",
+    "SIGHUP, SIGUSR1, SIGTERM and SIGINT work as for once serve. A request still at the upstream "
+    "when the drain ends becomes unknown.",
     NULL,
 };
 

@@ -202,12 +202,12 @@ static struct slice code_in(const struct json_value *root)
     const struct json_value *code = json_find(root, SLICE_LIT("code"));
     const struct json_value *error = json_find(root, SLICE_LIT("error"));
     const struct json_value *errors = json_find(root, SLICE_LIT("errors"));
-    if (code == NULL && error != NULL) {
-        code = json_is(error, JSON_OBJECT) ? json_find(error, SLICE_LIT("code")) : error;
-    }
     if (code == NULL && errors != NULL && json_is(errors, JSON_ARRAY) && errors->count > 0) {
         const struct json_value *first = &errors->items[0];
         code = json_is(first, JSON_OBJECT) ? json_find(first, SLICE_LIT("code")) : NULL;
+    }
+    if (code == NULL && error != NULL) { /* last: every form has one beside its own */
+        code = json_is(error, JSON_OBJECT) ? json_find(error, SLICE_LIT("code")) : error;
     }
     return code != NULL && json_is(code, JSON_STRING) ? json_text(code) : SLICE_EMPTY;
 }

@@ -117,6 +117,8 @@ void gateway_request_refuse(
     gateway_request_field(request, SLICE_LIT("Once-Effect"), slice_str(refused.effect));
     put_retry_after(request, refusal->retry_after_ms);
     gateway_request_field(request, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
+    gateway_request_field(
+        request, SLICE_LIT("Stripe-Should-Retry"), slice_str(refused.should_retry));
     gateway_request_end(request, refused.status);
     http_answer_end(exchange, slice_str(refused.content_type),
         buf_status(&body) == OK ? buf_view(&body) : SLICE_EMPTY, true);

@@ -131,6 +131,7 @@ static struct problem problem_of(const struct config_route *route, const struct 
     const struct refusal_form *form = &forms[refusal->kind];
     struct problem problem = {.status = refusals_status(route, refusal),
         .code = form->code,
+        .error_type = form->stripe_type,
         .detail = refusal->detail.len > 0 ? refusal->detail : slice_str(form->detail),
         .effect = form->effect,
         .retry = form->retry,
@@ -180,6 +181,7 @@ static void put_guardia(struct buf *out, const struct refusal_form *form,
     put_beside(&json, problem, request_id);
     jsonw_close(&json, '}');
     jsonw_close(&json, ']');
+    problem_put_error(&json, problem);
     jsonw_close(&json, '}');
 }
 
@@ -208,6 +210,15 @@ static void put_stripe(struct buf *out, const struct refusal_form *form,
     jsonw_close(&json, '}');
 }
 
+/* Stripe's libraries obey it; without it they send 409 again, three times, for nothing. NULL: they
+ * decide by the status. */
+static const char *should_retry(enum refusal_kind kind)
+{
+    bool is_unknown = kind == REFUSAL_OUTCOME_UNKNOWN || kind == REFUSAL_NO_ANSWER ||
+                      kind == REFUSAL_BROKEN_ANSWER;
+    return is_unknown ? "false" : kind == REFUSAL_IN_PROGRESS ? "true" : NULL;
+}
+
 struct refused refusals_write(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out)
 {
@@ -219,6 +230,9 @@ struct refused refusals_write(const struct config_route *route, const struct ref
         .effect = effect_texts[problem.effect]};
     if (refusal->kind == REFUSAL_PRINCIPAL && route->principal == CONFIG_PRINCIPAL_JWT) {
         refused.authenticate = "Bearer"; /* RFC 9110 section 11.6.1; a plain field has no scheme */
+    }
+    if (route->profile == CONFIG_PROFILE_STRIPE) {
+        refused.should_retry = should_retry(refusal->kind);
     }
     switch (route->profile) {
     case CONFIG_PROFILE_IETF:

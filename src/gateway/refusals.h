@@ -8,9 +8,11 @@
  * Does not:  send.
  *
  *   ietf, ops  RFC 9457 problem documents (http/problem.h); ops has the diff of a conflict always
- *   guardia    {"errors":[{"code":"ERR409_CONFLICT","reason":"…","message":"…"}]}
+ *   guardia    {"errors":[{"code":"ERR409_CONFLICT","reason":"…","message":"…"}],"error":{…}}
  *   adr007     {"error":"idempotency_mismatch","message":"…","effect":"no","retry":"no",…}
- *   stripe     {"error":{"type":"idempotency_error","code":"…","message":"…"}}
+ *   stripe     {"error":{"type":"idempotency_error","code":"…","message":"…"}}, Stripe-Should-Retry
+ *
+ * Each has a member `error`: Stripe's libraries and their like take JSON without it for a success.
  */
 #ifndef ONCE_GATEWAY_REFUSALS_H
 #define ONCE_GATEWAY_REFUSALS_H
@@ -60,6 +62,7 @@ struct refused {
     const char *content_type;
     const char *effect;       /* "no", "yes", "unknown": the field Once-Effect */
     const char *authenticate; /* the field WWW-Authenticate of a 401; NULL: none */
+    const char *should_retry; /* the field Stripe-Should-Retry; NULL: none */
 };
 
 /* Append the body. The route has the profile and conflict_status. Sticky as all of buf. */

@@ -81,6 +81,14 @@ enum status request_form_key(
     return status;
 }
 
+enum status request_form_key_printable(
+    struct slice field, struct arena *arena, struct slice *ret_key, struct err *err)
+{
+    enum status status = request_form_key(field, arena, ret_key, NULL);
+    return status == E_INVALID ? request_form_key_plain(slice_trim(field), arena, ret_key, err)
+                               : status;
+}
+
 bool request_form_key_is_uuid(struct slice key)
 {
     static const char form[] = "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh";

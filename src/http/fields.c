@@ -13,7 +13,10 @@
 
 #define NAME(text) SLICE_INIT(text)
 
-enum { KEPT_TREE_BYTES_MAX = 4 << 20 }; /* of kept fields being read: 256 for each byte of text */
+enum {
+    KEPT_TREE_BYTES_MAX = 4 << 20,         /* of kept fields being read: 256 a byte of text */
+    KEPT_FIELDS_MAX = HTTP_FIELDS_MAX + 1, /* those of an answer, and one of ours */
+};
 
 /* ---- which fields are which ---------------------------------------------------------------- */
 
@@ -22,16 +25,26 @@ static const struct slice hop_names[] = {NAME("connection"), NAME("keep-alive"),
     NAME("trailer"), NAME("transfer-encoding"), NAME("upgrade")};
 
 /* Of an answer: what the gateway says itself, so that no upstream says it in its place. */
-static const struct slice said_names[] = {
-    NAME("idempotency-key"), NAME("request-id"), NAME("idempotent-replayed")};
+static const struct slice said_names[] = {NAME("idempotency-key"), NAME("request-id"),
+    NAME("idempotent-replayed"), NAME("original-request-id"), NAME("upstream-request-id")};
+
+/* … those among them that are kept, because only the first exchange knows them. */
+static const struct slice said_kept_names[] = {
+    NAME("original-request-id"), NAME("upstream-request-id")};
 
 /* Never kept, whatever a route says: a session belongs to the one who was given it; of a replay the
  * gateway says Last-Modified itself; and the length is that of the body kept. */
 static const struct slice unkept_names[] = {
     NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
 
+/* Kept only where they are named: what was true of the first exchange, and is not of a replay. */
+static const struct slice passing_names[] = {NAME("date"), NAME("age"), NAME("server-timing")};
+/* … and every field of a rate limit: RateLimit, RateLimit-Policy, X-RateLimit-Remaining. */
+static const struct slice passing_prefixes[] = {
+    NAME("ratelimit"), NAME("x-ratelimit"), NAME("x-rate-limit")};
+
 enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
-/* Kept without being asked for: what tells a client how to read the body and what to do next. */
+/* Kept by every list: what tells a client how to read the body and what to do next. */
 static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
     NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
     NAME("location"), NAME("etag"), NAME("link"), NAME("cache-control"), NAME("vary"),
@@ -61,6 +74,15 @@ static bool is_hop(struct slice name)
 static bool is_ours(struct slice name)
 {
     return is_among(name, said_names, COUNT(said_names)) || begins(name, SLICE_LIT("once-"));
+}
+
+static bool is_passing(struct slice name)
+{
+    bool is_limit = false;
+    for (size_t i = 0; i < COUNT(passing_prefixes); i++) {
+        is_limit = is_limit || begins(name, passing_prefixes[i]);
+    }
+    return is_limit || is_among(name, passing_names, COUNT(passing_names));
 }
 
 /* Which fields of a message go further than this hop. */
@@ -289,17 +311,31 @@ enum status fields_request(
 
 /* ---- to the client ------------------------------------------------------------------------- */
 
+/* The name under which a field of an upstream's answer goes on; empty: it does not. Request-Id is
+ * ours to say, so the upstream's own id has a name of its own; an echo of ours says nothing. */
+static struct slice name_onward(struct slice name, struct slice value, struct slice request_id)
+{
+    if (http_same_name(name, SLICE_LIT("request-id"))) {
+        bool is_own = value.len > 0 && !slice_equal(value, request_id);
+        return is_own ? SLICE_LIT("Upstream-Request-Id") : SLICE_EMPTY;
+    }
+    bool is_dropped = is_ours(name) || http_same_name(name, SLICE_LIT("content-length"));
+    return is_dropped ? SLICE_EMPTY : name;
+}
+
 void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 {
     ASSERT(head->is_response);
     struct through through;
     mark_through(head, &through);
     for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (!through.is[i] || is_ours(name) || http_same_name(name, SLICE_LIT("content-length"))) {
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name =
+            name_onward(http_text(head, head->fields[i].name), value, exchange->request_id);
+        if (!through.is[i] || name.len == 0) {
             continue;
         }
-        http_answer_field(exchange, name, http_text(head, head->fields[i].value));
+        http_answer_field(exchange, name, value);
         exchange->has_date = exchange->has_date || http_same_name(name, SLICE_LIT("date"));
     }
 }
@@ -309,7 +345,8 @@ void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 /* What a kept field may be called at all. */
 static bool may_be_kept(struct slice name)
 {
-    return !is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names));
+    return is_among(name, said_kept_names, COUNT(said_kept_names)) ||
+           (!is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names)));
 }
 
 static bool is_asked_for(struct slice name, const struct fields_kept *kept)
@@ -319,12 +356,12 @@ static bool is_asked_for(struct slice name, const struct fields_kept *kept)
     }
     for (size_t i = 0; i < kept->count; i++) {
         struct slice asked = slice_str(kept->names[i]);
-        if (http_same_name(name, asked) ||
-            (slice_is(asked, "*") && !http_same_name(name, SLICE_LIT("date")))) {
+        if (http_same_name(name, asked) || (slice_is(asked, "*") && !is_passing(name))) {
             return true;
         }
     }
-    return is_among(name, usual_names, COUNT(usual_names));
+    return is_among(name, usual_names, COUNT(usual_names)) ||
+           is_among(name, said_kept_names, COUNT(said_kept_names));
 }
 
 static void keep_field(struct jsonw *json, struct slice name, struct slice value)
@@ -374,18 +411,22 @@ static enum status keep_end(struct keeping *keeping)
     return status;
 }
 
-enum status fields_keep(
-    const struct http_head *head, const struct fields_kept *kept, struct buf *out)
+enum status fields_keep(const struct http_head *head, const struct fields_kept *kept,
+    struct slice request_id, struct buf *out)
 {
     struct keeping keeping;
     struct through through;
     mark_through(head, &through);
     keep_begin(&keeping, out);
     for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (through.is[i] && may_be_kept(name) && is_asked_for(name, kept)) {
-            keep_field(&keeping.json, name, http_text(head, head->fields[i].value));
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name = name_onward(http_text(head, head->fields[i].name), value, request_id);
+        if (through.is[i] && name.len > 0 && may_be_kept(name) && is_asked_for(name, kept)) {
+            keep_field(&keeping.json, name, value);
         }
+    }
+    if (request_id.len > 0) {
+        keep_field(&keeping.json, SLICE_LIT("Original-Request-Id"), request_id);
     }
     return keep_end(&keeping);
 }
@@ -459,7 +500,7 @@ static enum status refuse_field(const struct json_value *item, uint32_t number, 
 static enum status read_list(const struct json_value *list, struct arena *arena,
     struct kept_field **ret_fields, size_t *ret_count, struct err *err)
 {
-    if (!json_is(list, JSON_ARRAY) || list->count > HTTP_FIELDS_MAX) {
+    if (!json_is(list, JSON_ARRAY) || list->count > KEPT_FIELDS_MAX) {
         return err_set(
             err, E_INVALID, "not a list of at most %d pairs of name and value", HTTP_FIELDS_MAX);
     }
@@ -517,6 +558,9 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
     enum status status = list == NULL ? OK : read_list(list, arena, &fields, &count, err);
     if (status != OK) {
         return status;
+    }
+    if (count > HTTP_FIELDS_MAX) { /* the type is one more */
+        return err_set(err, E_INVALID, "more than %d fields", HTTP_FIELDS_MAX);
     }
     keep_begin(&keeping, out);
     for (size_t i = 0; i < count; i++) {

@@ -31,6 +31,23 @@ static const char *retry_text(enum problem_retry retry)
     return "no";
 }
 
+/* What the caller did, or what the server did. */
+static const char *error_type(const struct problem *problem)
+{
+    return problem->error_type != NULL ? problem->error_type
+           : problem->status < 500     ? "invalid_request_error"
+                                       : "api_error";
+}
+
+void problem_put_error(struct jsonw *json, const struct problem *problem)
+{
+    jsonw_open(json, "error", '{');
+    jsonw_str(json, "type", error_type(problem));
+    jsonw_str(json, "code", problem->code);
+    jsonw_bytes(json, "message", problem->detail);
+    jsonw_close(json, '}');
+}
+
 void problem_put(struct buf *out, const struct problem *problem, struct slice request_id)
 {
     ASSERT(problem->code != NULL);
@@ -56,6 +73,7 @@ void problem_put(struct buf *out, const struct problem *problem, struct slice re
     if (problem->body_bytes_max > 0) {
         jsonw_u64(&json, "body_bytes_max", problem->body_bytes_max);
     }
+    problem_put_error(&json, problem);
     if (problem->extra.len > 0) {
         buf_char(out, ',');
         buf_slice(out, problem->extra);

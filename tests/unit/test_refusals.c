@@ -138,10 +138,14 @@ static const struct json_value *check_words(
         (void)snprintf(type, sizeof type, "/docs/problems.md#%s", row->code);
         check_text(said->json, "type", type);
         check_text(said->json, "code", row->code);
+        check_text(error, "type", row->stripe_type);
+        check_text(error, "code", row->code);
         return said->json;
     case CONFIG_PROFILE_GUARDIA:
         assert_true(json_is(errors, JSON_ARRAY));
-        assert_int_equal(said->json->count, 1);
+        assert_int_equal(said->json->count, 2);
+        check_text(error, "type", row->stripe_type);
+        check_text(error, "code", row->code);
         assert_int_equal(errors->count, 1);
         check_text(&errors->items[0], "code", row->guardia_code);
         check_text(&errors->items[0], "reason", row->guardia_reason);
@@ -240,6 +244,28 @@ static void check_body(enum config_profile profile, struct refusal refusal, cons
     hush(&said);
 }
 
+static const char *should_retry(enum config_profile profile, enum refusal_kind kind)
+{
+    struct said said;
+    say(&said, profile, (struct refusal){.kind = kind});
+    const char *word = said.refused.should_retry;
+    hush(&said);
+    return word;
+}
+
+static void stripes_libraries_hear_whether_to_try_again(void **state)
+{
+    (void)state;
+    enum config_profile stripe = CONFIG_PROFILE_STRIPE;
+    assert_string_equal(should_retry(stripe, REFUSAL_OUTCOME_UNKNOWN), "false");
+    assert_string_equal(should_retry(stripe, REFUSAL_NO_ANSWER), "false");
+    assert_string_equal(should_retry(stripe, REFUSAL_BROKEN_ANSWER), "false");
+    assert_string_equal(should_retry(stripe, REFUSAL_IN_PROGRESS), "true");
+    assert_null(should_retry(stripe, REFUSAL_CONFLICT));
+    assert_null(should_retry(stripe, REFUSAL_UNREACHABLE));
+    assert_null(should_retry(CONFIG_PROFILE_IETF, REFUSAL_OUTCOME_UNKNOWN));
+}
+
 static void the_chief_bodies_are_these_bytes(void **state)
 {
     (void)state;
@@ -250,12 +276,16 @@ static void the_chief_bodies_are_these_bytes(void **state)
         "{\"type\":\"/docs/problems.md#idempotency_key_missing\",\"title\":\"Bad Request\","
         "\"status\":400,\"detail\":\"the Idempotency-Key field is missing; nothing was done\","
         "\"code\":\"idempotency_key_missing\","
-        "\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\"}");
+        "\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\","
+        "\"error\":{\"type\":\"invalid_request_error\",\"code\":\"idempotency_key_missing\","
+        "\"message\":\"the Idempotency-Key field is missing; nothing was done\"}}");
     check_body(CONFIG_PROFILE_GUARDIA, conflict,
         "{\"errors\":[{\"code\":\"ERR409_CONFLICT\",\"reason\":\"CONFLICTING_IDEMPOTENT_REQUEST\","
         "\"message\":\"the idempotency key was used with a different request; nothing was "
         "done\",\"effect\":\"no\",\"retry\":\"no\",\"request_id\":\"r-1\",\"operation_id\":\"op_"
-        "01\",\"diff\":null}]}");
+        "01\",\"diff\":null}],\"error\":{\"type\":\"idempotency_error\",\"code\":"
+        "\"idempotency_conflict\",\"message\":\"the idempotency key was used with a different "
+        "request; nothing was done\"}}");
     check_body(CONFIG_PROFILE_ADR007, conflict,
         "{\"error\":\"idempotency_mismatch\",\"message\":\"the idempotency key was used with a "
         "different request; nothing was done\",\"effect\":\"no\",\"retry\":\"no\",\"request_"
@@ -357,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_kind_is_said_in_every_profile),
         TEST(a_conflict_has_the_status_of_its_route),
+        TEST(stripes_libraries_hear_whether_to_try_again),
         TEST(the_chief_bodies_are_these_bytes),
         TEST(a_conflict_under_ops_has_a_diff_though_none_was_made),
         TEST(what_was_sent_is_never_said_to_have_had_no_effect),
