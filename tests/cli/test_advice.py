@@ -47,7 +47,7 @@ def test_a_store_of_a_different_user_is_not_taken_for_a_missing_one(foreign, wor
 def test_doctor_as_a_different_user_never_says_restore(foreign):
     done = foreign("doctor")
     assert done.returncode == 1, done
-    assert re.search(r"FAIL  directory +'\./once-data' belongs to user \d+, and you may not open it",
+    assert re.search(r"FAIL  directory +'\./once-data' belongs to user \d+, and you may not open",
         done.stdout), done
     assert "run once doctor as that user" in done.stdout and "restore" not in done.stdout
 
