@@ -20,6 +20,7 @@ enum {
     CONFIG_UPSTREAMS_MAX = 16, /* addresses of one route */
     CONFIG_POINTERS_MAX = 64,  /* of ignore, and of redact */
     CONFIG_FIELDS_MAX = 64,    /* of replay_headers */
+    CONFIG_ORIGINS_MAX = 32,   /* of cors.origins */
     CONFIG_STATUSES_MAX = 16,  /* of reconcile's executed, and of not_executed */
     CONFIG_GATEWAY_LISTEN_MAX = 8,
     CONFIG_HEADERS_MAX = 16, /* of require_headers */
@@ -144,6 +145,11 @@ struct config_route {
     size_t redact_count;
     const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones; "*": all */
     size_t replay_header_count;
+
+    const char *cors_origins[CONFIG_ORIGINS_MAX]; /* pages that may read the gateway's answers;
+                                                     "*": all */
+    size_t cors_origin_count;
+    bool cors_credentials; /* … also where they send cookies */
 
     struct config_rule on_status[CONFIG_RULES_MAX]; /* every class has one; a status goes before
                                                        its class */
