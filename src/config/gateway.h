@@ -123,6 +123,7 @@ struct config_route {
     const char *upstreams[CONFIG_UPSTREAMS_MAX];
     size_t upstream_count;
     const char *ca_file; /* of https upstreams; NULL: the system's */
+    bool preserve_host;  /* the upstream gets the client's Host, not its own */
 
     enum config_profile profile;
     const char *tenant;   /* "default" */

@@ -421,6 +421,15 @@ const struct config_option config_gateway_options[] = {
         .help = "PEM file with the certificate authorities for https upstreams. Certificates are "
                 "always verified.",
         .unsure = "Leave it out unless the API uses a private authority."},
+    {.path = "gateway.preserve_host",
+        .kind = CONFIG_BOOL,
+        BOTH(preserve_host),
+        .fallback = "false",
+        .help = "Whether the API gets the Host that the client sent, for APIs that serve several "
+                "names or build links from it. By default it gets the host of upstream, and the "
+                "client's in X-Forwarded-Host. A reconcile question always has the host of "
+                "upstream, and certificates are always checked against it.",
+        .unsure = "Leave it."},
     {.path = "gateway.spool_dir",
         .kind = CONFIG_TEXT,
         SECTION(spool_dir),

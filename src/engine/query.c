@@ -290,19 +290,42 @@ enum status query_submit(struct engine *engine, struct query *query, struct err 
     return status == OK ? engine_submit(engine, &query->call, err) : status;
 }
 
+/* All turns of a query that was started, one after the other. */
+static enum status turns(struct store *reader, struct query *query)
+{
+    enum status status;
+    do {
+        status = query_turn(reader, &query->call);
+    } while (status == OK && query->call.again);
+    return status;
+}
+
+/* What only the engine's thread knows stays there: when everything before it is durable, and what a
+ * duty acts on, which has to be as new as the due that led to it. */
+static bool runs_beside(const struct query *query)
+{
+    return query->kind != QUERY_NOTHING && !query->any_tenant;
+}
+
 enum status query_do(struct engine *engine, struct query *query)
 {
     err_clear(&query->call.err);
     enum status status = query_start(query, &query->call.err);
-    return status == OK ? engine_do(engine, &query->call) : status;
+    if (status != OK) {
+        return status;
+    }
+    struct store *reader = runs_beside(query) ? engine_reader_take(engine) : NULL;
+    if (reader == NULL) {
+        return engine_do(engine, &query->call);
+    }
+    status = turns(reader, query);
+    engine_reader_give(engine, &query->call.err);
+    return status;
 }
 
 enum status query_run(struct store *reader, struct query *query)
 {
     err_clear(&query->call.err);
     enum status status = query_start(query, &query->call.err);
-    do {
-        status = status == OK ? query_turn(reader, &query->call) : status;
-    } while (status == OK && query->call.again);
-    return status;
+    return status == OK ? turns(reader, query) : status;
 }

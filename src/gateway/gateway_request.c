@@ -30,7 +30,8 @@ enum status gateway_request_head(
     const struct gateway_request *request, const struct fields_added *own, struct buf *ret_head)
 {
     struct fields_added added = *own;
-    added.authority = upstreams_authority(request->upstream);
+    added.authority =
+        request->route->preserve_host ? SLICE_EMPTY : upstreams_authority(request->upstream);
     added.idempotency_key = request->key_field;
     added.request_id = request->exchange->request_id;
     added.traceparent = request->traceparent;

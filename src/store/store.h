@@ -33,11 +33,12 @@
  * whether the commit happened; only while nobody can tell is it E_UNKNOWN. abort is ROLLBACK.
  * Redis: one script reads and draws fences, a second one compares every version_expected and then
  * writes all, or reports the stale changes; abort does nothing. Both run queries on a second
- * connection: a handle opened with read_only. Neither needs housekeeping.
+ * connection: open_reader. Neither needs housekeeping.
  *
  * Ownership: arguments are read during the call only, but that a prepared batch's arenas must live
  *            until its commit; what is returned lives in the given arenas.
- * Threads:   one thread calls everything but flush; one other thread may call flush meanwhile.
+ * Threads:   one thread calls everything but flush; one other thread may call flush meanwhile. A
+ *            reader is used by one thread at a time, while those two go on.
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -335,6 +336,12 @@ struct store_ops {
     enum status (*close)(struct store *store, struct err *err);
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
+
+    /* NULL: queries run on the thread of the store. A handle of its own that reads beside it and
+     * waits for nothing but memory and the medium: only read, scan, entries, counts, head, identity
+     * and close are in its table. It sees what is flushed and nothing else (P2), each call all of
+     * it. To be closed before the store. E_UNAVAILABLE, E_NOMEM. */
+    enum status (*open_reader)(struct store *store, struct store **ret_reader, struct err *err);
 };
 
 /* What the members above mean, for all stores. */

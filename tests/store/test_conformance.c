@@ -1355,6 +1355,63 @@ static void entries_are_dense_and_notes_are_apart(void **state)
     assert_int_equal(both.count, 2);
 }
 
+/* A reader sees the keys 1 to 3 at these versions, 0 for absent, and all else as it was then. */
+static void assert_read(struct fixture *fixture, struct store *reader, const uint64_t versions[3])
+{
+    struct store_head head;
+    struct store_counts counts;
+    struct seen all = {.next = 1};
+    struct entry_range range = {.after = entry_cursor_own(reader, 0)};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .limit = 3};
+    const struct record *records[3];
+    size_t scanned = 0;
+    uint64_t live = 0;
+    uint64_t changes = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        const struct record *found = kit_load(reader, i + 1, &fixture->arena);
+        assert_int_equal(found == NULL ? 0 : found->version, versions[i]);
+        live += versions[i] > 0;
+        changes += versions[i];
+    }
+    assert_int_equal(
+        reader->ops->scan(reader, &scan, &fixture->arena, records, &scanned, NULL), OK);
+    assert_int_equal(scanned, live);
+    assert_int_equal(reader->ops->counts(reader, STORE_OPERATIONS, &counts, NULL), OK);
+    assert_int_equal(counts.records, live);
+    assert_int_equal(reader->ops->entries(reader, &range, see, &all, NULL), OK);
+    assert_int_equal(all.count, changes);
+    reader->ops->head(reader, &head);
+    assert_int_equal(head.seq, changes);
+}
+
+static void a_reader_sees_what_is_flushed_and_nothing_else(void **state)
+{
+    struct fixture *fixture = *state;
+    struct store *store = fixture->store;
+    struct store *reader;
+    struct err err;
+    if (store->ops->open_reader == NULL) {
+        return; /* its queries run on its own thread */
+    }
+    assert_int_equal(store->ops->open_reader(store, &reader, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){0, 0, 0});
+    struct record one = kit_record(1, 1);
+    struct record two = kit_record(2, 2);
+    assert_int_equal(kit_put(store, &one, 0), OK);
+    assert_int_equal(kit_put(store, &two, 0), OK);
+    assert_read(fixture, reader, (uint64_t[]){0, 0, 0}); /* P2 */
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    struct record sealed = kit_sealed(kit_load(store, 1, &fixture->arena), KIT_NOW + 86400000);
+    struct record three = kit_record(3, 3);
+    assert_int_equal(kit_put(store, &sealed, 1), OK);
+    assert_int_equal(kit_put(store, &three, 0), OK);
+    assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){2, 1, 1});
+    assert_int_equal(reader->ops->close(reader, &err), OK);
+}
+
 static void the_identity_stays(void **state)
 {
     struct fixture *fixture = *state;
@@ -1516,6 +1573,7 @@ int main(void)
             ON(paced_entries_go_on_where_they_stopped),
             ON(an_entry_keeps_its_tenant_and_is_found_by_it),
             ON(entries_are_dense_and_notes_are_apart),
+            ON(a_reader_sees_what_is_flushed_and_nothing_else),
             ON(the_identity_stays),
             ON(it_agrees_with_the_reference),
         };
