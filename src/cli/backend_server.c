@@ -121,7 +121,9 @@ static bool matches(const struct once_filter *filter, const struct operation *op
 {
     return (filter->scope == NULL || slice_is(operation->scope, filter->scope)) &&
            (filter->key == NULL || slice_is(operation->key, filter->key)) &&
-           (filter->status == 0 || filter->status == operation->status);
+           (filter->status == 0 || filter->status == operation->status) &&
+           operation->updated_ms >= filter->updated_from_ms &&
+           (filter->updated_until_ms == 0 || operation->updated_ms < filter->updated_until_ms);
 }
 
 static int visit_page(

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -176,10 +177,32 @@ int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
-/* When nothing better was said about a store that is not there. */
-static void hint_other_store(int result, const char *hint)
+bool cli_store_denied(const struct cli *cli, unsigned *ret_owner)
 {
-    if (result == ONCE_E_UNAVAILABLE && hint[0] == '\0') {
+    struct arena arena;
+    struct stat facts;
+    arena_init(&arena, &mem_libc, 64 << 10);
+    const char *dir = server_store_dir(cli_text(cli, "store"), &arena);
+    /* As the effective user, whom the kernel will ask for when the store is opened. */
+    bool is_denied = dir != NULL && stat(dir, &facts) == 0 &&
+                     faccessat(AT_FDCWD, dir, R_OK | X_OK, AT_EACCESS) != 0 && errno == EACCES;
+    if (is_denied) {
+        *ret_owner = (unsigned)facts.st_uid;
+    }
+    arena_release(&arena);
+    return is_denied;
+}
+
+/* When nothing better was said about a store that is not there, or is somebody else's. */
+static void hint_other_store(const struct cli *cli, int result, const char *hint)
+{
+    unsigned owner = 0;
+    if (result != ONCE_E_UNAVAILABLE || hint[0] != '\0') {
+        return;
+    }
+    if (cli_store_denied(cli, &owner)) {
+        cli_hint("it belongs to user %u: run once as that user, or use --server", owner);
+    } else {
         cli_hint("name a different store with --store URL or ONCE_STORE; the first once run "
                  "creates one");
     }
@@ -194,14 +217,14 @@ int cli_open_to_look(const struct cli *cli, struct once **ret_once)
         return CLI_OK;
     }
     int code = cli_fail(&error);
-    hint_other_store(result, error.hint);
+    hint_other_store(cli, result, error.hint);
     return code;
 }
 
-int cli_fail_store(const struct err *err)
+int cli_fail_store(const struct cli *cli, const struct err *err)
 {
     int code = cli_fail_err(err);
-    hint_other_store((int)err->status, err->hint);
+    hint_other_store(cli, (int)err->status, err->hint);
     return code;
 }
 

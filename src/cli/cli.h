@@ -84,7 +84,7 @@ int cli_fail(const struct once_error *error);
 /* The same for the inner modules. */
 int cli_fail_err(const struct err *err);
 /* The same for a store that could not be opened to be read. */
-int cli_fail_store(const struct err *err);
+int cli_fail_store(const struct cli *cli, const struct err *err);
 /* The exit code for a result of the library or a status of the inner modules: same numbers. */
 int cli_exit_of(int result);
 
@@ -101,6 +101,8 @@ int cli_try_open(const struct cli *cli, struct cli_open how, struct once **ret_o
     struct once_error *error) MUST_CHECK;
 /* For the commands that only look: beside a running writer, never creating anything. */
 int cli_open_to_look(const struct cli *cli, struct once **ret_once) MUST_CHECK;
+/* Whether the store of --store is there and this user may not open it. *ret_owner: whose it is. */
+bool cli_store_denied(const struct cli *cli, unsigned *ret_owner);
 /* The directory of a journal's URL, in the arena; NULL when the store is no journal. */
 const char *cli_store_dir(struct cli *cli, const char *url);
 

@@ -46,6 +46,13 @@
         TEXT("tenant", "NAME",                                                                     \
             "the tenant, with a store or a server's socket; otherwise the token determines it",    \
             .fallback = "default", .env = "ONCE_TENANT")
+/* Which operations a command is about; read by filter.c. */
+#define OPT_FILTER                                                                                 \
+    TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
+        TEXT("key", "KEY", "only operations with this key"),                                       \
+        TEXT("principal", "WHO", "only operations of this principal"),                             \
+        DURATION("since", "only operations that changed within this time, such as 2h"),            \
+        DURATION("older-than", "only operations that have not changed for this time, such as 2h")
 #define OPT_JSON        FLAG("json", "print JSON instead of text")
 #define OPT_CONFIG(...) PATH("config", __VA_ARGS__, .letter = 'c', .env = "ONCE_CONFIG")
 #define OPT_PROFILE                                                                                \
@@ -231,7 +238,7 @@ static const struct example_def send_examples[] = {
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, in no particular order. --json prints an array of objects.",
+    "Lists operations, the latest change first. --json prints an array of objects.",
     "With --status unknown the oldest comes first, and each line shows how long the operation "
     "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
     "terminal a long reason is truncated.",
@@ -244,8 +251,7 @@ static const struct option_def ls_options[] = {
     CHOICE("status", "STATUS", "only operations with this status",
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
             "compensated"}),
-    TEXT("scope", "SCOPE", "only operations in this scope"),
-    TEXT("key", "KEY", "only operations with this key"),
+    OPT_FILTER,
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
     OPT_STORE,
     OPT_SERVER,
@@ -268,7 +274,9 @@ static const struct exit_def found_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
     EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const char *const show_text[] = {
-    "Shows the record of one operation, named by its id or by --scope, --principal and --key. "
+    "Shows the record of one operation, named by its id, by the beginning of its id, or by --key, "
+    "which is looked for in every scope and of every principal unless --scope and --principal say "
+    "which. If several match, they are listed and nothing is shown. "
     "For an operation of once run, the recorded output is shown too. With --json, an outcome "
     "that was JSON is printed byte for byte, and so is a first request that was JSON with a "
     "canonical form; anything else is text or base64.",
@@ -277,8 +285,8 @@ static const char *const show_text[] = {
 
 static const struct option_def show_options[] = {
     TEXT("key", "KEY", "the key, instead of an operation id"),
-    TEXT("scope", "SCOPE", "the scope of --key", .fallback = "run"),
-    TEXT("principal", "WHO", "the principal of --key"),
+    TEXT("scope", "SCOPE", "the scope of --key; by default any"),
+    TEXT("principal", "WHO", "the principal of --key; by default any"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -343,6 +351,10 @@ static const char *const resolve_text[] = {
     "For an operation of a gateway, --http-status with --header and --outcome is the answer that "
     "duplicates get, byte for byte. Without --http-status they get 200, or 422 for failed, with "
     "the JSON of --outcome, or with the operation's id and status. They never get --reason.",
+    "Without an id, every unknown operation that the filters match is settled: --dry-run lists "
+    "them, --yes settles them; without either, once asks on a terminal and refuses elsewhere. "
+    "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
+    "once says how many were settled; the same line again goes on with the rest.",
     "If a server holds the store, the operation is settled through the server.",
     NULL,
 };
@@ -368,6 +380,9 @@ static const struct option_def resolve_options[] = {
         "the fence of the attempt you checked: if there has been a newer attempt, nothing is "
         "settled"),
     TEXT("actor", "WHO", "who settles it, for the evidence", .env = "USER"),
+    OPT_FILTER,
+    FLAG("dry-run", "list what the filters match, and settle nothing"),
+    FLAG("yes", "settle what the filters match without asking"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -385,6 +400,8 @@ static const struct example_def resolve_examples[] = {
         "let the next call run it"},
     {"once resolve op_0198… --status executed --reason seen --http-status 201 --outcome @paid.json",
         "give duplicates the answer that the API would have given"},
+    {"once resolve --scope 'POST /charges' --since 1h --status not_executed --reason outage --yes",
+        "settle all that a provider's outage left unknown"},
     {0},
 };
 
@@ -500,12 +517,14 @@ static const struct example_def backup_examples[] = {
 
 static const char *const doctor_text[] = {
     "Checks the store, the server that holds it, if any, and the machine. Each check is PASS, "
-    "WARN or FAIL, with what to do about it.",
+    "WARN or FAIL, with what to do about it. With --server, asks a server elsewhere whether it is "
+    "ready, whether the token may read operations, and how many of them are unknown.",
     NULL,
 };
 
 static const struct option_def doctor_options[] = {
     OPT_STORE,
+    OPT_SERVER,
     OPT_JSON,
     {0},
 };
@@ -755,6 +774,18 @@ static const struct option_def version_options[] = {
     {0},
 };
 
+static const char *const completion_text[] = {
+    "Prints what makes a shell complete the commands and options of once. Packages install it; a "
+    "build from source does not.",
+    NULL,
+};
+
+static const struct example_def completion_examples[] = {
+    {"once completion bash > ~/.local/share/bash-completion/completions/once", "for bash"},
+    {"once completion fish > ~/.config/fish/completions/once.fish", "for fish"},
+    {0},
+};
+
 static const char *const help_text[] = {
     "Without a name, lists the commands. once NAME --help is the same.",
     NULL,
@@ -808,8 +839,8 @@ const struct command_def commands[] = {
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
         "explain how an operation got to its status", .operands_max = 1),
-    COMMAND(resolve, resolve_options, resolve_exits, "OPERATION_ID", "settle an unknown operation",
-        .operands_min = 1, .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID]",
+        "settle an unknown operation, or many", .operands_max = 1),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),
     COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
     COMMAND(backup, backup_options, backup_exits, "DIRECTORY",
@@ -821,6 +852,8 @@ const struct command_def commands[] = {
     COMMAND(bench, bench_options, looking_exits, "", "measure this machine"),
     COMMAND(
         demo, demo_options, demo_exits, "", "watch a flaky provider being charged exactly once"),
+    COMMAND(completion, no_options, plain_exits, "bash|zsh|fish", "print completions for a shell",
+        .operand_choices = {"bash", "zsh", "fish"}, .operands_min = 1, .operands_max = 1),
     COMMAND(version, version_options, plain_exits, "", "print the version"),
     COMMAND(help, no_options, plain_exits, "[COMMAND]", "explain a command", .operands_max = 1),
     {0},

@@ -77,6 +77,7 @@ int cmd_backup(struct cli *cli);
 int cmd_bench(struct cli *cli);
 int cmd_canon(struct cli *cli);
 int cmd_check(struct cli *cli);
+int cmd_completion(struct cli *cli);
 int cmd_demo(struct cli *cli);
 int cmd_doctor(struct cli *cli);
 int cmd_help(struct cli *cli);

@@ -1,6 +1,7 @@
 /* Completions for bash, zsh and fish. */
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/document.h"
 #include "cli/out.h"
 
@@ -60,7 +61,7 @@ static void bash_names(const struct command_def *command)
 
 static void bash(void)
 {
-    out_text("# bash completion for once; made by once --dump-completion bash\n");
+    out_text("# bash completion for once; made by once completion bash\n");
     out_text("_once() {\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
              "words='' i\n");
     out_text("    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n");
@@ -135,7 +136,7 @@ static void zsh_command(const struct command_def *command)
 
 static void zsh(void)
 {
-    out_text("#compdef once\n# zsh completion for once; made by once --dump-completion zsh\n");
+    out_text("#compdef once\n# zsh completion for once; made by once completion zsh\n");
     out_text("_once() {\n    local -a names\n    names=(\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
         out_text("        '%s:", c->name);
@@ -172,7 +173,7 @@ static void fish_option(const struct command_def *command, const struct option_d
 
 static void fish(void)
 {
-    out_text("# fish completion for once; made by once --dump-completion fish\n");
+    out_text("# fish completion for once; made by once completion fish\n");
     out_text("complete -c once -f\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
         out_text("complete -c once -n __fish_use_subcommand -a %s -d '", c->name);
@@ -201,4 +202,12 @@ bool document_completion(const char *shell)
         return false;
     }
     return true;
+}
+
+int cmd_completion(struct cli *cli)
+{
+    if (!document_completion(cli->operands[0])) {
+        return cli_usage(cli, "completion: '%s' is not bash, zsh or fish", cli->operands[0]);
+    }
+    return out_finish();
 }

@@ -1,4 +1,5 @@
 /* once doctor: is this store, and this machine, fit for it? */
+#include <dirent.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -72,8 +73,11 @@ static void check_mode(struct doctor *doctor, const char *path, const char *what
     struct stat facts;
     char fix[PATH_MAX + 64];
     if (stat(path, &facts) != 0) {
-        examine(doctor, VERDICT_FAIL, what, "restore it from a backup", "'%s': %s", path,
-            strerror(errno));
+        examine(doctor, VERDICT_FAIL, what,
+            errno == ENOENT ? "is this the store's directory? A copy of a store is only a store "
+                              "with all of its files: see docs/operate.md before you restore one"
+                            : "see that you may read it",
+            "'%s': %s", path, strerror(errno));
         return;
     }
     (void)snprintf(fix, sizeof fix, "chmod %o '%s'", (unsigned)wanted, path);
@@ -249,15 +253,62 @@ static void check_server(struct doctor *doctor)
     }
 }
 
-static void check_missing(struct doctor *doctor)
+/* There is no store yet, and the directory where it will be is not there or empty. */
+static void check_missing(struct doctor *doctor, bool is_empty)
 {
     char parent[PATH_MAX];
     (void)snprintf(parent, sizeof parent, "%s", doctor->dir);
-    const char *above = dirname(parent);
-    examine(doctor, VERDICT_WARN, "store", "the first once run makes it", "there is no '%s' yet",
-        doctor->dir);
-    check_space(doctor, above);
-    check_flush(doctor, above);
+    const char *place = is_empty ? doctor->dir : dirname(parent);
+    examine(doctor, VERDICT_WARN, "store", "the first once run makes it",
+        is_empty ? "'%s' is empty" : "there is no '%s' yet", doctor->dir);
+    check_space(doctor, place);
+    check_flush(doctor, place);
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    size_t count = 0;
+    while (dir != NULL && count <= 2 && readdir(dir) != NULL) {
+        count++; /* "." and ".." are always there */
+    }
+    if (dir != NULL) {
+        (void)closedir(dir); /* only read */
+    }
+    return dir != NULL && count <= 2;
+}
+
+/* A server elsewhere: whether it is ready, and what waits for somebody there. */
+static void check_remote(struct doctor *doctor, struct remote *remote)
+{
+    struct remote_answer answer = {0};
+    struct arena *arena = &doctor->cli->arena;
+    const char *url = remote_url(remote);
+    if (remote_ask(remote, "/readyz", SLICE_EMPTY, arena, &answer) != CLI_OK) {
+        examine(doctor, VERDICT_FAIL, "server", "see that it runs and can be reached from here",
+            "%s does not answer", url);
+        return;
+    }
+    bool is_ready = answer.status == 200;
+    examine(doctor, is_ready ? VERDICT_PASS : VERDICT_FAIL, "server",
+        is_ready ? NULL : "once doctor on its own machine says why", "%s %s: it answers %d", url,
+        is_ready ? "is ready" : "is not ready", answer.status);
+    if (remote_ask(remote, "/v1/operations?status=unknown&limit=1000", SLICE_EMPTY, arena,
+            &answer) != CLI_OK) {
+        return;
+    }
+    const struct json_value *found = json_find(answer.root, SLICE_LIT("operations"));
+    if (answer.status != 200 || !json_is(found, JSON_ARRAY)) {
+        examine(doctor, VERDICT_WARN, "token",
+            "ONCE_TOKEN holds the token of the caller; reading needs operate or audit",
+            "operations cannot be read: it answers %d", answer.status);
+        return;
+    }
+    examine(doctor, VERDICT_PASS, "token", NULL, "operations can be read");
+    examine(doctor, found->count == 0 ? VERDICT_PASS : VERDICT_WARN, "unknown",
+        found->count == 0 ? NULL : "once ls --status unknown, then once why and once resolve",
+        found->count < 1000 ? "%u unknown operation(s)" : "%u unknown operations or more",
+        found->count);
 }
 
 static void check_all(struct doctor *doctor)
@@ -270,8 +321,16 @@ static void check_all(struct doctor *doctor)
             "'%s' is not a journal: there is nothing to check", doctor->url);
         return;
     }
-    if (stat(doctor->dir, &facts) != 0 && errno == ENOENT) {
-        check_missing(doctor);
+    unsigned owner = 0;
+    bool is_there = stat(doctor->dir, &facts) == 0;
+    if ((!is_there && errno == ENOENT) || is_empty(doctor->dir)) {
+        check_missing(doctor, is_there);
+        return;
+    }
+    if (cli_store_denied(doctor->cli, &owner)) {
+        examine(doctor, VERDICT_FAIL, "directory",
+            "run once doctor as that user; nothing is wrong with the store itself",
+            "'%s' belongs to user %u, and you may not open it", doctor->dir, owner);
         return;
     }
     check_server(doctor);
@@ -285,12 +344,23 @@ static void check_all(struct doctor *doctor)
 
 int cmd_doctor(struct cli *cli)
 {
+    struct remote *remote = NULL;
+    int named = backend_named_server(cli, &remote);
+    if (named != CLI_OK) {
+        return named;
+    }
     struct doctor doctor = {.cli = cli, .url = cli_text(cli, "store")};
     doctor.dir = cli_store_dir(cli, doctor.url);
     buf_init(&doctor.bytes, &mem_libc, 1 << 20);
     doctor.json.out = &doctor.bytes;
     jsonw_open(&doctor.json, NULL, '[');
-    check_all(&doctor);
+    if (remote != NULL) {
+        examine(&doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
+        check_remote(&doctor, remote);
+        remote_free(remote);
+    } else {
+        check_all(&doctor);
+    }
     jsonw_close(&doctor.json, ']');
     int code = cli->json ? jsonw_print(&doctor.json) : out_finish();
     buf_release(&doctor.bytes);

@@ -14,6 +14,8 @@ void document_overview(void);
 void document_help(const struct command_def *command);
 void document_man(void);
 void document_markdown(void);
+/* Say that there is no such command, and which one may be meant. Returns the exit code. */
+int document_unknown(const char *typed);
 /* False when there is no such shell. */
 bool document_completion(const char *shell);
 

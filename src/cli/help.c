@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/document.h"
 #include "cli/out.h"
@@ -74,7 +76,7 @@ void document_overview(void)
     out_text("once: exactly-once effects over at-least-once delivery\n\n");
     out_text("usage: once COMMAND [OPTIONS]\n\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
-        out_text("  %s%-8s%s  %s\n", out_tint(TINT_BOLD), c->name, out_plain(), c->summary);
+        out_text("  %s%-10s%s  %s\n", out_tint(TINT_BOLD), c->name, out_plain(), c->summary);
     }
     out_text("\nonce help COMMAND explains one of them.\n");
 }
@@ -122,6 +124,25 @@ void document_help(const struct command_def *command)
     }
 }
 
+int document_unknown(const char *typed)
+{
+    enum { NAMES_MAX = 32 };
+    const char *names[NAMES_MAX];
+    size_t count = 0;
+    for (const struct command_def *c = commands; c->name != NULL; c++) {
+        ASSERT(count < NAMES_MAX);
+        names[count++] = c->name;
+    }
+    const char *near = text_nearest(typed, names, count);
+    cli_say("unknown command '%s'", typed);
+    if (near != NULL) {
+        cli_hint("did you mean 'once %s'?", near);
+    } else {
+        cli_hint("once help lists the commands");
+    }
+    return CLI_USAGE;
+}
+
 int cmd_help(struct cli *cli)
 {
     if (cli->operand_count == 0) {
@@ -130,7 +151,7 @@ int cmd_help(struct cli *cli)
     }
     const struct command_def *command = command_find(cli->operands[0]);
     if (command == NULL) {
-        return cli_usage(cli, "there is no command '%s'", cli->operands[0]);
+        return document_unknown(cli->operands[0]);
     }
     document_help(command);
     return out_finish();

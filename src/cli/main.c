@@ -8,13 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/document.h"
 #include "cli/out.h"
 
-enum { ARENA_BYTES_MAX = 512 << 20, NAMES_MAX = 32 }; /* a runaway is stopped, a journal fits */
+enum { ARENA_BYTES_MAX = 512 << 20 }; /* a runaway is stopped, a journal fits */
 
 /* For the build: what is made from the table. Returns -1 when the line is nothing of the kind. */
 static int dump(int argc, char **argv)
@@ -30,31 +28,14 @@ static int dump(int argc, char **argv)
     return out_finish();
 }
 
-static int unknown_command(const char *typed)
-{
-    const char *names[NAMES_MAX];
-    size_t count = 0;
-    for (const struct command_def *c = commands; c->name != NULL; c++) {
-        ASSERT(count < NAMES_MAX);
-        names[count++] = c->name;
-    }
-    const char *near = text_nearest(typed, names, count);
-    cli_say("unknown command '%s'", typed);
-    if (near != NULL) {
-        cli_hint("did you mean 'once %s'?", near);
-    } else {
-        cli_hint("once help lists the commands");
-    }
-    return CLI_USAGE;
-}
-
 /* The word that names the command, with the spellings people try first. */
 static const char *command_word(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         return "help";
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 ||
+        strcmp(argv[1], "-v") == 0) {
         return "version";
     }
     return argv[1];
@@ -101,7 +82,7 @@ int main(int argc, char **argv)
     }
     struct cli cli = {.command = command_find(command_word(argc, argv))};
     if (cli.command == NULL) {
-        return unknown_command(argv[1]);
+        return document_unknown(argv[1]);
     }
     arena_init(&cli.arena, &mem_libc, ARENA_BYTES_MAX);
     int code = run_command(&cli, argc, argv);

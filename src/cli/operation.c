@@ -231,31 +231,141 @@ const struct json_value *operation_member(const struct operation *operation, con
 
 /* ---- finding one ------------------------------------------------------------------------- */
 
-static int not_found(const struct cli *cli, const char *scope, const char *key)
+enum { SHOWN_MAX = 10 }; /* of several that were found: more do not help to choose */
+
+/* What fits what was typed. */
+struct search {
+    struct cli *cli;
+    const char *prefix;    /* of the id; NULL: any */
+    const char *principal; /* NULL: any */
+    size_t count;
+    char first[OPERATION_ID_BYTES]; /* its id */
+    struct buf shown;               /* a line for each */
+};
+
+static void show_found(struct search *search, const struct operation *operation)
 {
-    if (key == NULL) {
-        cli_say("there is no operation '%s'", cli->operands[0]);
-    } else {
-        cli_say("there is no operation with key '%s' in scope '%s'", key, scope);
+    buf_str(&search->shown, "  ");
+    buf_slice(&search->shown, operation->id);
+    buf_str(&search->shown, "  ");
+    buf_str(&search->shown, once_status_name(operation->status));
+    const char *names[] = {"  scope ", ", key ", ", principal "};
+    struct slice values[] = {operation->scope, operation->key, operation->principal};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        if (values[i].len > 0) {
+            buf_str(&search->shown, names[i]);
+            jcs_put_string(&search->shown, values[i]); /* quoted, and safe for a terminal */
+        }
     }
+    buf_str(&search->shown, "\n");
+}
+
+static int take_found(void *context, const struct operation *operation)
+{
+    struct search *search = context;
+    size_t len = search->prefix == NULL ? 0 : strlen(search->prefix);
+    if (operation->id.len < len ||
+        (len > 0 && memcmp(operation->id.data, search->prefix, len) != 0) ||
+        (search->principal != NULL && !slice_is(operation->principal, search->principal))) {
+        return 0;
+    }
+    if (search->count == 0) {
+        memcpy(search->first, operation->id.data, operation->id.len);
+    }
+    if (search->count < SHOWN_MAX) {
+        show_found(search, operation);
+    }
+    search->count++;
+    return 0;
+}
+
+/* Its id; or list what there is. */
+static int pick(struct search *search, const char **ret_id)
+{
+    struct slice id = SLICE_EMPTY;
+    if (search->count > 1) {
+        cli_say("%zu operations match; name one of them", search->count);
+        (void)fwrite(search->shown.data, 1, search->shown.len, stderr);
+        if (search->count > SHOWN_MAX) {
+            (void)fprintf(stderr, "  and %zu more\n", search->count - SHOWN_MAX);
+        }
+        return CLI_DATA;
+    }
+    if (arena_copy(&search->cli->arena, slice_of(search->first, sizeof search->first), &id) != OK) {
+        cli_say("out of memory");
+        return CLI_UNAVAILABLE;
+    }
+    *ret_id = id.data;
+    return CLI_OK;
+}
+
+/* *ret_id stays NULL when nothing fits. */
+static int search_for(struct backend *backend, const struct once_filter *filter,
+    struct search *search, const char **ret_id)
+{
+    *ret_id = NULL;
+    buf_init(&search->shown, &mem_libc, 1 << 20);
+    int code = backend->ops->iterate(backend, filter, take_found, search);
+    if (code == CLI_OK && search->count > 0) {
+        code = pick(search, ret_id);
+    }
+    buf_release(&search->shown);
+    return code;
+}
+
+static int not_found(const char *what, const char *name)
+{
+    cli_say("there is no operation %s'%s'", what, name);
     cli_hint("once ls lists them; one whose window is over is forgotten");
+    return CLI_DATA;
+}
+
+/* The beginning of an id, and less than all of it. */
+static bool is_prefix(const char *typed)
+{
+    size_t len = strlen(typed);
+    return strncmp(typed, "op_", 3) == 0 && len < OPERATION_ID_BYTES - 1 &&
+           strspn(typed + 3, "0123456789abcdef-") == len - 3;
+}
+
+int operation_name(struct cli *cli, struct backend *backend, const char *typed, const char **ret)
+{
+    struct search search = {.cli = cli, .prefix = typed};
+    *ret = typed;
+    if (!is_prefix(typed)) {
+        return CLI_OK; /* whoever takes ids says whether it is one */
+    }
+    int code = search_for(backend, &(struct once_filter){0}, &search, ret);
+    return code == CLI_OK && *ret == NULL ? not_found("that begins with ", typed) : code;
+}
+
+static int find_key(struct cli *cli, struct backend *backend, const char *key, const char **ret)
+{
+    struct search search = {.cli = cli, .principal = cli_text(cli, "principal")};
+    struct once_filter filter = {.scope = cli_text(cli, "scope"), .key = key};
+    int code = search_for(backend, &filter, &search, ret);
+    if (code != CLI_OK || *ret != NULL) {
+        return code;
+    }
+    if (filter.scope == NULL) {
+        return not_found("with key ", key);
+    }
+    cli_say("there is no operation with key '%s' in scope '%s'", key, filter.scope);
+    cli_hint("without --scope, every scope is searched");
     return CLI_DATA;
 }
 
 int operation_find(struct cli *cli, struct backend *backend, const struct operation **ret)
 {
     const char *key = cli_text(cli, "key");
-    const char *scope = cli_text(cli, "scope");
+    const char *id = NULL;
     if ((key == NULL) == (cli->operand_count == 0)) {
         return cli_usage(cli, "%s: give an operation id, or --key", cli->command->name);
     }
-    int code = key == NULL
-                   ? backend->ops->get(backend, cli->operands[0], ret)
-                   : backend->ops->lookup(backend, scope, cli_text(cli, "principal"), key, ret);
-    if (code != CLI_OK) {
-        return code;
-    }
-    return *ret == NULL ? not_found(cli, scope, key) : CLI_OK;
+    int code = key == NULL ? operation_name(cli, backend, cli->operands[0], &id)
+                           : find_key(cli, backend, key, &id);
+    code = code != CLI_OK ? code : backend->ops->get(backend, id, ret);
+    return code == CLI_OK && *ret == NULL ? not_found("", id) : code;
 }
 
 enum tint operation_tint(enum once_status status)
@@ -366,7 +476,7 @@ static const struct {
     {"H2", "the fence shown is not the one of the current grant, so nothing changes"},
     {"H3", "it was settled already"},
     {"H4", "it was given back already"},
-    {"H5", "the holder of the grant reported it"},
+    {"H5", "the report has the fence of the current grant, so it counts"},
     {"H6", "the right to execute it was given up already"},
     {"T1", "the holder asked for a later attempt"},
     {"T2", "its attempts or its deadline are used up, so it was given up"},

@@ -64,8 +64,12 @@ const struct json_value *operation_member(const struct operation *operation, con
 /* Called for each operation. Return 0 to go on. It is valid during the call. */
 typedef int (*operation_visit)(void *context, const struct operation *operation);
 
-/* The one that the operand or --scope, --principal and --key name. 0, or an exit code with the
- * message written. */
+/* The id of the one operation whose id begins with this text, or is it. 0, or an exit code with the
+ * message written: also when there are several, which are listed. *ret is in cli's arena. */
+int operation_name(
+    struct cli *cli, struct backend *backend, const char *typed, const char **ret) MUST_CHECK;
+/* The one that the operand or --key names, of any scope and principal unless --scope and
+ * --principal are given. 0, or an exit code with the message written. */
 int operation_find(
     struct cli *cli, struct backend *backend, const struct operation **ret) MUST_CHECK;
 

@@ -1,6 +1,7 @@
 #include "cli/out.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,21 +28,44 @@ bool out_broken(void)
     return ferror(stdout) != 0;
 }
 
-int out_finish(void)
+/* Whether standard output is a pipe or socket that nobody reads any more. */
+static bool is_closed(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+static int finish(bool is_listing)
 {
     bool failed = out_broken();
     errno = 0;
     if (fflush(stdout) == 0 && !failed) {
         return CLI_OK;
     }
-    cli_say("cannot write to standard output: %s", errno == 0 ? "write failed" : strerror(errno));
+    int reason = errno;
+    if (is_listing && is_closed()) {
+        return CLI_OK;
+    }
+    cli_say("cannot write to standard output: %s", reason == 0 ? "write failed" : strerror(reason));
     return CLI_IO;
+}
+
+int out_finish(void)
+{
+    return finish(false);
+}
+
+int out_finish_listing(void)
+{
+    return finish(true);
 }
 
 bool out_colour(void)
 {
     const char *no = getenv("NO_COLOR");
-    return (no == NULL || no[0] == '\0') && isatty(STDOUT_FILENO) == 1;
+    const char *terminal = getenv("TERM");
+    return (no == NULL || no[0] == '\0') && (terminal == NULL || strcmp(terminal, "dumb") != 0) &&
+           isatty(STDOUT_FILENO) == 1;
 }
 
 const char *out_tint(enum tint tint)

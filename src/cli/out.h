@@ -17,10 +17,13 @@ void out_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void out_bytes(struct slice bytes);
 /* Flush; 0, or CLI_IO with the message written. Safe to call again. */
 int out_finish(void);
+/* The same of a listing: a reader that has gone, as of `once ls | head`, has seen enough, so that
+ * this is no failure. Not for what is printed once and would be lost. */
+int out_finish_listing(void);
 /* A failure has been seen already: there is nobody left to write for. */
 bool out_broken(void);
 
-/* Whether to use colour: a terminal, and NO_COLOR not set. */
+/* Whether to use colour: a terminal that is not dumb, and NO_COLOR not set. */
 bool out_colour(void);
 
 enum tint { TINT_GOOD, TINT_WARN, TINT_BAD, TINT_FAINT, TINT_BOLD };

@@ -1,9 +1,10 @@
-/* once resolve: settle an unknown operation after somebody has looked. */
+/* once resolve: settle unknown operations after somebody has checked: one here, many in
+ * resolve_many.c. */
+#include "cli/resolve.h"
+
 #include <string.h>
 
 #include "base/limits.h"
-#include "cli/backend.h"
-#include "cli/given_outcome.h"
 
 static enum once_status status_read(const char *name)
 {
@@ -13,10 +14,55 @@ static enum once_status status_read(const char *name)
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
 }
 
-static int print_done(struct cli *cli, const struct backend_answer *answer)
+int resolve_call(struct cli *cli, struct backend *backend, const struct resolve_target *target,
+    const struct once_outcome *outcome, struct backend_answer *ret_answer)
+{
+    struct once_error error = {0};
+    struct once_resolve settle = {
+        .operation_id = target->operation_id,
+        .fence = target->fence,
+        .status = status_read(cli_text(cli, "status")),
+        .effect_id = cli_text(cli, "effect-id"),
+        .reason = cli_text(cli, "reason"),
+        .actor = cli_text(cli, "actor"),
+        .outcome = *outcome,
+    };
+    if (backend->ops->call(backend, &(struct once_call){.resolve = &settle}, ret_answer, &error) !=
+        ONCE_OK) {
+        int code = cli_fail(&error);
+        return backend->refused_code != 0 ? backend->refused_code : code;
+    }
+    return CLI_OK;
+}
+
+int resolve_refused(const char *operation_id, enum once_decision decision)
+{
+    if (decision == ONCE_STILL_RUNNING) {
+        cli_say("%s is still running: its lease is alive", operation_id);
+        cli_hint("wait for it to end, or for its lease to run out");
+        return CLI_AGAIN;
+    }
+    if (decision == ONCE_NOT_FOUND) {
+        cli_say("there is no operation '%s'", operation_id);
+        return CLI_DATA;
+    }
+    if (decision == ONCE_STALE_FENCE) {
+        cli_say("there has been a newer attempt of %s; nothing changed", operation_id);
+        cli_hint("check again: once why %s", operation_id);
+        return CLI_DATA;
+    }
+    cli_say("%s was settled differently before; nothing changed", operation_id);
+    cli_hint("once why %s", operation_id);
+    return CLI_DATA;
+}
+
+/* ---- one --------------------------------------------------------------------------------- */
+
+static int print_done(
+    struct cli *cli, const char *operation_id, const struct backend_answer *answer)
 {
     if (!cli->json) {
-        out_text("%s: %s%s\n", cli->operands[0], cli_text(cli, "status"),
+        out_text("%s: %s%s\n", operation_id, cli_text(cli, "status"),
             answer->repeated ? " (as it was before)" : "");
         return out_finish();
     }
@@ -30,68 +76,63 @@ static int print_done(struct cli *cli, const struct backend_answer *answer)
     return out_json_end(&whole);
 }
 
-static int report(struct cli *cli, const struct backend_answer *answer)
+static int settle_one(struct cli *cli, struct backend *backend, const struct once_outcome *outcome)
 {
-    const char *id = cli->operands[0];
-    if (answer->decision == ONCE_RESOLVED) {
-        return print_done(cli, answer);
-    }
-    if (answer->decision == ONCE_STILL_RUNNING) {
-        cli_say("%s is still running: its lease is alive", id);
-        cli_hint("wait for it to end, or for its lease to run out");
-        return CLI_AGAIN;
-    }
-    if (answer->decision == ONCE_NOT_FOUND) {
-        cli_say("there is no operation '%s'", id);
-        return CLI_DATA;
-    }
-    if (answer->decision == ONCE_STALE_FENCE) {
-        cli_say("there has been a newer attempt of %s; nothing changed", id);
-        cli_hint("check again: once why %s", id);
-        return CLI_DATA;
-    }
-    cli_say("%s was settled differently before; nothing changed", id);
-    cli_hint("once why %s", id);
-    return CLI_DATA;
-}
-
-/* Settle one: the fence is that of the attempt that was checked, 0 any. */
-static int settle(struct cli *cli, struct backend *backend, const struct once_outcome *outcome)
-{
-    struct once_error error = {0};
     struct backend_answer answer = {.decision = ONCE_RESOLVED};
-    struct once_resolve settle = {
-        .operation_id = cli->operands[0],
-        .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
-        .status = status_read(cli_text(cli, "status")),
-        .effect_id = cli_text(cli, "effect-id"),
-        .reason = cli_text(cli, "reason"),
-        .actor = cli_text(cli, "actor"),
-        .outcome = *outcome,
-    };
-    if (backend->ops->call(backend, &(struct once_call){.resolve = &settle}, &answer, &error) !=
-        ONCE_OK) {
-        int code = cli_fail(&error);
-        return backend->refused_code != 0 ? backend->refused_code : code;
+    struct resolve_target target = {
+        .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence")};
+    int code = operation_name(cli, backend, cli->operands[0], &target.operation_id);
+    code = code != CLI_OK ? code : resolve_call(cli, backend, &target, outcome, &answer);
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (answer.decision != ONCE_RESOLVED) {
+        return resolve_refused(target.operation_id, answer.decision);
     }
     answer.operation = NULL;
-    if (cli->json && answer.decision == ONCE_RESOLVED) {
+    if (cli->json) {
         /* The answer to a change has no bodies. Without the document it is settled all the same. */
-        (void)!backend->ops->get(backend, cli->operands[0], &answer.operation);
+        (void)!backend->ops->get(backend, target.operation_id, &answer.operation);
     }
-    return report(cli, &answer);
+    return print_done(cli, target.operation_id, &answer);
+}
+
+static int resolve_one(struct cli *cli, const struct given_outcome *given)
+{
+    struct backend backend = {0};
+    struct once_outcome outcome = {0};
+    int code = backend_open_to_change(cli, &backend);
+    code = code != CLI_OK ? code : given_outcome_make(cli, given, backend.remote != NULL, &outcome);
+    code = code != CLI_OK ? code : settle_one(cli, &backend, &outcome);
+    backend_close(&backend);
+    return code;
+}
+
+/* ---- which ------------------------------------------------------------------------------- */
+
+static int check_options(const struct cli *cli)
+{
+    bool is_many = filter_given(cli);
+    if (is_many == (cli->operand_count > 0)) {
+        return cli_usage(cli, "resolve: give an operation id, or filters such as --scope");
+    }
+    if (!is_many && (cli_flag(cli, "dry-run") || cli_flag(cli, "yes"))) {
+        return cli_usage(cli, "resolve: --dry-run and --yes go with filters such as --scope");
+    }
+    if (is_many && (cli_flag(cli, "fence") || cli_flag(cli, "effect-id"))) {
+        return cli_usage(cli, "resolve: --fence and --effect-id are of one operation");
+    }
+    return CLI_OK;
 }
 
 int cmd_resolve(struct cli *cli)
 {
-    struct backend backend = {0};
-    struct once_outcome outcome = {0};
     struct given_outcome given;
-    int code = given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
-    code = code != CLI_OK ? code : backend_open_to_change(cli, &backend);
-    code =
-        code != CLI_OK ? code : given_outcome_make(cli, &given, backend.remote != NULL, &outcome);
-    code = code != CLI_OK ? code : settle(cli, &backend, &outcome);
-    backend_close(&backend);
-    return code;
+    int code = check_options(cli);
+    code = code != CLI_OK ? code
+                          : given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
+    if (code != CLI_OK) {
+        return code;
+    }
+    return cli->operand_count > 0 ? resolve_one(cli, &given) : resolve_many(cli, &given);
 }

@@ -111,7 +111,7 @@ int cmd_show(struct cli *cli)
     } else if (code == CLI_OK) {
         print_text(cli, operation);
     }
-    int written = out_finish();
+    int written = out_finish_listing();
     code = code == CLI_OK ? written : code;
     backend_close(&backend);
     return code;

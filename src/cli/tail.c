@@ -92,7 +92,7 @@ static int print_new(struct tail *tail, struct backend *backend)
 {
     tail->printed = 0;
     int code = backend->ops->evidence(backend, tail->operation_id, tail->last, print, tail);
-    return code != CLI_OK ? code : out_finish();
+    return code != CLI_OK ? code : out_finish_listing();
 }
 
 /* Counts from further and further back until there are enough, or all. */
@@ -130,8 +130,8 @@ static int follow(struct tail *tail, struct backend *backend)
         if (code == CLI_OK && ready) {
             code = print_new(tail, backend);
         }
-        if (code != CLI_OK) {
-            return code;
+        if (code != CLI_OK || out_broken()) {
+            return code; /* also when nobody reads it any more */
         }
         bool waits = backend->remote != NULL && tail->printed == 0 && pause_ms < FOLLOW_MS_MAX;
         pause_ms = tail->printed > 0 ? FOLLOW_MS : waits ? 2 * pause_ms : pause_ms;
@@ -161,7 +161,7 @@ static int tail_checkpoint(struct cli *cli)
     int code = CLI_OK;
     buf_init(&note, &mem_libc, CHECKPOINT_BYTES_MAX);
     if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
-        code = cli_fail_store(&err);
+        code = cli_fail_store(cli, &err);
     } else if (note.len == 0) {
         cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
@@ -188,8 +188,11 @@ int cmd_tail(struct cli *cli)
     arena_init(&tail.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
     struct backend backend = {0};
     int code = backend_open(cli, &backend);
+    if (code == CLI_OK && tail.operation_id != NULL) {
+        code = operation_name(cli, &backend, tail.operation_id, &tail.operation_id);
+    }
     code = code != CLI_OK ? code : print_last(&tail, &backend);
-    if (code == CLI_OK && cli_flag(cli, "follow")) {
+    if (code == CLI_OK && cli_flag(cli, "follow") && !out_broken()) {
         code = follow(&tail, &backend);
     }
     backend_close(&backend);

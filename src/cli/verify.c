@@ -152,7 +152,7 @@ static int check(struct cli *cli, struct slice checkpoint)
     double seconds = bar_seconds(&bar);
     bar_clear(&bar);
     if (status != OK) {
-        (void)cli_fail_err(&err);
+        (void)cli_fail_store(cli, &err);
         return CLI_UNCHECKED;
     }
     int code = cli->json ? print_json(result, seconds) : print_text(result, seconds);

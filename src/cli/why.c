@@ -159,7 +159,7 @@ static int tell_story(
         jsonw_close(&json, '}');
         code = jsonw_print(&json);
     } else if (code == CLI_OK) {
-        code = out_finish();
+        code = out_finish_listing();
     }
     buf_release(&bytes);
     return code;

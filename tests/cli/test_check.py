@@ -136,7 +136,7 @@ def test_serve_test_opens_nothing(once):
 @pytest.mark.parametrize("words, env, says", [
     (["--listen", "0.0.0.0:0"], {}, "will not listen on '0.0.0.0:0' without auth"),
     (["--listen", "[::]:0"], {}, "without auth"),
-    (["--listen", "localhost:1"], {}, "--listen: 'localhost:1' is not an address"),
+    (["--listen", "example:1"], {}, "--listen: 'example:1' is not an address"),
     (["--tls-cert", "a"], {}, "tls.cert is set and tls.key is not"),
     ([], {"ONCE_LISTEN": "10.0.0.1:1"}, "will not listen on '10.0.0.1:1' without auth"),
     ([], {"ONCE_LIMITS_KEYS_MAX": "many"}, "ONCE_LIMITS_KEYS_MAX: limits.keys_max: 'many'"),

@@ -62,7 +62,7 @@ def test_show_by_id_and_by_key(filled):
 def test_show_of_nothing_is_65_and_of_nonsense_64(filled):
     done = filled("show", "--key", "nobody")
     assert (done.code, done.out) == (65, b"")
-    assert "there is no operation with key 'nobody' in scope 'run'" in done.message
+    assert "there is no operation with key 'nobody'" in done.message
     assert filled("show", "op_01920000-0000-7000-8000-000000000001").code == 65
     assert filled("show", "nonsense").code == 64
 

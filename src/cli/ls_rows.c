@@ -1,9 +1,11 @@
-#include "cli/ls_unknown.h"
+#include "cli/ls_rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "base/text.h"
 
 enum {
     NAME_COLUMNS_MAX = 32, /* of scope and key; after longer ones the reason is out of line */
@@ -14,7 +16,8 @@ enum {
 
 struct ls_row {
     struct ls_row *before;
-    int64_t since_ms;
+    enum once_status status;
+    int64_t since_ms;  /* of the last change */
     struct slice json; /* all that is printed with --json; the rest is for people */
     struct slice id;
     struct slice name; /* scope and key */
@@ -23,20 +26,22 @@ struct ls_row {
     uint64_t duplicates;
 };
 
-void ls_unknown_init(struct ls_unknown *list, struct cli *cli, size_t limit)
+void ls_rows_init(struct ls_rows *list, struct cli *cli, bool is_unknown, size_t limit)
 {
-    *list = (struct ls_unknown){
-        .cli = cli, .now_ms = cli_now_ms(), .left = limit == 0 ? SIZE_MAX : limit};
-    arena_init(&list->rows, &mem_libc, LS_UNKNOWN_BYTES_MAX);
+    *list = (struct ls_rows){.cli = cli,
+        .is_unknown = is_unknown,
+        .now_ms = cli_now_ms(),
+        .left = limit == 0 ? SIZE_MAX : limit};
+    arena_init(&list->rows, &mem_libc, LS_ROWS_BYTES_MAX);
 }
 
-void ls_unknown_release(struct ls_unknown *list)
+void ls_rows_release(struct ls_rows *list)
 {
     arena_release(&list->rows);
 }
 
 /* Two machines need not agree on the time. */
-static int64_t age_ms(const struct ls_unknown *list, int64_t since_ms)
+static int64_t age_ms(const struct ls_rows *list, int64_t since_ms)
 {
     return list->now_ms > since_ms ? list->now_ms - since_ms : 0;
 }
@@ -91,20 +96,18 @@ void ls_put_document(struct buf *out, const struct operation *operation, int64_t
     buf_char(out, '}');
 }
 
-static bool copy_json(
-    struct ls_unknown *list, const struct operation *operation, struct ls_row *row)
+static bool copy_json(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
 {
     struct buf bytes;
     buf_init(&bytes, &mem_libc, LS_DOCUMENT_BYTES_MAX);
-    ls_put_document(&bytes, operation, age_ms(list, operation->updated_ms));
+    ls_put_document(&bytes, operation, list->is_unknown ? age_ms(list, operation->updated_ms) : -1);
     bool copied =
         buf_status(&bytes) == OK && arena_copy(&list->rows, buf_view(&bytes), &row->json) == OK;
     buf_release(&bytes);
     return copied;
 }
 
-static bool copy_words(
-    struct ls_unknown *list, const struct operation *operation, struct ls_row *row)
+static bool copy_words(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
 {
     struct slice scope = operation->scope;
     struct slice key = operation->key;
@@ -122,13 +125,14 @@ static bool copy_words(
            arena_copy(&list->rows, operation->reason, &row->word) == OK;
 }
 
-static bool take(struct ls_unknown *list, const struct operation *operation)
+static bool take(struct ls_rows *list, const struct operation *operation)
 {
     struct ls_row *row = arena_zalloc(&list->rows, sizeof *row);
     if (row == NULL ||
         !(list->cli->json ? copy_json(list, operation, row) : copy_words(list, operation, row))) {
         return false;
     }
+    row->status = operation->status;
     row->since_ms = operation->updated_ms;
     row->before = list->newest;
     list->newest = row;
@@ -136,13 +140,13 @@ static bool take(struct ls_unknown *list, const struct operation *operation)
     return true;
 }
 
-bool ls_unknown_add(struct ls_unknown *list, const struct operation *operation)
+bool ls_rows_add(struct ls_rows *list, const struct operation *operation)
 {
     if (take(list, operation)) {
         return true;
     }
     /* Full: make room by printing this part. */
-    return list->count > 0 && ls_unknown_print(list) && take(list, operation);
+    return list->count > 0 && ls_rows_print(list) && take(list, operation);
 }
 
 /* ---- printing ------------------------------------------------------------------------------ */
@@ -160,6 +164,11 @@ static int older_first(const void *a, const void *b)
     struct slice y = one->json.len > 0 ? other->json : other->id;
     int order = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
     return order != 0 ? order : (x.len > y.len) - (x.len < y.len);
+}
+
+static int newer_first(const void *a, const void *b)
+{
+    return older_first(b, a);
 }
 
 static size_t columns_of(struct slice text)
@@ -196,16 +205,22 @@ static void print_word(struct slice word, size_t used, size_t columns)
 }
 
 static void print_row(
-    const struct ls_unknown *list, const struct ls_row *row, size_t name_columns, size_t columns)
+    const struct ls_rows *list, const struct ls_row *row, size_t name_columns, size_t columns)
 {
     char age[32];
+    char time[TEXT_TIME_BYTES];
     size_t used = columns_of(row->name);
-    out_text("%-39.*s  %s%-11s%s  %4s  %4llu  %4llu  ", SLICE_ARGS(row->id), out_tint(TINT_BAD),
-        once_status_name(ONCE_STATUS_UNKNOWN), out_plain(),
-        ls_put_age(age, age_ms(list, row->since_ms)), (unsigned long long)row->attempt,
-        (unsigned long long)row->duplicates);
+    out_text("%-39.*s  %s%-11s%s  ", SLICE_ARGS(row->id), out_tint(operation_tint(row->status)),
+        once_status_name(row->status), out_plain());
+    if (list->is_unknown) {
+        out_text("%4s  ", ls_put_age(age, age_ms(list, row->since_ms)));
+    } else {
+        out_text("%-24s  ", text_put_time(time, row->since_ms));
+    }
+    out_text(
+        "%4llu  %4llu  ", (unsigned long long)row->attempt, (unsigned long long)row->duplicates);
     out_safe(row->name);
-    if (row->word.len > 0) {
+    if (list->is_unknown && row->word.len > 0) {
         size_t pad = used < name_columns ? name_columns - used : 0;
         out_text("%*s  ", (int)pad, "");
         print_word(row->word, FIXED_COLUMNS + used + pad + 2, columns);
@@ -213,7 +228,19 @@ static void print_row(
     out_text("\n");
 }
 
-static void print_words(const struct ls_unknown *list, struct ls_row **rows, size_t count)
+static void print_heading(const struct ls_rows *list, size_t name_columns)
+{
+    out_text("%s%-39s  %-11s  ", out_tint(TINT_FAINT), "OPERATION", "STATUS");
+    if (list->is_unknown) {
+        out_text(
+            "%4s  %4s  %4s  %-*s  REASON", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY");
+    } else {
+        out_text("%-24s  %4s  %4s  SCOPE KEY", "UPDATED", "TRY", "DUP");
+    }
+    out_text("%s\n", out_plain());
+}
+
+static void print_words(const struct ls_rows *list, struct ls_row **rows, size_t count)
 {
     size_t name_columns = sizeof "SCOPE KEY" - 1;
     for (size_t i = 0; i < count; i++) {
@@ -222,8 +249,7 @@ static void print_words(const struct ls_unknown *list, struct ls_row **rows, siz
         name_columns = columns > name_columns ? columns : name_columns;
     }
     if (list->printed == 0 && count > 0) {
-        out_text("%s%-39s  %-11s  %4s  %4s  %4s  %-*s  %s%s\n", out_tint(TINT_FAINT), "OPERATION",
-            "STATUS", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY", "REASON", out_plain());
+        print_heading(list, name_columns);
     }
     size_t columns = terminal_columns();
     for (size_t i = 0; i < count && !out_broken(); i++) {
@@ -231,7 +257,7 @@ static void print_words(const struct ls_unknown *list, struct ls_row **rows, siz
     }
 }
 
-static void print_json(const struct ls_unknown *list, struct ls_row **rows, size_t count)
+static void print_json(const struct ls_rows *list, struct ls_row **rows, size_t count)
 {
     for (size_t i = 0; i < count && !out_broken(); i++) {
         out_text(list->printed + i > 0 ? "," : "");
@@ -239,7 +265,7 @@ static void print_json(const struct ls_unknown *list, struct ls_row **rows, size
     }
 }
 
-bool ls_unknown_print(struct ls_unknown *list)
+bool ls_rows_print(struct ls_rows *list)
 {
     struct ls_row **rows = mem_alloc(&mem_libc, (list->count + 1) * sizeof(struct ls_row *));
     if (rows == NULL) {
@@ -249,7 +275,7 @@ bool ls_unknown_print(struct ls_unknown *list)
     for (struct ls_row *row = list->newest; row != NULL; row = row->before) {
         rows[--at] = row;
     }
-    qsort(rows, list->count, sizeof(struct ls_row *), older_first);
+    qsort(rows, list->count, sizeof(struct ls_row *), list->is_unknown ? older_first : newer_first);
     size_t count = list->count < list->left ? list->count : list->left;
     if (list->cli->json) {
         print_json(list, rows, count);
