@@ -485,7 +485,7 @@ static const struct example_def verify_examples[] = {
 
 static const char *const backup_text[] = {
     "Copies the journal to a new directory, which is a store like any other. It works while a "
-    "server or once run uses the store, which is not slowed or locked: everything acknowledged "
+    "server or once run uses the store, which is not locked: everything acknowledged "
     "before the backup began is in it, and nothing half written. The copy is verified like once "
     "verify does and opened as a store before it gets its name, so a directory of that name is "
     "always a whole backup.",
