@@ -133,6 +133,14 @@ static bool keep_entry(void *context, const struct entry *entry)
            progress->bytes + ENTRY_BYTES_USUAL <= LIMIT_PAGE_BYTES_MAX;
 }
 
+/* A reading that begins may stand before the cursor that it was given, in the same chain; and a
+ * cursor may be ahead of the chain's end. */
+static struct entry_cursor later_of(const struct entry_cursor *given, const struct entry_cursor *at)
+{
+    bool one_chain = memcmp(given->chain_id, at->chain_id, sizeof at->chain_id) == 0;
+    return one_chain && given->seq > at->seq ? *given : *at;
+}
+
 static enum status step_entries(
     struct store *reader, struct query *query, bool *ret_done, struct err *err)
 {
@@ -146,7 +154,7 @@ static enum status step_entries(
     bool full =
         query->count > count && (query->count == progress->limit ||
                                     progress->bytes + ENTRY_BYTES_USUAL > LIMIT_PAGE_BYTES_MAX);
-    query->next_seq = pace->seq > query->after_seq ? pace->seq : query->after_seq;
+    query->next_entry = later_of(&query->after_entry, &pace->at);
     query->has_more = !pace->done;
     *ret_done = pace->done || full;
     return status;
@@ -173,7 +181,7 @@ static enum status begin_entries(struct store *reader, struct query *query, stru
     progress->limit = query->limit;
     progress->entry_pace.bytes_max = STEP_ENTRY_BYTES;
     progress->range = (struct entry_range){
-        .tenant = query->tenant, .after_seq = query->after_seq, .pace = &progress->entry_pace};
+        .tenant = query->tenant, .after = query->after_entry, .pace = &progress->entry_pace};
     query->entries = arena_alloc(query->call.arena, progress->limit * sizeof *query->entries);
     enum status status = query->entries == NULL ? E_NOMEM : OK;
     if (status == OK && !op_id_equal(&query->operation_id, &none)) {
@@ -270,7 +278,7 @@ static enum status query_start(struct query *query, struct err *err)
     query->count = 0;
     query->has_more = false;
     query->after = query->scan.after;
-    query->next_seq = query->after_seq;
+    query->next_entry = query->after_entry;
     query->call.query = query;
     query->progress = page ? arena_zalloc(query->call.arena, sizeof(struct progress)) : NULL;
     return page && query->progress == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;

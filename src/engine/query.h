@@ -50,8 +50,8 @@ struct query {
     struct op_id operation_id; /* operation; entries: only of it, zero for all */
     struct record_key key;     /* operation: by key when sealed (hash set) and operation_id zero */
     struct scan scan;          /* records: filters, after, limit; kinds 0: operations */
-    uint64_t after_seq;        /* entries */
-    size_t limit;              /* entries */
+    struct entry_cursor after_entry; /* entries; zeroed: from the first */
+    size_t limit;                    /* entries */
 
     /* Found. */
     const struct record *record;   /* NULL: absent */
@@ -60,9 +60,9 @@ struct query {
     const struct record **records; /* of a page */
     struct query_entry *entries;   /* of a page */
     size_t count;
-    bool has_more;       /* the page was full: there may be more behind … */
-    struct digest after; /* … this key hash */
-    uint64_t next_seq;   /* … this seq: the last one looked at, whether it matched or not */
+    bool has_more;                  /* the page was full: there may be more behind … */
+    struct digest after;            /* … this key hash */
+    struct entry_cursor next_entry; /* … this one: the last one read, whether it matched or not */
     struct store_head head;
 
     void *progress; /* the query's own, between two turns */

@@ -67,6 +67,7 @@ void fenced_answer_head(struct fenced *fenced)
     http_answer_begin(exchange, fenced->out.status);
     fields_answer(fenced->out.answer, exchange);
     put_fields(fenced, "first_seen");
+    gateway_request_cors(&fenced->request, GATEWAY_CORS_EXPOSED);
 }
 
 /* ---- replays ------------------------------------------------------------------------------- */
@@ -76,12 +77,13 @@ static void replay_fields(struct fenced *fenced, const struct record *record)
     char date[HTTP_DATE_BYTES];
     (void)http_put_date(date, record->sealed_ms);
     put_fields(fenced, "duplicate_replayed");
+    gateway_request_cors(&fenced->request, GATEWAY_CORS_WHOLE);
     gateway_request_field(&fenced->request, SLICE_LIT("Idempotent-Replayed"), SLICE_LIT("true"));
     gateway_request_field(&fenced->request, SLICE_LIT("Last-Modified"), slice_str(date));
 }
 
-/* Of an operation that somebody settled without an upstream's answer: what is known. Empty: out of
- * memory. */
+/* Of an operation that somebody settled without an upstream's answer: what a client may know. How
+ * the operator found out is not for clients. Empty: out of memory. */
 static struct slice settled_body(struct fenced *fenced, const struct record *record)
 {
     struct buf out;
@@ -92,9 +94,6 @@ static struct slice settled_body(struct fenced *fenced, const struct record *rec
     jsonw_str(&json, "operation_id", fenced->operation_text);
     if (record->effect_id.len > 0) {
         jsonw_bytes(&json, "effect_id", record->effect_id);
-    }
-    if (record->reason.len > 0) {
-        jsonw_bytes(&json, "reason", record->reason);
     }
     jsonw_close(&json, '}');
     return buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
@@ -146,7 +145,8 @@ void fenced_replay(struct fenced *fenced)
     struct err err;
     fenced_report(fenced, status);
     http_answer_begin(request->exchange, status);
-    if (fields_replay(outcome->meta, request->gateway->mem, request->exchange, &err) != OK) {
+    struct fields_said said = {.without_origin = gateway_request_is_cors(request)};
+    if (fields_replay(outcome->meta, &said, request->gateway->mem, request->exchange, &err) != OK) {
         fenced_break(fenced, status); /* out of memory: without its fields it is not the same */
         return;
     }

@@ -637,7 +637,6 @@ static enum status mem_counts(
 static enum status mem_entries(struct store *store, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
-    (void)err;
     const struct mem_store *self = mem_of(store);
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
     struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
@@ -646,15 +645,21 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     size_t at = pace->place == 0 ? 0 : (size_t)pace->place - 1;
     size_t bytes = 0;
     bool stopped = false;
+    enum status status = entry_cursor_check(&range->after, self->identity.chain_id, err);
+    if (status != OK) {
+        return status;
+    }
+    memcpy(pace->at.chain_id, self->identity.chain_id, sizeof pace->at.chain_id);
     for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
-        const struct entry *entry = &kept[at].entry;
-        bytes += entry->bytes.len;
-        if (range->pace == NULL || entry->kind == ENTRY_EVIDENCE) {
-            stopped = entry_in_range(range, entry) && !visit(context, entry);
+        struct entry entry = kept[at].entry;
+        memcpy(entry.chain_id, pace->at.chain_id, sizeof entry.chain_id);
+        bytes += entry.bytes.len;
+        if (range->pace == NULL || entry.kind == ENTRY_EVIDENCE) {
+            stopped = entry_in_range(range, &entry) && !visit(context, &entry);
         }
-        if (entry->kind == ENTRY_EVIDENCE) {
-            pace->seq = entry->seq;
-            pace->hash = entry->hash;
+        if (entry.kind == ENTRY_EVIDENCE) {
+            pace->at.seq = entry.seq;
+            pace->hash = entry.hash;
         }
     }
     pace->place = at + 1;

@@ -56,7 +56,7 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
 #define TELL_SCAN    (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)
 #define TELL_DUE                                                                                   \
     (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", filter->kinds, limit)
-#define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after_seq)
+#define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after.seq)
 #define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
 #define TELL_MAINTAIN  text[0] = '\0'
 #define TELL_REMOVABLE text[0] = '\0'

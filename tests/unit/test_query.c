@@ -307,10 +307,11 @@ static unsigned evidence_through(
 {
     unsigned seen = 0;
     uint64_t after = 0;
+    struct entry_cursor next = {.seq = 0};
     struct digest hash = {{0}};
     for (;;) {
         struct query look = page_look(fixture, QUERY_ENTRIES, tenant);
-        look.after_seq = after;
+        look.after_entry = next;
         look.limit = limit;
         if (id != NULL) {
             look.operation_id = *id;
@@ -331,14 +332,15 @@ static unsigned evidence_through(
             hash = one->entry.hash;
         }
         seen += (unsigned)look.count;
-        assert_true(look.next_seq >= after);
+        next = look.next_entry;
+        assert_true(look.next_entry.seq >= after);
         if (!look.has_more) {
-            assert_int_equal(look.next_seq, look.head.seq);
+            assert_int_equal(look.next_entry.seq, look.head.seq);
             return seen;
         }
         assert_int_equal(look.count, limit);
-        if (look.next_seq != after) {
-            after = look.next_seq;
+        if (look.next_entry.seq != after) {
+            after = look.next_entry.seq;
             hash = (struct digest){{0}};
         }
     }
