@@ -16,7 +16,7 @@
  *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
  *              what was answered is remembered and held against every later answer
  *   rot.c      bits that flip on disk
- *   main.c     seeds, counters, and how to replay
+ *   main.c     the program (seeds.h)
  */
 #ifndef ONCE_TESTS_SIM_SIM_H
 #define ONCE_TESTS_SIM_SIM_H
@@ -102,8 +102,6 @@ enum sometimes {
 #undef SIM_NAME
         SOMETIMES_COUNT
 };
-
-extern const char *const sometimes_texts[SOMETIMES_COUNT];
 
 /* Who sent a call. Clients are 0 and up. */
 enum { FROM_OPERATOR = -1, FROM_ROGUE = -2, FROM_NOBODY = -3, FROM_WORKER = -4 };

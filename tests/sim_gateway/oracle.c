@@ -126,9 +126,15 @@ static void released(struct sim_attempt *attempt, struct slice reason)
 static void resolved(struct sim_attempt *attempt, const struct engine_call *call)
 {
     const struct record *record = &call->decision.next;
+    uint64_t asked = sim->keys[attempt->key].asked_fence;
+    if (slice_is(call->request.actor, "reconcile") && attempt->fence != asked) {
+        sim_violate("N6: an answer about attempt %llu of key %d settles attempt %llu",
+            (unsigned long long)asked, attempt->key, (unsigned long long)attempt->fence);
+    }
     if (record->status == RECORD_RELEASED) {
         attempt->settled = SETTLED_RELEASED;
-        sim_note(SOMETIMES_RECONCILED_RELEASED);
+        sim_note(slice_is(call->request.actor, "operator") ? SOMETIMES_OPERATOR_RELEASED
+                                                           : SOMETIMES_RECONCILED_RELEASED);
         if (sim->keys[attempt->key].effects > 0 || upstream_has(attempt)) {
             sim_violate("P5: key %d is free again, and it happened or may happen", attempt->key);
         }
@@ -151,6 +157,9 @@ void oracle_committed(const struct engine_call *call)
         return;
     }
     struct sim_attempt *attempt = attempt_of(call);
+    if (call->decision.kind == DECISION_STALE_FENCE && slice_is(call->request.actor, "reconcile")) {
+        sim_note(SOMETIMES_OVERTAKEN);
+    }
     if (attempt == NULL || call->decision.repeated) {
         return;
     }
@@ -160,8 +169,10 @@ void oracle_committed(const struct engine_call *call)
         released(attempt, call->request.reason);
     } else if (call->decision.kind == DECISION_RESOLVED) {
         resolved(attempt, call);
+        return; /* that it was unknown stays durable, and may be answered still */
     } else if (call->decision.kind == DECISION_UNKNOWN) {
         attempt->settled = SETTLED_UNKNOWN;
+        attempt->unknown_ms = sim->now_ms;
         if (call->request.actor.len > 0 || call->request.trace.len == 0) {
             sim_note(SOMETIMES_LEASES_OVER);
         }

@@ -18,6 +18,9 @@
  * off may take effect until reconcile.quiet is over. It does what a route's rules suppose, so that
  * any second effect is the gateway's.
  *
+ * An operator frees what did not happen, now and then before the gateway's own question about it is
+ * answered (operator.c).
+ *
  * oracle.c says what must hold, from what the engine committed and what the upstream saw. Not
  * simulated: relayed requests, spool files, floods, principals, windows that end, clocks that are
  * set, several loops, want of memory below the gateway and its door.
@@ -76,6 +79,8 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(TAKEOVERS, "taken over")                                                                     \
     X(RECONCILED_EXECUTED, "reconciled as executed")                                               \
     X(RECONCILED_RELEASED, "reconciled as not executed")                                           \
+    X(OPERATOR_RELEASED, "freed by an operator")                                                   \
+    X(OVERTAKEN, "answers about an attempt that was freed meanwhile")                              \
     X(CLIENT_LEFT, "clients left before their answer")                                             \
     X(BODY_CUT, "bodies cut")                                                                      \
     X(FLUSH_FAILED, "flushes failed")                                                              \
@@ -118,6 +123,7 @@ struct sim_attempt {
     struct digest answer; /* of its body */
     enum sim_settled settled;
     bool settled_durably;
+    int64_t unknown_ms; /* when it became so */
     unsigned sealed_status;
     struct digest sealed; /* of the body */
     bool is_retained;     /* it was kept */
@@ -127,6 +133,7 @@ struct sim_key {
     char name[8];
     enum sim_route route;
     int effects;
+    uint64_t asked_fence; /* of the attempt that the upstream was asked about last */
 };
 
 /* A request that has left and that nobody waits for. */
@@ -180,6 +187,7 @@ struct sim {
     uint64_t request_count;
 
     /* The process. */
+    bool is_narrow;           /* most requests are for one key, which the upstream is asked about */
     bool is_poor;             /* it runs short of memory now and then */
     uint64_t memory_fails_in; /* one of that many allocations fails; 0: none */
     struct mem mem;           /* what it allocated is counted, and goes with it */
@@ -223,6 +231,7 @@ bool upstream_step(void);
 void upstream_time(void);
 void upstream_lose(void);
 bool upstream_has(const struct sim_attempt *attempt); /* a request under way, or an orphan */
+bool upstream_is_asked(int key);                      /* a lookup is under way */
 
 /* ---- engine.c ---- */
 void engine_open(void);
@@ -230,6 +239,9 @@ void engine_close(void);
 bool engine_is_idle(void);
 bool engine_batch(void);
 bool engine_flush(bool fails);
+
+/* ---- operator.c ---- */
+bool operator_settle(void);
 
 /* ---- oracle.c ---- */
 struct sim_attempt *oracle_attempt(struct slice operation_id, uint64_t fence);

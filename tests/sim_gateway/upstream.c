@@ -27,6 +27,7 @@ struct sim_call {
     enum call_state state;
     int64_t started_ms;
     bool is_silent;   /* no answer comes */
+    bool is_slow;     /* one does, late */
     bool is_paused;   /* nobody reads it */
     bool will_effect; /* and did not yet */
     bool is_chunked;
@@ -74,6 +75,16 @@ bool upstream_has(const struct sim_attempt *attempt)
     return false;
 }
 
+bool upstream_is_asked(int key)
+{
+    for (const struct sim_call *at = sim->calls; at != NULL; at = at->next) {
+        if (at->attempt == NULL && at->key == key && at->state != CALL_OVER) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void orphan_end(size_t i)
 {
     sim->orphans[i] = sim->orphans[--sim->orphan_count];
@@ -84,6 +95,7 @@ static void orphan_end(size_t i)
 static void plan_lookup(struct sim_call *call)
 {
     const struct sim_key *key = &sim->keys[call->key];
+    call->is_slow = sim_once_in(2);
     call->status = sim_once_in(5) ? 503 : key->effects > 0 ? 200 : 404;
     call->body = sim_alloc(64);
     call->bytes = (size_t)snprintf(call->body, 64, "lookup of %s", key->name);
@@ -219,7 +231,7 @@ static void advance(struct sim_call *call)
     case CALL_RECEIVED:
         if (sim_once_in(10)) {
             fail(call, UPSTREAM_CAUSE_BROKEN, "closed before its answer");
-        } else if (!call->is_silent) {
+        } else if (!call->is_silent && (!call->is_slow || sim_once_in(15))) {
             send_head(call);
         }
         break;
@@ -375,6 +387,7 @@ static void read_request(struct sim_call *call)
     ASSERT(text_u64(fence, &number));
     call->key = key_of(key);
     if (call->call->method == HTTP_METHOD_GET) {
+        sim->keys[call->key].asked_fence = number;
         plan_lookup(call);
         return;
     }

@@ -316,7 +316,7 @@ static void reload(void)
 /* False: there was nothing of the kind to do. */
 static bool event(bool is_draining)
 {
-    switch (sim_below(15)) {
+    switch (sim_below(16)) {
     case 0:
     case 1: return !is_draining && clients_arrive();
     case 2:
@@ -328,6 +328,7 @@ static bool event(bool is_draining)
     case 8: return engine_batch();
     case 9:
     case 10: return engine_flush(!is_draining && sim_once_in(150));
+    case 11: return !is_draining && sim_once_in(sim->is_narrow ? 1 : 4) && operator_settle();
     default: return upstream_step();
     }
 }
@@ -413,6 +414,7 @@ static void start_world(uint64_t seed)
     sim->bytes.state = ~seed;
     sim->now_ms = START_MS;
     sim->is_poor = seed % 2 == 0;
+    sim->is_narrow = seed % 4 == 3;
     sim->mem = (struct mem){.resize = resize};
     clock_system(&sim->clock);
     for (int i = 0; i < SIM_KEYS; i++) {
@@ -430,7 +432,7 @@ static void start_world(uint64_t seed)
 static void maybe_end(void)
 {
     bool is_over = sim->dies_in > 0 && --sim->dies_in == 0;
-    if (is_over || sim_once_in(200)) {
+    if (is_over || sim_once_in(sim->is_narrow ? 800 : 200)) {
         process_kill();
         process_start();
     } else if (sim->dies_in == 0 && sim_once_in(600)) {
