@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "gateway/request_form.h"
 #include "http/chars.h"
+#include "http/head.h"
 
 /* ---- the key ------------------------------------------------------------------------------- */
 
@@ -191,16 +192,6 @@ bool request_form_is_json(struct slice content_type)
 
 /* ---- Prefer -------------------------------------------------------------------------------- */
 
-static bool is_wait(struct slice name)
-{
-    char lower[4];
-    if (name.len != sizeof lower) {
-        return false;
-    }
-    (void)put_lower(lower, name, name.len);
-    return memcmp(lower, "wait", sizeof lower) == 0;
-}
-
 /* Seconds in milliseconds; a number past all bounds is as long as there is. -1: not a number. */
 static int64_t delay_ms(struct slice seconds)
 {
@@ -226,7 +217,7 @@ int64_t request_form_wait_ms(struct slice prefer)
         if (next_part(&preference, ';', &value)) {
             size_t name = name_len(value);
             /* RFC 7240 section 2: of several with one name the first counts. */
-            if (is_wait(slice_trim(slice_of(value.data, name)))) {
+            if (http_same_name(slice_trim(slice_of(value.data, name)), SLICE_LIT("wait"))) {
                 bool given = name < value.len;
                 return given ? delay_ms(slice_trim(
                                    slice_of(value.data + name + 1, value.len - name - 1)))
