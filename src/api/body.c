@@ -3,12 +3,14 @@
 #include <stdio.h>
 
 #include "api/call.h"
+#include "base/base64.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "canon/key.h"
 #include "engine/operation_document.h"
 #include "engine/request_builder.h"
+#include "http/fields.h"
 
 enum { KEY_FROM_BYTES_MAX = 65536 }; /* of what a key is derived from: far more than five names */
 
@@ -364,13 +366,98 @@ enum status api_body_renew(
     return read_hold(call, REQUEST_RENEW, lease, value, fault);
 }
 
+/* An answer of HTTP as it is given. */
+struct given_answer {
+    int64_t code;
+    struct slice text;  /* of the body */
+    struct slice coded; /* the same in base64 */
+    const struct json_value *headers;
+};
+
+static enum status read_answer(const struct json_value *http, const struct json_value *outcome,
+    struct given_answer *ret_given, struct member_fault *fault)
+{
+    enum { STATUS, HEADERS, BODY, BODY_BASE64 };
+    static const struct member members[] = {
+        [STATUS] = {.name = NAME("status"), .is_required = true},
+        [HEADERS] = {.name = NAME("headers")},
+        [BODY] = {NAME("body"), MEMBER_TEXT_OR_EMPTY, false, offsetof(struct given_answer, text)},
+        [BODY_BASE64] = {NAME("body_base64"), MEMBER_TEXT_OR_EMPTY, false,
+            offsetof(struct given_answer, coded)}};
+    static const struct member_table table = {"http.", members, COUNT(members), true};
+    const struct json_value *values[COUNT(members)];
+    enum status status = members_read(&table, http, ret_given, values, fault);
+    if (status != OK) {
+        return status;
+    }
+    ret_given->headers = values[HEADERS];
+    if (!json_int(values[STATUS], &ret_given->code) || ret_given->code < 200 ||
+        ret_given->code > 599) {
+        return WRONG(fault, "member 'http.status' must be a number from 200 to 599");
+    }
+    if ((outcome != NULL) + (values[BODY] != NULL) + (values[BODY_BASE64] != NULL) > 1) {
+        return WRONG(fault, "more than one of the members 'outcome', 'http.body' and "
+                            "'http.body_base64' is given");
+    }
+    return OK;
+}
+
+static enum status take_base64(
+    struct api_call *call, struct slice coded, struct slice *ret_bytes, struct member_fault *fault)
+{
+    size_t size = 0;
+    char *bytes = arena_alloc(call->request->exchange->arena, BASE64_BYTES_MAX(coded.len));
+    if (bytes == NULL) {
+        return E_NOMEM;
+    }
+    if (!base64_read(coded, BASE64_PADDED, bytes, &size)) {
+        return WRONG(fault, "member 'http.body_base64' is not base64");
+    }
+    *ret_bytes = slice_of(bytes, size);
+    return OK;
+}
+
+/* What an API would have answered, kept as the gateway keeps an answer: duplicates get exactly
+ * this. Its body is the outcome's JSON, or bytes of its own. */
+static enum status take_http(struct api_call *call, const struct json_value *http,
+    const struct json_value *outcome, struct member_fault *fault)
+{
+    struct engine_call *engine = &call->door.engine;
+    struct given_answer given = {.code = 0};
+    struct buf meta;
+    enum status status = read_answer(http, outcome, &given, fault);
+    struct slice body =
+        outcome == NULL ? given.text : json_raw(call->request->exchange->body, outcome);
+    if (status == OK && given.coded.len > 0) {
+        status = take_base64(call, given.coded, &body, fault);
+    }
+    if (status == OK && body.len > 0 && (given.code == 204 || given.code == 304)) {
+        status = WRONG(fault, "an answer with status %d has no body", (int)given.code);
+    }
+    if (status != OK) {
+        return status;
+    }
+    buf_init(&meta, &call->request->mem, 2 * LIMIT_OUTCOME_META_BYTES_MAX);
+    status = fields_keep_listed(given.headers, outcome == NULL ? SLICE_EMPTY : OUTCOME_META_JSON,
+        call->request->exchange->arena, &meta, &fault->err);
+    if (status != OK) {
+        err_prefix(&fault->err, "member 'http.headers'");
+        return status == E_NOMEM ? E_NOMEM : E_INVALID;
+    }
+    engine->request.outcome.code = (int32_t)given.code;
+    engine->request.outcome.meta = buf_view(&meta);
+    builder_outcome_body(engine, body, call->request->policy->outcome_bytes_max);
+    return OK;
+}
+
 enum status api_body_resolve(
     struct api_call *call, const struct json_value *value, struct member_fault *fault)
 {
-    enum { STATUS, OUTCOME, EFFECT_ID };
+    enum { STATUS, OUTCOME, HTTP, EFFECT_ID };
     static const struct member members[] = {
         [STATUS] = {.name = NAME("status"), .is_required = true},
         [OUTCOME] = {.name = NAME("outcome")},
+        [HTTP] = {.name = NAME("http"), .type = MEMBER_OBJECT},
         [EFFECT_ID] = {NAME("effect_id"), MEMBER_TEXT, false, AT(request.effect_id)},
         {NAME("reason"), MEMBER_TEXT, true, AT(request.reason)},
         {NAME("fence"), MEMBER_POSITIVE, false, AT(request.fence)},
@@ -383,11 +470,16 @@ enum status api_body_resolve(
     enum status status = read_members(call, REQUEST_RESOLVE, &table, value, values, fault);
     status = status == OK ? take_status(call, values[STATUS], words, fault) : status;
     if (status == OK && call->door.engine.request.status == RECORD_RELEASED &&
-        (values[EFFECT_ID] != NULL || values[OUTCOME] != NULL)) {
+        (values[EFFECT_ID] != NULL || values[OUTCOME] != NULL || values[HTTP] != NULL)) {
         return WRONG(fault, "member '%s' must not be given for what was not executed",
-            values[EFFECT_ID] != NULL ? "effect_id" : "outcome");
+            values[EFFECT_ID] != NULL ? "effect_id"
+            : values[OUTCOME] != NULL ? "outcome"
+                                      : "http");
     }
     status = status == OK ? take_trace(call, NULL, fault) : status;
+    if (status == OK && values[HTTP] != NULL) {
+        return take_http(call, values[HTTP], values[OUTCOME], fault);
+    }
     if (status == OK) {
         take_outcome(call, values[OUTCOME]);
     }

@@ -231,6 +231,20 @@ enum status spool_put(struct spool *spool, struct slice piece, struct err *err)
     return put_shared(spool, piece, err);
 }
 
+struct slice spool_peek(const struct spool *spool, uint64_t from, char *buffer, size_t room)
+{
+    ASSERT(from <= spool->bytes);
+    size_t left = (size_t)(spool->bytes - from);
+    if (spool->file == 0) {
+        return left > 0 ? slice_of(spool->memory.data + from, left) : SLICE_EMPTY;
+    }
+    ssize_t size;
+    do {
+        size = pread(spool->file - 1, buffer, left < room ? left : room, (off_t)from);
+    } while (size < 0 && errno == EINTR);
+    return slice_of(buffer, size > 0 ? (size_t)size : 0);
+}
+
 enum status spool_view(struct spool *spool, struct slice *ret_bytes, struct err *err)
 {
     if (spool->file > 0 && spool->map == NULL) {

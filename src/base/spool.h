@@ -64,6 +64,10 @@ void spool_release(struct spool *spool);
  */
 enum status spool_put(struct spool *spool, struct slice piece, struct err *err) MUST_CHECK;
 uint64_t spool_bytes(const struct spool *spool);
+/* Some of what was put so far, from that offset on: where it is in memory, valid until the next
+ * put, or read from the file into the buffer. Empty: that is the end, or the file cannot be read.
+ */
+struct slice spool_peek(const struct spool *spool, uint64_t from, char *buffer, size_t room);
 /*
  * All of it in one piece, the same until clear or release. E_UNAVAILABLE: the file cannot be
  * mapped.

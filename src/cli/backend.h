@@ -51,7 +51,8 @@ struct backend_ops {
     int (*near_end)(struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES]);
     /* Begin, seal, release, unknown, renew or resolve: the one member that is set. Unlike the
      * others it writes no message: the result is once.h's, and error says why. An outcome for a
-     * server has to be JSON, marked OUTCOME_JSON_META. */
+     * server has to be JSON, marked OUTCOME_JSON_META; of a resolve it may be an answer of HTTP, as
+     * given_outcome.h makes it. */
     int (*call)(struct backend *backend, const struct once_call *call,
         struct backend_answer *ret_answer, struct once_error *error);
     /* See what came since. False: not possible at the moment, try again later. */

@@ -1,6 +1,7 @@
 /* A server as the backend of operations: the pages of its API, one after the other. */
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
@@ -9,6 +10,7 @@
 #include "cli/operation.h"
 #include "cli/remote.h"
 #include "cli/remote_read.h"
+#include "http/fields.h"
 #include "lib/inspect.h"
 
 enum {
@@ -297,12 +299,25 @@ static void put_ms(struct jsonw *json, const char *name, int64_t ms)
     }
 }
 
-/* Only JSON can be given to a server, and it is given byte for byte. */
+/* JSON is given to a server byte for byte. */
 static void put_outcome(struct jsonw *json, const struct once_outcome *outcome)
 {
     if (outcome->body.size > 0) {
         jsonw_raw(json, "outcome", slice_of(outcome->body.data, outcome->body.size));
     }
+}
+
+/* An answer of HTTP as fields_keep_listed wrote it, whose list of headers ends its meta. */
+static void put_answer(struct jsonw *json, const struct once_outcome *outcome)
+{
+    static const struct slice before = SLICE_INIT("{\"format\":\"once-http-1\",\"headers\":");
+    struct slice meta = slice_of(outcome->meta.data, outcome->meta.size);
+    ASSERT(meta.len > before.len);
+    jsonw_open(json, "http", '{');
+    jsonw_i64(json, "status", outcome->code);
+    jsonw_raw(json, "headers", slice_of(meta.data + before.len, meta.len - before.len - 1));
+    jsonw_bytes(json, "body", slice_of(outcome->body.data, outcome->body.size));
+    jsonw_close(json, '}');
 }
 
 static void put_begin(struct jsonw *json, const struct once_begin *begin)
@@ -342,7 +357,11 @@ static void put_resolve(struct jsonw *json, const struct once_resolve *resolve)
     if (resolve->fence != 0) {
         jsonw_u64(json, "fence", resolve->fence);
     }
-    put_outcome(json, &resolve->outcome);
+    if (fields_is_ours(slice_of(resolve->outcome.meta.data, resolve->outcome.meta.size))) {
+        put_answer(json, &resolve->outcome);
+    } else {
+        put_outcome(json, &resolve->outcome);
+    }
 }
 
 static void put_hold(struct jsonw *json, const struct once_hold *hold)

@@ -340,6 +340,9 @@ static const char *const resolve_text[] = {
     "Settles an unknown operation after somebody has found out whether its effect happened. "
     "executed and failed are final: duplicates get the outcome given here. not_executed frees "
     "the key: the next call runs.",
+    "For an operation of a gateway, --http-status with --header and --outcome is the answer that "
+    "duplicates get, byte for byte. Without --http-status they get 200, or 422 for failed, with "
+    "the JSON of --outcome, or with the operation's id and status. They never get --reason.",
     "If a server holds the store, the operation is settled through the server.",
     NULL,
 };
@@ -347,12 +350,18 @@ static const char *const resolve_text[] = {
 static const struct option_def resolve_options[] = {
     CHOICE("status", "STATUS", "what happened", .required = true,
         .choices = {"executed", "failed", "not_executed"}),
-    TEXT("reason", "TEXT", "how you found out; kept in the evidence, at most 255 bytes",
+    TEXT("reason", "TEXT",
+        "how you found out; kept in the evidence, at most 255 bytes, never shown to clients",
         .required = true),
     TEXT("effect-id", "ID", "the effect's id, such as the provider's charge id"),
     PATH("outcome",
         "what duplicates get: on standard output, or from a server as the outcome, which must "
-        "then be JSON; - is standard input"),
+        "then be JSON unless --http-status is given; @FILE is the same, and - is standard input"),
+    NUMBER("http-status", "N", "the HTTP status that duplicates get, from 200 to 599"),
+    TEXT("header", "LINE",
+        "with --http-status, a header that duplicates get, as 'Name: value'; or @FILE with one "
+        "header per line; may be repeated. Content-Type is application/json if --outcome is JSON",
+        .letter = 'H', .repeated = true),
     NUMBER(
         "exit-code", "N", "what duplicates exit with; by default 0 for executed and 1 for failed"),
     NUMBER("fence", "N",
@@ -374,6 +383,8 @@ static const struct exit_def resolve_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
 static const struct example_def resolve_examples[] = {
     {"once resolve op_0198… --status not_executed --reason \"no charge at the provider\"",
         "let the next call run it"},
+    {"once resolve op_0198… --status executed --reason seen --http-status 201 --outcome @paid.json",
+        "give duplicates the answer that the API would have given"},
     {0},
 };
 
@@ -532,7 +543,8 @@ static const char *const serve_text[] = {
     "SIGHUP reads the configuration again and applies its tokens, limits and certificates: all "
     "of them, or none if anything is invalid. On SIGTERM or SIGINT it stops accepting, finishes "
     "requests in flight for up to --drain, flushes, and exits with 0; a second signal cuts what "
-    "is left.",
+    "is left. SIGUSR1 opens the log again: if standard error is a file that was renamed, the log "
+    "continues in a new file with the old name.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
     "directory has a socket, once.sock, for anyone who can open the directory; the other "
     "commands find it automatically.",
@@ -567,8 +579,8 @@ static const char *const gateway_text[] = {
     "SDKs; only POST is fenced, and only with a key.",
     "The API of Once itself is on the socket in the data directory, which once ls, show, why and "
     "resolve find automatically. Set listen in the file to give it an address too.",
-    "SIGHUP, SIGTERM and SIGINT work as for once serve. A request still at the upstream when the "
-    "drain ends becomes unknown.",
+    "SIGHUP, SIGUSR1, SIGTERM and SIGINT work as for once serve. A request still at the upstream "
+    "when the drain ends becomes unknown.",
     NULL,
 };
 

@@ -1,20 +1,9 @@
 /* once resolve: settle an unknown operation after somebody has looked. */
-#include <limits.h>
 #include <string.h>
 
 #include "base/limits.h"
 #include "cli/backend.h"
-#include "cli/capture.h"
-
-/* What duplicates will get: what was given as it is, which has to be JSON; or, of a command, as if
- * it had written it. */
-struct given {
-    struct slice file;      /* of --outcome */
-    struct capture capture; /* the same as standard output of a command */
-    struct buf json;        /* what is stored */
-    int exit_code;          /* of a command */
-    bool is_run;            /* it is as if a command had written it */
-};
+#include "cli/given_outcome.h"
 
 static enum once_status status_read(const char *name)
 {
@@ -66,57 +55,23 @@ static int report(struct cli *cli, const struct backend_answer *answer)
     return CLI_DATA;
 }
 
-/* The outcome as it is stored. */
-static int compose(struct cli *cli, const struct backend *backend, struct given *given)
-{
-    struct err err = {0};
-    const struct json_value *root = NULL;
-    given->is_run = backend->remote == NULL || cli_text(cli, "exit-code") != NULL;
-    if (given->is_run) {
-        capture_json(&given->capture, given->exit_code, true, &given->json);
-        if (buf_status(&given->json) != OK) {
-            cli_say("the outcome is too large");
-            return CLI_DATA;
-        }
-        return CLI_OK;
-    }
-    buf_slice(&given->json, given->file);
-    if (given->file.len > 0 && json_read(given->file, &cli->arena, &root, &err) != OK) {
-        err_prefix(&err, "the outcome for a server has to be JSON");
-        (void)cli_fail_err(&err);
-        return CLI_DATA;
-    }
-    return CLI_OK;
-}
-
-static int resolve(struct cli *cli, struct backend *backend, struct given *given)
+/* Settle one: the fence is that of the attempt that was checked, 0 any. */
+static int settle(struct cli *cli, struct backend *backend, const struct once_outcome *outcome)
 {
     struct once_error error = {0};
     struct backend_answer answer = {.decision = ONCE_RESOLVED};
-    enum once_status status = status_read(cli_text(cli, "status"));
-    given->exit_code = cli_text(cli, "exit-code") != NULL ? (int)cli_count(cli, "exit-code")
-                       : status == ONCE_FAILED            ? 1
-                                                          : 0;
-    int code = status == ONCE_STATUS_RELEASED ? CLI_OK : compose(cli, backend, given);
-    if (code != CLI_OK) {
-        return code;
-    }
     struct once_resolve settle = {
         .operation_id = cli->operands[0],
         .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence"),
-        .status = status,
+        .status = status_read(cli_text(cli, "status")),
         .effect_id = cli_text(cli, "effect-id"),
         .reason = cli_text(cli, "reason"),
         .actor = cli_text(cli, "actor"),
+        .outcome = *outcome,
     };
-    if (given->json.len > 0) {
-        settle.outcome = (struct once_outcome){.code = given->is_run ? given->exit_code : 0,
-            .meta = {OUTCOME_JSON_META, strlen(OUTCOME_JSON_META)},
-            .body = {given->json.data, given->json.len}};
-    }
     if (backend->ops->call(backend, &(struct once_call){.resolve = &settle}, &answer, &error) !=
         ONCE_OK) {
-        code = cli_fail(&error);
+        int code = cli_fail(&error);
         return backend->refused_code != 0 ? backend->refused_code : code;
     }
     answer.operation = NULL;
@@ -127,38 +82,16 @@ static int resolve(struct cli *cli, struct backend *backend, struct given *given
     return report(cli, &answer);
 }
 
-/* What duplicates will get. */
-static int read_outcome(struct cli *cli, struct given *given)
-{
-    const char *path = cli_text(cli, "outcome");
-    if (path == NULL) {
-        return CLI_OK;
-    }
-    int code = cli_read_file(cli, path, CAPTURE_BYTES_MAX, &given->file);
-    if (code == CLI_OK) {
-        capture_add(&given->capture, CAPTURE_STDOUT, given->file);
-    }
-    return code;
-}
-
 int cmd_resolve(struct cli *cli)
 {
     struct backend backend = {0};
-    struct given given = {0};
-    bool not_executed = strcmp(cli_text(cli, "status"), "not_executed") == 0;
-    if (not_executed && (cli_text(cli, "outcome") != NULL || cli_text(cli, "exit-code") != NULL)) {
-        return cli_usage(cli, "resolve: what was not executed has no --outcome or --exit-code");
-    }
-    if (cli_text(cli, "exit-code") != NULL && cli_count(cli, "exit-code") > 255) {
-        return cli_usage(cli, "resolve: --exit-code is more than 255");
-    }
-    capture_init(&given.capture, CAPTURE_BYTES_MAX);
-    buf_init(&given.json, &mem_libc, LIMIT_OUTCOME_BYTES_MAX);
-    int code = read_outcome(cli, &given);
+    struct once_outcome outcome = {0};
+    struct given_outcome given;
+    int code = given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
     code = code != CLI_OK ? code : backend_open_to_change(cli, &backend);
-    code = code != CLI_OK ? code : resolve(cli, &backend, &given);
+    code =
+        code != CLI_OK ? code : given_outcome_make(cli, &given, backend.remote != NULL, &outcome);
+    code = code != CLI_OK ? code : settle(cli, &backend, &outcome);
     backend_close(&backend);
-    capture_release(&given.capture);
-    buf_release(&given.json);
     return code;
 }

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/headers.h"
 #include "cli/out.h"
 
 enum {
     DATA_BYTES_MAX = 16 << 20, /* of a request; a gateway takes 10 MiB unless told otherwise */
     JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of what --json prints: a byte may become six */
-    HEADERS_MAX = 128,                   /* as the SDK has it */
-    HEADER_FILE_BYTES_MAX = 64 << 10,    /* the same */
 };
 
 /* ---- what to send ------------------------------------------------------------------------ */
@@ -28,52 +27,6 @@ static int read_data(struct cli *cli, struct once_bytes *ret_body)
     }
     if (code == CLI_OK) {
         *ret_body = (struct once_bytes){bytes.data, bytes.len};
-    }
-    return code;
-}
-
-/* The headers to send, ended by NULL. */
-struct headers {
-    const char *lines[HEADERS_MAX + 1];
-    size_t count;
-};
-
-static int add_header(struct cli *cli, struct headers *headers, struct slice line)
-{
-    char *copy = headers->count < HEADERS_MAX ? arena_zalloc(&cli->arena, line.len + 1) : NULL;
-    if (copy == NULL) {
-        return cli_usage(cli, "send: more than %d headers", HEADERS_MAX);
-    }
-    if (line.len > 0) {
-        memcpy(copy, line.data, line.len);
-    }
-    headers->lines[headers->count++] = copy;
-    return CLI_OK;
-}
-
-/* One header a line: everybody on a machine can see command lines, and some are secret. */
-static int add_header_file(struct cli *cli, struct headers *headers, const char *path)
-{
-    struct slice text = SLICE_EMPTY;
-    int code = cli_read_file(cli, path, HEADER_FILE_BYTES_MAX, &text);
-    while (code == CLI_OK && text.len > 0) {
-        const char *end = memchr(text.data, '\n', text.len);
-        struct slice line = slice_of(text.data, end == NULL ? text.len : (size_t)(end - text.data));
-        size_t used = line.len + (end != NULL);
-        text = slice_of(text.data + used, text.len - used);
-        line.len -= line.len > 0 && line.data[line.len - 1] == '\r';
-        code = line.len == 0 ? CLI_OK : add_header(cli, headers, line);
-    }
-    return code;
-}
-
-static int read_headers(struct cli *cli, struct headers *ret_headers)
-{
-    int code = CLI_OK;
-    const char *given = cli_nth(cli, "header", 0);
-    for (size_t i = 0; code == CLI_OK && given != NULL; given = cli_nth(cli, "header", ++i)) {
-        code = given[0] == '@' ? add_header_file(cli, ret_headers, given + 1)
-                               : add_header(cli, ret_headers, slice_str(given));
     }
     return code;
 }
@@ -241,7 +194,7 @@ static int send_with(struct cli *cli, struct once_client *client, bool is_verbos
     uint64_t retries = cli_count(cli, "retries");
     send.retries =
         retries == 0 ? ONCE_NO_RETRIES : (int)(retries < INT32_MAX ? retries : INT32_MAX);
-    int code = read_headers(cli, &headers);
+    int code = headers_read(cli, &headers);
     code = code == CLI_OK ? read_data(cli, &send.body) : code;
     if (code == CLI_OK) {
         code = choose_key(cli, client, send.method, made, &send.idempotency_key);

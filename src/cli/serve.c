@@ -3,6 +3,7 @@
  *
  *     configuration > signals blocked > server open > start lines, READY > wait for signals
  *         SIGHUP           reload: the new policy whole, or the old one and a loud log
+ *         SIGUSR1          the log is opened again, also while draining; nothing else changes
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
  *         engine stopped   a loud log > close > exit 70, so that a supervisor restarts it
  *
@@ -36,6 +37,7 @@ static void signals_block(sigset_t *ret_set)
     (void)sigaddset(ret_set, SIGHUP);
     (void)sigaddset(ret_set, SIGTERM);
     (void)sigaddset(ret_set, SIGINT);
+    (void)sigaddset(ret_set, SIGUSR1);
     (void)signal(SIGPIPE, SIG_IGN); /* a client that went away is an error of write */
     (void)pthread_sigmask(SIG_BLOCK, ret_set, NULL);
 }
@@ -50,32 +52,16 @@ static int signal_wait(const sigset_t *set, int64_t ms)
 
 /* ---- open and close ---------------------------------------------------------------------- */
 
-_Static_assert(
-    (int)CONFIG_LEVEL_DEBUG == (int)LOG_DEBUG && (int)CONFIG_LEVEL_ERROR == (int)LOG_ERROR,
-    "levels have the same numbers in the file and in the log");
-
-enum status serve_log_new(const struct config *config, struct log **ret_log, struct err *err)
-{
-    bool is_terminal = isatty(STDERR_FILENO) != 0;
-    struct log_options options = {.fd = STDERR_FILENO,
-        .level = (enum log_level)config->log_level,
-        .is_human = config->log_format == CONFIG_FORMAT_HUMAN ||
-                    (config->log_format == CONFIG_FORMAT_AUTO && is_terminal),
-        .is_coloured = is_terminal && getenv("NO_COLOR") == NULL};
-    return log_new(&options, ret_log, err);
-}
-
 int serve_open(struct serve *serve)
 {
     struct err err = {0};
-    enum status status = serve_log_new(serve->config, &serve->log, &err);
-    struct server_options options = {.config = serve->config, .log = serve->log};
+    enum status status = serve_log_open(&serve->log, serve->config, &err);
+    struct server_options options = {.config = serve->config, .log = serve->log.log};
     status = status == OK ? server_open(&options, &serve->server, &err) : status;
     if (status == OK) {
         return CLI_OK;
     }
-    log_free(serve->log);
-    serve->log = NULL;
+    serve_log_close(&serve->log);
     int code = cli_fail_err(&err);
     /* An invalid address or URL is an error of the configuration, wherever it is found. */
     return status == E_INVALID ? CLI_CONFIG : code;
@@ -85,7 +71,7 @@ int serve_close(struct serve *serve)
 {
     struct err err = {0};
     enum status status = server_close(serve->server, &err);
-    log_free(serve->log);
+    serve_log_close(&serve->log);
     if (status != OK) {
         (void)cli_fail_err(&err);
         return CLI_INTERNAL;
@@ -98,7 +84,7 @@ int serve_close(struct serve *serve)
 static void log_text(struct serve *serve, enum log_level level, const char *event, const char *text)
 {
     struct log_field fields[] = {LOG_TEXT("message", slice_str(text))};
-    log_event(serve->log, level, event, fields, 1);
+    log_event(serve->log.log, level, event, fields, 1);
 }
 
 static void log_faults(struct serve *serve, enum log_level level, const char *event,
@@ -111,7 +97,7 @@ static void log_faults(struct serve *serve, enum log_level level, const char *ev
         struct log_field fields[] = {LOG_TEXT("file", own), LOG_NUMBER("line", fault->line),
             LOG_NUMBER("column", fault->column), LOG_TEXT("message", slice_str(fault->text)),
             LOG_TEXT("hint", slice_str(fault->hint))};
-        log_event(serve->log, level, event, fields, 5);
+        log_event(serve->log.log, level, event, fields, 5);
     }
 }
 
@@ -134,7 +120,7 @@ static void reload(struct serve *serve)
     } else {
         struct log_field fields[] = {
             LOG_TEXT("message", slice_str(err.text)), LOG_TEXT("hint", slice_str(err.hint))};
-        log_event(serve->log, LOG_ERROR, "reload_failed", fields, 2);
+        log_event(serve->log.log, LOG_ERROR, "reload_failed", fields, 2);
         notify_say("READY=1\nSTATUS=reload failed: the old configuration stays in use");
     }
     config_free(config);
@@ -170,6 +156,8 @@ static void drain(struct serve *serve, const sigset_t *signals)
         int got = signal_wait(signals, DRAIN_TURN_MS);
         if (got == SIGTERM || got == SIGINT) {
             server_hurry(serve->server);
+        } else if (got == SIGUSR1) {
+            serve_log_reopen(&serve->log);
         }
     }
     (void)pthread_join(thread, NULL);
@@ -186,7 +174,7 @@ static bool engine_stopped(struct serve *serve)
     }
     struct log_field fields[] = {LOG_TEXT("message", slice_str(err.text)),
         LOG_TEXT("hint", SLICE_LIT("nothing is granted any more; start once serve again"))};
-    log_event(serve->log, LOG_ERROR, "engine_stopped", fields, 2);
+    log_event(serve->log.log, LOG_ERROR, "engine_stopped", fields, 2);
     notify_say("STATUS=the store failed: %s", err.text);
     return true;
 }
@@ -209,6 +197,8 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
         }
         if (got == SIGHUP) {
             reload(serve);
+        } else if (got == SIGUSR1) {
+            serve_log_reopen(&serve->log);
         } else if (got != 0) {
             drain(serve, signals);
             return CLI_OK;
@@ -232,7 +222,7 @@ static void log_start(struct serve *serve)
         LOG_TEXT("listen", slice_str(address_of(serve))),
         LOG_TEXT("store", slice_str(serve->config->store)),
         LOG_NUMBER("loops", server_facts(serve->server)->loops)};
-    log_event(serve->log, LOG_INFO, "started", fields, 4);
+    log_event(serve->log.log, LOG_INFO, "started", fields, 4);
     log_faults(serve, LOG_WARN, "config_warning", &serve->config->warnings);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
         log_text(serve, LOG_WARN, "no_tls",

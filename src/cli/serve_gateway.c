@@ -43,6 +43,8 @@ static const char *without_key(const struct config_route *route)
     case CONFIG_KEY_REQUIRED: return NULL;
     case CONFIG_KEY_GENERATED: return "a write without a key gets a new one: its retries run again";
     case CONFIG_KEY_OPTIONAL: return "a write without a key passes through, not fenced";
+    case CONFIG_KEY_HEADER:
+    case CONFIG_KEY_JSON: return NULL;
     }
     return NULL;
 }
@@ -76,7 +78,7 @@ static void text_route(const struct config_route *route)
     text_upstreams(route);
     out_text("\n%-8s%s, window %s, key %s%s, fences %s\n", "",
         config_choice("gateway.profile", route->profile),
-        text_put_duration(window, route->window_ms), config_choice("gateway.key", route->key),
+        text_put_duration(window, route->window_ms), route->key_text,
         route->key_is_uuid ? " (a UUID)" : "", config_methods_put(methods, route->fenced));
     for (size_t i = 0; i < SERVE_GATEWAY_FACTS; i++) {
         if (serve_gateway_fact(route, i) != NULL) {

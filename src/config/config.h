@@ -56,6 +56,7 @@ enum config_form {
     CONFIG_FORM_MATCH,     /* "POST,PUT /v1/payments/" and two stars */
     CONFIG_FORM_TENANT,    /* a name */
     CONFIG_FORM_PRINCIPAL, /* auto, authorization, header:NAME, jwt:CLAIM, none */
+    CONFIG_FORM_KEY,       /* required, generated, optional, header:NAME, json:POINTER */
     CONFIG_FORM_POINTER,   /* RFC 6901 */
     CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
     CONFIG_FORM_TEMPLATE,  /* a path with {key} or {operation_id} in it */

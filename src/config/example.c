@@ -114,6 +114,8 @@ static void put_routes(struct buf *out)
                  "#      timeout: {total: 20s}\n"
                  "#    - match: /hooks/**\n"
                  "#      kind: webhook\n"
+                 "#      key: {header: X-GitHub-Delivery}\n"
+                 "#      principal: none\n"
                  "#      window: 14d\n"
                  "#    - match: /v1/**\n"
                  "\n");

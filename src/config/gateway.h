@@ -50,11 +50,14 @@ unsigned config_method(struct slice name);
 enum { CONFIG_METHODS_BYTES = 24 };
 char *config_methods_put(char ret_text[CONFIG_METHODS_BYTES], unsigned bits);
 
-/* A request without a key. */
+/* Where the key is: in Idempotency-Key, where a request without it … */
 enum config_key {
     CONFIG_KEY_REQUIRED,  /* is refused with 400 */
     CONFIG_KEY_GENERATED, /* runs under a fresh UUIDv4, which is echoed */
     CONFIG_KEY_OPTIONAL,  /* passes through, not fenced */
+    /* … or elsewhere; a request without it is refused with 400. */
+    CONFIG_KEY_HEADER, /* a field */
+    CONFIG_KEY_JSON,   /* a member of the body */
 };
 
 enum config_principal {
@@ -121,9 +124,11 @@ struct config_route {
     const char *ca_file; /* of https upstreams; NULL: the system's */
 
     enum config_profile profile;
-    const char *tenant; /* "default" */
+    const char *tenant;   /* "default" */
+    const char *key_text; /* as written, or as the profile says */
     enum config_key key;
-    bool key_is_uuid; /* anything else is refused with 400 */
+    const char *key_name; /* of the field, or the JSON Pointer of the member */
+    bool key_is_uuid;     /* anything else in Idempotency-Key is refused with 400 */
     enum config_retention retention;
     int64_t window_ms;
     int64_t lease_ms;           /* 60 s */
@@ -137,7 +142,7 @@ struct config_route {
     size_t ignore_count;
     const char *redact[CONFIG_POINTERS_MAX]; /* never stored, never shown */
     size_t redact_count;
-    const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones */
+    const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones; "*": all */
     size_t replay_header_count;
 
     struct config_rule on_status[CONFIG_RULES_MAX]; /* every class has one; a status goes before
@@ -147,6 +152,7 @@ struct config_route {
     struct config_reconcile reconcile;
     unsigned conflict_status; /* 422, 409 or 400: the profile's unless a policy file says */
     bool conflict_diff;       /* a conflict's answer has the diff */
+    bool streams;             /* every answer reaches its client as it comes, not only events */
 
     int64_t connect_ms;    /* 2 s */
     int64_t first_byte_ms; /* 30 s */

@@ -104,13 +104,17 @@ const struct config_option config_gateway_options[] = {
                 "metrics. Nothing of one tenant reaches another.",
         .unsure = "Leave it, unless several customers' APIs share one gateway."},
     {.path = "gateway.key",
-        .kind = CONFIG_CHOICE,
-        BOTH(key),
+        .kind = CONFIG_TEXT,
+        .form = CONFIG_FORM_KEY,
+        BOTH(key_text),
         .absent = "as the profile says",
-        .choices = {"required", "generated", "optional"},
         .example = "required",
-        .help = "What happens to a write without a key: it is refused (required), runs under a "
-                "new key that is echoed (generated), or passes through unprotected (optional).",
+        .help = "What happens to a write without Idempotency-Key: it is refused (required), runs "
+                "under a new key that is echoed (generated), or passes through unprotected "
+                "(optional). Or where the key is instead, for clients that send it elsewhere: "
+                "{header: X-GitHub-Delivery} is a field, {json: /id} a JSON Pointer to a string or "
+                "a whole number in the body. A write without it is refused. The API gets it as "
+                "Idempotency-Key.",
         .unsure = "required: a client without a key can do a thing twice."},
     {.path = "gateway.kind",
         .kind = CONFIG_CHOICE,
@@ -148,6 +152,14 @@ const struct config_option config_gateway_options[] = {
                 "running; then it gets 409 and Retry-After. A client may ask for less with "
                 "Prefer: wait. 0s: it never waits.",
         .unsure = "Leave it."},
+    {.path = "gateway.stream",
+        .kind = CONFIG_BOOL,
+        BOTH(streams),
+        .fallback = "false",
+        .help = "Whether every answer to a fenced request reaches its client as it comes, before "
+                "it is sealed; it is sealed at its end. false: only answers of type "
+                "text/event-stream do. timeout.total bounds a stream, too.",
+        .unsure = "Leave it; true for an API that streams in a different format."},
     {.path = "gateway.principal",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_PRINCIPAL,
@@ -216,10 +228,15 @@ const struct config_option config_gateway_options[] = {
         BOTH(replay_headers),
         COUNTED(replay_header_count),
         .max = CONFIG_FIELDS_MAX,
+        .absent = "every field",
         .example = "[X-Payment-Id]",
-        .help = "Fields of an answer to replay besides the usual ones (Content-*, Location, ETag, "
-                "Link and the like), or \"*\" for all. Set-Cookie is never kept.",
-        .unsure = "The fields your clients read."},
+        .help = "Fields of an answer that a replay repeats. By default all but those that are true "
+                "of one exchange alone: Set-Cookie, Date, Age, Server-Timing, RateLimit*, "
+                "X-RateLimit* and hop-by-hop fields. A list narrows it to these and the usual ones "
+                "(Content-Type and the like, Location, ETag, Link, Cache-Control, Vary); [] to the "
+                "usual ones alone. Set-Cookie is never kept. A route's list replaces the "
+                "section's.",
+        .unsure = "Leave it out."},
     {.path = "gateway.on_status",
         .kind = CONFIG_RULES,
         BOTH(on_status),

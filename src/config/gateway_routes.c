@@ -210,6 +210,47 @@ static void make_results(struct config_route *route, enum config_result on_5xx)
     }
 }
 
+/* ---- keys -------------------------------------------------------------------------------- */
+
+/* A key is kept and shown, and what is redacted is neither. */
+static void check_redacted(const struct maker *maker)
+{
+    const struct config_route *route = maker->route;
+    struct config_place place = PLACE_OF(maker, key_text);
+    for (size_t i = 0; route->key == CONFIG_KEY_JSON && i < route->redact_count; i++) {
+        size_t len = strlen(route->redact[i]);
+        if (strncmp(route->key_name, route->redact[i], len) == 0 &&
+            (route->key_name[len] == '\0' || route->key_name[len] == '/')) {
+            refuse(maker, &place, "take a different member for the key",
+                "the key '%s' is redacted, and a key is kept", route->key_name);
+        }
+    }
+}
+
+/* As it was given, unless a policy file wins; else as the profile says. */
+static enum status make_key(const struct maker *maker)
+{
+    static const char *const texts[] = {[CONFIG_KEY_REQUIRED] = "required",
+        [CONFIG_KEY_GENERATED] = "generated",
+        [CONFIG_KEY_OPTIONAL] = "optional"};
+    struct config_route *route = maker->route;
+    struct slice name = SLICE_EMPTY;
+    if (maker->raw->policy.needs_key && !IS_OWN(maker, key_text)) {
+        route->key_text = texts[CONFIG_KEY_REQUIRED];
+    } else if (!IS_SET(maker, key_text)) {
+        route->key_text = texts[profiles[route->profile].key];
+    }
+    bool is_good = value_form_key(slice_str(route->key_text), &route->key, &name);
+    ASSERT(is_good); /* it was when it was read */
+    route->key_name = name.len == 0 ? NULL : config_text(maker->config, name);
+    if (name.len > 0 && route->key_name == NULL) {
+        return E_NOMEM;
+    }
+    route->key_is_uuid = profiles[route->profile].key_is_uuid && route->key_name == NULL;
+    check_redacted(maker);
+    return OK;
+}
+
 /* ---- profiles ---------------------------------------------------------------------------- */
 
 /* What the profile says where nothing was given, and the policy file over the section. */
@@ -222,11 +263,6 @@ static void make_profile(const struct maker *maker)
     }
     const struct profile_defaults *profile = &profiles[route->profile];
     route->fenced = route->methods == 0 ? profile->methods : route->methods;
-    route->key_is_uuid = profile->key_is_uuid;
-    route->key = IS_SET(maker, key) ? route->key : profile->key;
-    if (policy->needs_key && !IS_OWN(maker, key)) {
-        route->key = CONFIG_KEY_REQUIRED;
-    }
     make_results(route, profile->on_5xx);
     route->conflict_status =
         policy->conflict_status > 0 ? policy->conflict_status : profile->conflict_status;
@@ -344,6 +380,10 @@ static void make_limits(const struct maker *maker)
     if (!IS_SET(maker, reconcile.quiet_ms)) {
         route->reconcile.quiet_ms = route->total_ms;
     }
+    if (!IS_SET(maker, replay_headers)) {
+        route->replay_headers[0] = "*";
+        route->replay_header_count = 1;
+    }
     if (!IS_SET(maker, body_bytes_max)) {
         route->body_bytes_max = config->body_bytes_max;
     }
@@ -374,6 +414,10 @@ static enum status make_route(const struct maker *maker)
         return status;
     }
     make_profile(maker);
+    status = make_key(maker);
+    if (status != OK) {
+        return status;
+    }
     make_window(maker);
     make_limits(maker);
     check_reconcile(maker);

@@ -216,6 +216,9 @@ enum status value_form_match(const char *name, struct slice text, unsigned *ret_
 /* "header:X-Tenant" and the like; the name is empty where the form has none. False: invalid. */
 bool value_form_principal(
     struct slice text, enum config_principal *ret_principal, struct slice *ret_name);
+/* "header:X-GitHub-Delivery" and the like; the name is empty where the form has none. False:
+ * invalid. */
+bool value_form_key(struct slice text, enum config_key *ret_key, struct slice *ret_name);
 /* RFC 9110 section 5.6.2. */
 bool value_form_is_token(struct slice text);
 /* No control characters: it can stand in a message, and on a terminal. */

@@ -195,6 +195,30 @@ static enum status read_rules(struct config_reader *reader, void *object,
     return OK;
 }
 
+/* {header: NAME}, which is the same as "header:NAME". */
+static enum status read_source(struct config_reader *reader, void *object,
+    const struct config_option *option, const struct yaml_node *map)
+{
+    const struct yaml_node *name = map->first;
+    bool is_one = map->count == 1 && name->kind == YAML_SCALAR && name->value->kind == YAML_SCALAR;
+    char text[HINT_BYTES_MAX];
+    if (!is_one) {
+        reader_fault(reader, map, "such as {header: X-GitHub-Delivery}",
+            "%s takes one of header and json", option->path);
+        return OK;
+    }
+    int size = snprintf(
+        text, sizeof text, "%.*s:%.*s", SLICE_ARGS(name->text), SLICE_ARGS(name->value->text));
+    if (size < 0 || (size_t)size >= sizeof text) {
+        reader_fault(reader, name->value, NULL, "%s is longer than %zu bytes", option->path,
+            sizeof text - 1);
+        return OK;
+    }
+    struct yaml_node joined = *name->value;
+    joined.text = slice_str(text);
+    return read_scalar(reader, object, option, &joined);
+}
+
 static enum status read_option(struct config_reader *reader, const struct map_scope *scope,
     const struct config_option *option, const struct yaml_node *key)
 {
@@ -211,6 +235,10 @@ static enum status read_option(struct config_reader *reader, const struct map_sc
     case CONFIG_STATUSES: return read_list(reader, object, option, node);
     case CONFIG_RULES: return read_rules(reader, object, option, key);
     case CONFIG_TEXT:
+        if (option->form == CONFIG_FORM_KEY && node->kind == YAML_MAP) {
+            return read_source(reader, object, option, node);
+        }
+        break;
     case CONFIG_DURATION:
     case CONFIG_SIZE:
     case CONFIG_COUNT:

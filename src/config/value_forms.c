@@ -398,6 +398,52 @@ static enum status check_principal(const char *name, struct slice text, struct v
                          name, SHOWN(text));
 }
 
+bool value_form_key(struct slice text, enum config_key *ret_key, struct slice *ret_name)
+{
+    static const struct {
+        const char *word;
+        enum config_key key;
+    } words[] = {{"required", CONFIG_KEY_REQUIRED}, {"generated", CONFIG_KEY_GENERATED},
+        {"optional", CONFIG_KEY_OPTIONAL}};
+    struct value_fault unheard;
+    bool is_header = slice_starts(text, SLICE_LIT("header:"));
+    bool is_json = slice_starts(text, SLICE_LIT("json:"));
+    size_t skip = is_header ? 7 : is_json ? 5 : text.len;
+    struct slice name = slice_of(text.data + skip, text.len - skip);
+    bool is_good = (is_header && value_form_is_token(name)) ||
+                   (is_json && check_pointer("json", name, &unheard) == OK);
+    *ret_key = is_header ? CONFIG_KEY_HEADER : CONFIG_KEY_JSON;
+    for (size_t i = 0; i < COUNT(words); i++) {
+        if (slice_is(text, words[i].word)) {
+            *ret_key = words[i].key;
+            is_good = true;
+        }
+    }
+    *ret_name = name;
+    return is_good;
+}
+
+static enum status check_key(const char *name, struct slice text, struct value_fault *fault)
+{
+    enum config_key key = CONFIG_KEY_REQUIRED;
+    struct slice rest = SLICE_EMPTY;
+    bool is_good = value_form_key(text, &key, &rest);
+    if (is_good && key == CONFIG_KEY_HEADER && is_secret(rest)) {
+        return value_refuse(fault, "a key is kept and shown",
+            "%s: '%.*s' would keep clients' credentials", name, SHOWN(text));
+    }
+    if (is_good && key == CONFIG_KEY_HEADER && rest.len == strlen("Idempotency-Key") &&
+        strncasecmp(rest.data, "Idempotency-Key", rest.len) == 0) {
+        return value_refuse(
+            fault, "key: required", "%s: Idempotency-Key is where the key is anyway", name);
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "such as required, or {header: X-GitHub-Delivery}",
+                         "%s: '%.*s' is not one of required, generated, optional, {header: NAME}, "
+                         "{json: POINTER}",
+                         name, SHOWN(text));
+}
+
 static enum status check_address(
     const struct config_option *option, struct slice text, struct value_fault *fault)
 {
@@ -469,6 +515,7 @@ enum status value_form_check(
     case CONFIG_FORM_MATCH: return value_form_match(name, value, &found, &path, fault);
     case CONFIG_FORM_TENANT: return check_tenant(name, value, fault);
     case CONFIG_FORM_PRINCIPAL: return check_principal(name, value, fault);
+    case CONFIG_FORM_KEY: return check_key(name, value, fault);
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);

@@ -16,6 +16,7 @@ struct redecide_record {
     struct digest meta;      /* of the outcome, when has_meta */
     struct digest effect_id; /* when has_effect_id */
     struct digest detail;    /* when has_detail */
+    struct digest came_from; /* source_digest */
     struct op_id operation_id;
     struct op_id parent;
     uint64_t seq;    /* of the entry that was folded last; 0: not to be relied on */
@@ -246,6 +247,20 @@ static void record_expand(
     ret_record->key.hash = from->key_hash;
 }
 
+/* Equal exactly when the sources are. */
+static struct digest source_digest(const struct source *source)
+{
+    struct digest parts[3], whole = {0};
+    if (source->type.len + source->id.len + source->version.len == 0) {
+        return whole; /* most have none */
+    }
+    digest_sha256(source->type.data, source->type.len, &parts[0]);
+    digest_sha256(source->id.data, source->id.len, &parts[1]);
+    digest_sha256(source->version.data, source->version.len, &parts[2]);
+    digest_sha256(parts, sizeof parts, &whole);
+    return whole;
+}
+
 static bool text_pack(struct slice digest, struct digest *ret_digest)
 {
     if (digest.len == 0) {
@@ -264,6 +279,7 @@ static void record_pack(
         .key_hash = from->key.hash,
         .fingerprint = from->fingerprint,
         .body = from->outcome.body.digest,
+        .came_from = source_digest(&from->source),
         .operation_id = from->operation_id,
         .seq = seq,
         .tenant = tenant,
@@ -370,6 +386,28 @@ static enum status compare_dedupe(
     return OK;
 }
 
+/* A new operation takes the request's source, a new attempt takes it when it names a version, and
+ * everything else keeps the one it had. Only the record says the source without a version of a
+ * request, so there is nothing to compare it with. */
+static enum status compare_source_told(const struct entry_view *view,
+    const struct decision *decision, const struct redecide_record *known, struct err *err)
+{
+    const struct source *asked = &view->request.source;
+    const struct record *next = &decision->next;
+    bool makes = decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_ENQUEUED;
+    bool is_new = !record_there(next) || known == NULL ||
+                  !op_id_equal(&known->operation_id, &next->operation_id);
+    if (source_ordered(asked) && (makes || is_new)) {
+        return source_equal(asked, &view->source)
+                   ? OK
+                   : err_set(err, E_CORRUPT, "the entry's source differs from the one asked for");
+    }
+    struct digest told = source_digest(&view->source);
+    return is_new || digest_equal(&told, &known->came_from)
+               ? OK
+               : err_set(err, E_CORRUPT, "the entry's source differs from its operation's");
+}
+
 static enum status compare_told(const struct entry_view *view, const struct decision *decision,
     const struct record *found, struct err *err)
 {
@@ -388,11 +426,6 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     if (view->conflict != conflict ||
         (conflict && !digest_equal(&view->stored, &found->fingerprint))) {
         return err_set(err, E_CORRUPT, "conflict does not say what was decided");
-    }
-    bool makes = decision->kind == DECISION_FIRST_SEEN || decision->kind == DECISION_ENQUEUED;
-    if (makes && source_ordered(&view->request.source) &&
-        !source_equal(&view->request.source, &view->source)) {
-        return err_set(err, E_CORRUPT, "the entry's source differs from the one asked for");
     }
     enum status status = compare_record_told(view, decision, err);
     return status == OK ? compare_dedupe(view, decision, err) : status;
@@ -440,7 +473,8 @@ static enum status compare_record(
         stored->fingerprint_version != made->fingerprint_version ||
         !digest_equal(&stored->outcome.body.digest, &made->outcome.body.digest) ||
         !slice_equal(text_digest(stored->outcome.meta, &meta), made->outcome.meta) ||
-        !slice_equal(text_digest(stored->effect_id, &effect_id), made->effect_id)) {
+        !slice_equal(text_digest(stored->effect_id, &effect_id), made->effect_id) ||
+        !source_equal(&stored->source, &made->source)) {
         return err_set(err, E_CORRUPT, "the record stored is not the one that was decided");
     }
     return OK;
@@ -664,7 +698,6 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
                    ? OK
                    : err_set(err, E_CORRUPT, "a version was remembered without a seal");
     }
-    next.source = view->source;
     enum status status =
         source_known(redecide, &view->request.key, &view->source, &known, &there, &sure, err);
     if (status != OK || !sure) {
@@ -733,6 +766,10 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     }
     bool version_known = version_follows(view, there, &decision);
     enum status status = compare_told(view, &decision, there, err);
+    if (status == OK) {
+        status = compare_source_told(view, &decision, known, err);
+        decision.next.source = view->source;
+    }
     if (status == OK) {
         status = compare_stored(stored, &decision, version_known, err);
     }

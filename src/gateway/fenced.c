@@ -7,6 +7,7 @@
  *   forward         the first byte to the upstream, after a durable grant (P6)
  *   on_done         its answer was captured and judged: seal, release or unknown
  *   on_long         … from its head alone: what follows streams
+ *                   (fenced_give.c: how either reaches the client, and what does before its seal)
  *   settled         durable: the answer goes to the client (P2)
  *
  * A crash:
@@ -22,11 +23,9 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
-#include "base/uuid.h"
 #include "gateway/reconcile.h"
 
 enum {
-    GIVE_BYTES = 64 << 10,        /* of an answer handed to the server at a time */
     DISCARD_BYTES_MAX = 64 << 10, /* of a refused request's body, to keep its connection */
 };
 
@@ -117,60 +116,26 @@ static void refuse_early(struct fenced *fenced, enum refusal_kind kind)
     }
 }
 
-static enum status key_make(struct fenced *fenced)
+/* Why a key was not taken. */
+static enum refusal_kind key_refusal(enum status status)
 {
-    char *text = arena_alloc(fenced->request.exchange->arena, UUID_TEXT_BYTES);
-    if (text == NULL) {
-        return E_NOMEM;
-    }
-    enum status status = uuid_new(text, &fenced->fault);
-    if (status != OK) {
-        return status;
-    }
-    fenced->key = slice_str(text);
-    fenced->request.key_field = fenced->key;
-    return OK;
-}
-
-static enum status key_read(struct fenced *fenced)
-{
-    struct arena *arena = fenced->request.exchange->arena;
-    struct slice field = fenced->request.key_field;
-    enum status status =
-        fenced->request.route->profile == CONFIG_PROFILE_STRIPE
-            ? request_form_key_printable(field, arena, &fenced->key, &fenced->fault)
-            : request_form_key(field, arena, &fenced->key, &fenced->fault);
-    if (status == OK && fenced->request.route->key_is_uuid &&
-        !request_form_key_is_uuid(fenced->key)) {
-        return err_set(&fenced->fault, E_INVALID, "Idempotency-Key has to be a UUID");
-    }
-    return status;
+    return status == E_NOMEM         ? REFUSAL_MEMORY
+           : status == E_UNAVAILABLE ? REFUSAL_STORE
+                                     : REFUSAL_KEY_INVALID;
 }
 
 /* True: go on. False: the request was refused. */
 static bool take_key(struct fenced *fenced)
 {
-    const struct http_head *head = fenced->request.exchange->head;
-    struct slice name = SLICE_LIT("Idempotency-Key");
-    enum status status = OK;
-    if (http_find(head, name, 0) == head->field_count) {
-        if (fenced->request.route->key != CONFIG_KEY_GENERATED) { /* not OPTIONAL: gateway_begin */
-            refuse_early(fenced, REFUSAL_KEY_MISSING);
-            return false;
-        }
-        status = key_make(fenced);
-    } else if (!http_find_single(head, name, &fenced->request.key_field)) {
-        status = err_set(&fenced->fault, E_INVALID, "Idempotency-Key came more than once");
-    } else {
-        status = key_read(fenced);
+    if (fenced->request.route->key == CONFIG_KEY_JSON) {
+        return true; /* take_body_key, when the body is here */
     }
-    if (status != OK) {
-        refuse_early(fenced, status == E_NOMEM         ? REFUSAL_MEMORY
-                             : status == E_UNAVAILABLE ? REFUSAL_STORE
-                                                       : REFUSAL_KEY_INVALID);
+    enum status status = fenced_key_from_head(fenced);
+    if (status != OK || fenced->key.len == 0) {
+        refuse_early(fenced, status == OK ? REFUSAL_KEY_MISSING : key_refusal(status));
     }
     fenced->request.has_key = fenced->key.len > 0;
-    return status == OK;
+    return fenced->request.has_key;
 }
 
 /* Those that the policy asks for beside the key. */
@@ -311,6 +276,16 @@ static void refuse_fault(struct fenced *fenced, enum status status, enum refusal
         NULL);
 }
 
+static bool take_body_key(struct fenced *fenced, struct slice body)
+{
+    enum status status = fenced_key_from_body(fenced, body);
+    if (status != OK || fenced->key.len == 0) {
+        refuse_fault(fenced, status, status == OK ? REFUSAL_KEY_MISSING : key_refusal(status));
+    }
+    fenced->request.has_key = fenced->key.len > 0;
+    return fenced->request.has_key;
+}
+
 static void ask(struct fenced *fenced);
 
 void fenced_handle(struct gateway_request *request)
@@ -333,6 +308,9 @@ void fenced_handle(struct gateway_request *request)
     status = whole_body(fenced, &body);
     if (status != OK) {
         refuse_fault(fenced, status, REFUSAL_SPOOL);
+        return;
+    }
+    if (request->route->key == CONFIG_KEY_JSON && !take_body_key(fenced, body)) {
         return;
     }
     status = fenced_make_begin(fenced, body);
@@ -542,14 +520,14 @@ static void refuse_unsealed(struct fenced *fenced)
         "first_seen");
 }
 
-static void give_first(struct fenced *fenced);
-
 /* Settled, durably, or it can never be. */
 static void answer_settled(struct fenced *fenced)
 {
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
     fenced_report(fenced, is_answered ? fenced->out.status : 0);
-    if (fenced->call.engine.err.status != OK) {
+    if (fenced->is_live) {
+        fenced_live_end(fenced, is_answered && is_settled(fenced));
+    } else if (fenced->call.engine.err.status != OK) {
         refuse_unsealed(fenced); /* it may have happened, and nobody remembers its answer */
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
@@ -558,7 +536,7 @@ static void answer_settled(struct fenced *fenced)
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {
-        give_first(fenced);
+        fenced_give(fenced);
     } else {
         struct refusal refusal = {.kind = fenced->failure, .detail = slice_str(fenced->fault.text)};
         fenced_refuse(fenced, &refusal, "first_seen");
@@ -571,126 +549,19 @@ static void settled(void *context, struct http_exchange *exchange)
     answer_settled(resumed(exchange));
 }
 
-/* ---- the answer to the client -------------------------------------------------------------- */
-
-/* Give the client of what was captured what it takes. False: go on when it is drained. */
-static bool give_captured(struct fenced *fenced)
-{
-    struct slice all = fenced->out.captured;
-    while (fenced->given < all.len) {
-        size_t left = all.len - fenced->given;
-        size_t now = left < GIVE_BYTES ? left : GIVE_BYTES;
-        struct slice piece = slice_of(all.data + fenced->given, now);
-        fenced->given += now;
-        if (!http_answer_piece(fenced->request.exchange, piece)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void finish(struct fenced *fenced, bool is_whole)
-{
-    struct http_exchange *exchange = fenced->request.exchange;
-    fenced_end(fenced, fenced->out.status);
-    http_answer_finish(exchange, is_whole);
-}
-
-/* A long answer leaves its spool piece by piece, as fast as the client reads it. */
-static void give_on(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    if (give_captured(fenced_of(exchange))) {
-        finish(fenced_of(exchange), true);
-    }
-}
-
-static void give_gone(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    finish(fenced_of(exchange), true);
-}
-
-static void give_first(struct fenced *fenced)
-{
-    struct http_exchange *exchange = fenced->request.exchange;
-    unsigned status = fenced->out.status;
-    struct slice all = fenced->out.captured;
-    fenced_answer_head(fenced);
-    if (all.len > GIVE_BYTES && !exchange->is_gone) {
-        fenced_move(fenced, FENCED_GIVING);
-        exchange->drained = give_on;
-        exchange->gone = give_gone;
-        http_answer_stream(exchange, (int64_t)all.len);
-        give_on(NULL, exchange);
-        return;
-    }
-    struct slice body = SLICE_EMPTY;
-    if (arena_copy(exchange->arena, all, &body) != OK) {
-        fenced_break(fenced, status); /* out of memory; a retry gets it */
-        return;
-    }
-    fenced_end(fenced, status);
-    http_answer_end(exchange, SLICE_EMPTY, body, true);
-}
-
 /* ---- an answer that is longer than is kept ------------------------------------------------- */
-
-/* What was captured first, then what follows. */
-static void stream_on(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    struct fenced *fenced = fenced_of(exchange);
-    if (!give_captured(fenced)) {
-        return;
-    }
-    struct slice after = fenced->out.after;
-    fenced->out.after = SLICE_EMPTY;
-    if (after.len > 0 && !http_answer_piece(exchange, after)) {
-        return;
-    }
-    outcall_go_on(&fenced->out);
-}
-
-static void stream_gone(void *context, struct http_exchange *exchange)
-{
-    (void)context;
-    finish(fenced_of(exchange), false); /* sealed: what the upstream still says is for nobody */
-}
-
-static bool on_stream_piece(struct outcall *out, struct slice piece)
-{
-    struct fenced *fenced = out->context;
-    return http_answer_piece(fenced->request.exchange, piece);
-}
-
-static void on_stream_ended(struct outcall *out, bool is_whole)
-{
-    finish(out->context, is_whole);
-}
 
 static void settled_long(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct fenced *fenced = resumed(exchange);
-    const struct http_head *head = fenced->out.answer;
     if (!is_settled(fenced)) {
         outcall_cancel(&fenced->out); /* its answer is not the one that counts */
         answer_settled(fenced);
         return;
     }
     fenced_report(fenced, fenced->out.status);
-    fenced_move(fenced, FENCED_STREAMING);
-    fenced_answer_head(fenced);
-    http_answer_stream(
-        exchange, head->framing == HTTP_BODY_LENGTH ? (int64_t)head->length : HTTP_LENGTH_CHUNKED);
-    if (exchange->is_gone) {
-        stream_gone(NULL, exchange);
-        return;
-    }
-    exchange->drained = stream_on;
-    exchange->gone = stream_gone;
-    stream_on(NULL, exchange);
+    fenced_stream(fenced);
 }
 
 /* It is settled from its head, a seal without the body; then the client gets all of it. */
@@ -699,8 +570,11 @@ static void on_long(struct outcall *out)
     settle(out->context, FENCED_SEALING, settled_long);
 }
 
-static const struct outcall_stream stream = {
-    .begin = on_long, .piece = on_stream_piece, .ended = on_stream_ended};
+static const struct outcall_stream stream = {.head = fenced_live_begin,
+    .more = fenced_live_more,
+    .begin = on_long,
+    .piece = fenced_stream_piece,
+    .ended = fenced_stream_ended};
 
 /* ---- the upstream -------------------------------------------------------------------------- */
 
@@ -759,6 +633,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
             .total_ms = route->total_ms},
         .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
+        .request_id = request->exchange->request_id,
         .stream = &stream,
         .done = on_done,
         .context = fenced};

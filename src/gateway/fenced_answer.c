@@ -80,8 +80,8 @@ static void replay_fields(struct fenced *fenced, const struct record *record)
     gateway_request_field(&fenced->request, SLICE_LIT("Last-Modified"), slice_str(date));
 }
 
-/* Of an operation that somebody settled without an upstream's answer: what is known. Empty: out of
- * memory. */
+/* Of an operation that somebody settled without an upstream's answer: what a client may know. How
+ * the operator found out is not for clients. Empty: out of memory. */
 static struct slice settled_body(struct fenced *fenced, const struct record *record)
 {
     struct buf out;
@@ -92,9 +92,6 @@ static struct slice settled_body(struct fenced *fenced, const struct record *rec
     jsonw_str(&json, "operation_id", fenced->operation_text);
     if (record->effect_id.len > 0) {
         jsonw_bytes(&json, "effect_id", record->effect_id);
-    }
-    if (record->reason.len > 0) {
-        jsonw_bytes(&json, "reason", record->reason);
     }
     jsonw_close(&json, '}');
     return buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;

@@ -28,6 +28,19 @@ enum status request_form_key(
  * takes it. */
 enum status request_form_key_printable(
     struct slice field, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+/* A key that is a whole text: 1 to LIMIT_KEY_BYTES_MAX bytes of ASCII without control characters.
+ * E_INVALID, E_NOMEM. */
+enum status request_form_key_plain(
+    struct slice text, struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+/* The key that a JSON Pointer leads to in a body: a string, or a whole number in its canonical form
+ * (1.0 is 1). *ret_key is empty where the pointer leads nowhere. E_INVALID: the body is no JSON,
+ * the value of a different type, a number that no double holds, or no key. E_NOMEM. */
+enum status request_form_key_in_body(struct slice body, const char *pointer, struct arena *arena,
+    struct slice *ret_key, struct err *err) MUST_CHECK;
+/* A key as the value of an Idempotency-Key field: bare where that can be read, else an RFC 9651
+ * string. The key is one of request_form_key_plain. E_NOMEM. */
+enum status request_form_key_field(
+    struct slice key, struct arena *arena, struct slice *ret_field) MUST_CHECK;
 /* RFC 9562: 8-4-4-4-12 hex digits, any version, any case. */
 bool request_form_key_is_uuid(struct slice key);
 

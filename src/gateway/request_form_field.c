@@ -85,22 +85,9 @@ enum status request_form_key(
 enum status request_form_key_printable(
     struct slice field, struct arena *arena, struct slice *ret_key, struct err *err)
 {
-    struct slice text = slice_trim(field);
     enum status status = request_form_key(field, arena, ret_key, NULL);
-    if (status != E_INVALID) {
-        return status;
-    }
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.data[i] < 0x20 || text.data[i] > 0x7e) {
-            return err_set(
-                err, E_INVALID, "the idempotency key has a byte that is not printable ASCII");
-        }
-    }
-    if (text.len == 0 || text.len > LIMIT_KEY_BYTES_MAX) {
-        return text.len == 0 ? err_set(err, E_INVALID, "the idempotency key is empty")
-                             : refuse_length(err);
-    }
-    return arena_copy(arena, text, ret_key) == OK ? OK : err_set(err, E_NOMEM, "out of memory");
+    return status == E_INVALID ? request_form_key_plain(slice_trim(field), arena, ret_key, err)
+                               : status;
 }
 
 bool request_form_key_is_uuid(struct slice key)

@@ -13,7 +13,10 @@
 
 #define NAME(text) SLICE_INIT(text)
 
-enum { KEPT_TREE_BYTES_MAX = 4 << 20 }; /* of kept fields being read: 256 for each byte of text */
+enum {
+    KEPT_TREE_BYTES_MAX = 4 << 20,         /* of kept fields being read: 256 a byte of text */
+    KEPT_FIELDS_MAX = HTTP_FIELDS_MAX + 1, /* those of an answer, and one of ours */
+};
 
 /* ---- which fields are which ---------------------------------------------------------------- */
 
@@ -22,16 +25,26 @@ static const struct slice hop_names[] = {NAME("connection"), NAME("keep-alive"),
     NAME("trailer"), NAME("transfer-encoding"), NAME("upgrade")};
 
 /* Of an answer: what the gateway says itself, so that no upstream says it in its place. */
-static const struct slice said_names[] = {
-    NAME("idempotency-key"), NAME("request-id"), NAME("idempotent-replayed")};
+static const struct slice said_names[] = {NAME("idempotency-key"), NAME("request-id"),
+    NAME("idempotent-replayed"), NAME("original-request-id"), NAME("upstream-request-id")};
+
+/* … those among them that are kept, because only the first exchange knows them. */
+static const struct slice said_kept_names[] = {
+    NAME("original-request-id"), NAME("upstream-request-id")};
 
 /* Never kept, whatever a route says: a session belongs to the one who was given it; of a replay the
  * gateway says Last-Modified itself; and the length is that of the body kept. */
 static const struct slice unkept_names[] = {
     NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
 
+/* Kept only where they are named: what was true of the first exchange, and is not of a replay. */
+static const struct slice passing_names[] = {NAME("date"), NAME("age"), NAME("server-timing")};
+/* … and every field of a rate limit: RateLimit, RateLimit-Policy, X-RateLimit-Remaining. */
+static const struct slice passing_prefixes[] = {
+    NAME("ratelimit"), NAME("x-ratelimit"), NAME("x-rate-limit")};
+
 enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
-/* Kept without being asked for: what tells a client how to read the body and what to do next. */
+/* Kept by every list: what tells a client how to read the body and what to do next. */
 static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
     NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
     NAME("location"), NAME("etag"), NAME("link"), NAME("cache-control"), NAME("vary"),
@@ -61,6 +74,15 @@ static bool is_hop(struct slice name)
 static bool is_ours(struct slice name)
 {
     return is_among(name, said_names, COUNT(said_names)) || begins(name, SLICE_LIT("once-"));
+}
+
+static bool is_passing(struct slice name)
+{
+    bool is_limit = false;
+    for (size_t i = 0; i < COUNT(passing_prefixes); i++) {
+        is_limit = is_limit || begins(name, passing_prefixes[i]);
+    }
+    return is_limit || is_among(name, passing_names, COUNT(passing_names));
 }
 
 /* Which fields of a message go further than this hop. */
@@ -289,17 +311,31 @@ enum status fields_request(
 
 /* ---- to the client ------------------------------------------------------------------------- */
 
+/* The name under which a field of an upstream's answer goes on; empty: it does not. Request-Id is
+ * ours to say, so the upstream's own id has a name of its own; an echo of ours says nothing. */
+static struct slice name_onward(struct slice name, struct slice value, struct slice request_id)
+{
+    if (http_same_name(name, SLICE_LIT("request-id"))) {
+        bool is_own = value.len > 0 && !slice_equal(value, request_id);
+        return is_own ? SLICE_LIT("Upstream-Request-Id") : SLICE_EMPTY;
+    }
+    bool is_dropped = is_ours(name) || http_same_name(name, SLICE_LIT("content-length"));
+    return is_dropped ? SLICE_EMPTY : name;
+}
+
 void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 {
     ASSERT(head->is_response);
     struct through through;
     mark_through(head, &through);
     for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (!through.is[i] || is_ours(name) || http_same_name(name, SLICE_LIT("content-length"))) {
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name =
+            name_onward(http_text(head, head->fields[i].name), value, exchange->request_id);
+        if (!through.is[i] || name.len == 0) {
             continue;
         }
-        http_answer_field(exchange, name, http_text(head, head->fields[i].value));
+        http_answer_field(exchange, name, value);
         exchange->has_date = exchange->has_date || http_same_name(name, SLICE_LIT("date"));
     }
 }
@@ -309,7 +345,8 @@ void fields_answer(const struct http_head *head, struct http_exchange *exchange)
 /* What a kept field may be called at all. */
 static bool may_be_kept(struct slice name)
 {
-    return !is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names));
+    return is_among(name, said_kept_names, COUNT(said_kept_names)) ||
+           (!is_hop(name) && !is_ours(name) && !is_among(name, unkept_names, COUNT(unkept_names)));
 }
 
 static bool is_asked_for(struct slice name, const struct fields_kept *kept)
@@ -319,12 +356,12 @@ static bool is_asked_for(struct slice name, const struct fields_kept *kept)
     }
     for (size_t i = 0; i < kept->count; i++) {
         struct slice asked = slice_str(kept->names[i]);
-        if (http_same_name(name, asked) ||
-            (slice_is(asked, "*") && !http_same_name(name, SLICE_LIT("date")))) {
+        if (http_same_name(name, asked) || (slice_is(asked, "*") && !is_passing(name))) {
             return true;
         }
     }
-    return is_among(name, usual_names, COUNT(usual_names));
+    return is_among(name, usual_names, COUNT(usual_names)) ||
+           is_among(name, said_kept_names, COUNT(said_kept_names));
 }
 
 static void keep_field(struct jsonw *json, struct slice name, struct slice value)
@@ -344,32 +381,54 @@ bool fields_is_ours(struct slice meta)
     return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
 }
 
-enum status fields_keep(
-    const struct http_head *head, const struct fields_kept *kept, struct buf *out)
+/* Kept fields as they are written, into a buffer that had something before. */
+struct keeping {
+    struct jsonw json;
+    size_t start;
+};
+
+static void keep_begin(struct keeping *keeping, struct buf *out)
 {
-    size_t start = out->len;
-    struct jsonw json = {.out = out};
-    struct through through;
-    mark_through(head, &through);
-    jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "format", "once-http-1");
-    jsonw_open(&json, "headers", '[');
-    for (uint32_t i = 0; i < head->field_count; i++) {
-        struct slice name = http_text(head, head->fields[i].name);
-        if (through.is[i] && may_be_kept(name) && is_asked_for(name, kept)) {
-            keep_field(&json, name, http_text(head, head->fields[i].value));
-        }
-    }
-    jsonw_close(&json, ']');
-    jsonw_close(&json, '}');
+    *keeping = (struct keeping){.json = {.out = out}, .start = out->len};
+    jsonw_open(&keeping->json, NULL, '{');
+    jsonw_str(&keeping->json, "format", "once-http-1");
+    jsonw_open(&keeping->json, "headers", '[');
+}
+
+/* On failure nothing is left in the buffer. */
+static enum status keep_end(struct keeping *keeping)
+{
+    struct buf *out = keeping->json.out;
+    jsonw_close(&keeping->json, ']');
+    jsonw_close(&keeping->json, '}');
     enum status status = buf_status(out);
-    if (status == OK && out->len - start > LIMIT_OUTCOME_META_BYTES_MAX) {
+    if (status == OK && out->len - keeping->start > LIMIT_OUTCOME_META_BYTES_MAX) {
         status = E_LIMIT;
     }
     if (status != OK) {
-        out->len = start;
+        out->len = keeping->start;
     }
     return status;
+}
+
+enum status fields_keep(const struct http_head *head, const struct fields_kept *kept,
+    struct slice request_id, struct buf *out)
+{
+    struct keeping keeping;
+    struct through through;
+    mark_through(head, &through);
+    keep_begin(&keeping, out);
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        struct slice value = http_text(head, head->fields[i].value);
+        struct slice name = name_onward(http_text(head, head->fields[i].name), value, request_id);
+        if (through.is[i] && name.len > 0 && may_be_kept(name) && is_asked_for(name, kept)) {
+            keep_field(&keeping.json, name, value);
+        }
+    }
+    if (request_id.len > 0) {
+        keep_field(&keeping.json, SLICE_LIT("Original-Request-Id"), request_id);
+    }
+    return keep_end(&keeping);
 }
 
 /* ---- said again ---------------------------------------------------------------------------- */
@@ -421,10 +480,50 @@ static enum status field_of(
     return OK;
 }
 
+/* The name of a field that cannot be kept, as far as there is one to show. */
+static enum status refuse_field(const struct json_value *item, uint32_t number, struct err *err)
+{
+    enum { NAME_SHOWN_MAX = 64 };
+    bool is_named = json_is(item, JSON_ARRAY) && item->count > 0 &&
+                    json_is(&item->items[0], JSON_STRING) &&
+                    http_all(json_text(&item->items[0]), HTTP_TOKEN);
+    struct slice name = is_named ? json_text(&item->items[0]) : SLICE_EMPTY;
+    if (!is_named) {
+        return err_set(err, E_INVALID, "entry %u is not a pair of a name and a value", number);
+    }
+    return err_set(err, E_INVALID,
+        may_be_kept(name) ? "'%.*s' has a value that no field can have"
+                          : "'%.*s' is a field that is never replayed",
+        (int)(name.len < NAME_SHOWN_MAX ? name.len : NAME_SHOWN_MAX), name.data);
+}
+
+static enum status read_list(const struct json_value *list, struct arena *arena,
+    struct kept_field **ret_fields, size_t *ret_count, struct err *err)
+{
+    if (!json_is(list, JSON_ARRAY) || list->count > KEPT_FIELDS_MAX) {
+        return err_set(
+            err, E_INVALID, "not a list of at most %d pairs of name and value", HTTP_FIELDS_MAX);
+    }
+    struct kept_field *fields = arena_alloc(arena, (list->count + 1) * sizeof *fields);
+    for (uint32_t i = 0; fields != NULL && i < list->count; i++) {
+        enum status status = field_of(&list->items[i], arena, &fields[i]);
+        if (status != OK) {
+            return status == E_INVALID ? refuse_field(&list->items[i], i + 1, err) : status;
+        }
+    }
+    if (fields == NULL) {
+        return E_NOMEM;
+    }
+    *ret_fields = fields;
+    *ret_count = list->count;
+    return OK;
+}
+
 static enum status read_kept(
     struct slice meta, struct arena *arena, struct kept_field **ret_fields, size_t *ret_count)
 {
     const struct json_value *root;
+    struct err err;
     if (meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {
         return E_INVALID;
     }
@@ -433,21 +532,47 @@ static enum status read_kept(
         return status == E_NOMEM ? E_NOMEM : E_INVALID;
     }
     const struct json_value *format = json_find(root, SLICE_LIT("format"));
-    const struct json_value *headers = json_find(root, SLICE_LIT("headers"));
     if (!json_is(format, JSON_STRING) || !slice_is(json_text(format), "once-http-1") ||
-        !json_is(headers, JSON_ARRAY) || headers->count > HTTP_FIELDS_MAX || root->count != 2) {
+        root->count != 2) {
         return E_INVALID;
     }
-    struct kept_field *fields = arena_alloc(arena, (headers->count + 1) * sizeof *fields);
-    status = fields == NULL ? E_NOMEM : OK;
-    for (uint32_t i = 0; status == OK && i < headers->count; i++) {
-        status = field_of(&headers->items[i], arena, &fields[i]);
+    return read_list(json_find(root, SLICE_LIT("headers")), arena, ret_fields, ret_count, &err);
+}
+
+static bool has_type(const struct kept_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (http_same_name(fields[i].name, SLICE_LIT("content-type"))) {
+            return true;
+        }
     }
-    if (status == OK) {
-        *ret_fields = fields;
-        *ret_count = headers->count;
+    return false;
+}
+
+enum status fields_keep_listed(const struct json_value *list, struct slice type,
+    struct arena *arena, struct buf *out, struct err *err)
+{
+    struct kept_field *fields = NULL;
+    size_t count = 0;
+    struct keeping keeping;
+    enum status status = list == NULL ? OK : read_list(list, arena, &fields, &count, err);
+    if (status != OK) {
+        return status;
     }
-    return status;
+    if (count > HTTP_FIELDS_MAX) { /* the type is one more */
+        return err_set(err, E_INVALID, "more than %d fields", HTTP_FIELDS_MAX);
+    }
+    keep_begin(&keeping, out);
+    for (size_t i = 0; i < count; i++) {
+        keep_field(&keeping.json, fields[i].name, fields[i].value);
+    }
+    if (type.len > 0 && !has_type(fields, count)) {
+        keep_field(&keeping.json, SLICE_LIT("Content-Type"), type);
+    }
+    status = keep_end(&keeping);
+    return status == E_LIMIT ? err_set(err, E_LIMIT, "longer than outcome_meta_bytes_max (%d)",
+                                   LIMIT_OUTCOME_META_BYTES_MAX)
+                             : status;
 }
 
 /* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's

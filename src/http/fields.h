@@ -12,6 +12,7 @@
 #define ONCE_HTTP_FIELDS_H
 
 #include "base/err.h"
+#include "canon/json.h"
 #include "http/serve.h"
 #include "http/write.h"
 
@@ -39,25 +40,33 @@ enum status fields_request(
     const struct http_head *head, const struct fields_added *added, struct buf *out) MUST_CHECK;
 
 /* All end-to-end fields of an upstream's answer into the client's, but for the length and for those
- * the gateway says itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed). Sets
- * exchange->has_date. */
+ * the gateway says itself (Idempotency-Key, Request-Id, Once-*, Idempotent-Replayed,
+ * Original-Request-Id). The upstream's own Request-Id, if it is not the exchange's, becomes
+ * Upstream-Request-Id. Sets exchange->has_date. */
 void fields_answer(const struct http_head *head, struct http_exchange *exchange);
 
 /* What is kept of an answer's fields: one JSON object in canonical form, {"format":"once-http-1",
  * "headers":[["Content-Type","application/json"],…]}, of the usual ones (Content-Type,
  * Content-Encoding, Content-Language, Content-Disposition, Content-Location, Location, ETag, Link,
  * Cache-Control, Vary, Allow, Retry-After, WWW-Authenticate, Deprecation, Sunset, Warning and all
- * those of `kept`; "*" there is every end-to-end field but Date), at most
+ * those of `kept`; "*" there is every end-to-end field but those that are true of one exchange
+ * alone: Date, Age, Server-Timing, RateLimit*, X-RateLimit*, X-Rate-Limit*), at most
  * LIMIT_OUTCOME_META_BYTES_MAX: past it E_LIMIT. E_NOMEM. On failure nothing is appended. Values
  * that are not UTF-8 are kept as ["Name",null,"base64"]. Never kept, whatever it says:
  * Set-Cookie, hop-by-hop fields, and what the gateway says itself, as Last-Modified on a replay.
- * kept NULL: only what is needed to read the body. */
+ * kept NULL: only what is needed to read the body. request_id is the exchange's, kept as
+ * Original-Request-Id; empty: it has none. The upstream's own is kept as Upstream-Request-Id. */
 struct fields_kept {
     const char *const *names; /* beside the usual ones */
     size_t count;
 };
-enum status fields_keep(
-    const struct http_head *head, const struct fields_kept *kept, struct buf *out) MUST_CHECK;
+enum status fields_keep(const struct http_head *head, const struct fields_kept *kept,
+    struct slice request_id, struct buf *out) MUST_CHECK;
+/* The same of fields that somebody lists, as [["Content-Type","text/plain"],…]; NULL: no list. A
+ * type that is not empty is put as Content-Type where the list has none. E_INVALID names the field
+ * that is badly written or is never kept; E_LIMIT, E_NOMEM. On failure nothing is appended. */
+enum status fields_keep_listed(const struct json_value *list, struct slice type,
+    struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 /* Whether it looks like one of ours, and not like what another door kept. */
 bool fields_is_ours(struct slice meta);
 /* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is

@@ -126,14 +126,18 @@ static enum status copy_head(struct outcall *call, const struct http_head *head)
     return OK;
 }
 
+/* Where the fields are more than may be kept: those that say what to do next, else those without
+ * which the body cannot be read. */
 static enum status keep_fields(struct outcall *call)
 {
+    static const struct fields_kept usual = {.count = 0};
+    const struct fields_kept *const keeps[] = {&call->keeps, &usual, NULL};
     struct buf meta;
     buf_init(&meta, &call->mem, LIMIT_OUTCOME_META_BYTES_MAX);
-    enum status status = fields_keep(call->answer, &call->keeps, &meta);
-    if (status == E_LIMIT) {
-        buf_clear(&meta); /* too many fields to keep: the body is kept, with its type */
-        status = fields_keep(call->answer, NULL, &meta);
+    enum status status = E_LIMIT;
+    for (size_t i = 0; status == E_LIMIT && i < COUNT(keeps); i++) {
+        buf_clear(&meta);
+        status = fields_keep(call->answer, keeps[i], call->request_id, &meta);
     }
     call->meta = buf_view(&meta);
     return status == OK ? buf_status(&meta) : status;
@@ -181,6 +185,8 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     take_effect_id(call);
     if (head->framing == HTTP_BODY_LENGTH && head->length > call->bytes_max) {
         too_long(call);
+    } else if (call->stream != NULL) {
+        call->stream->head(call);
     }
 }
 
@@ -209,9 +215,10 @@ static void keep_piece(struct outcall *call, struct slice piece)
 {
     enum status status = spool_put(&call->spool, piece, &call->err);
     if (status == OK) {
-        return;
-    }
-    if (call->stream != NULL) {
+        if (call->stream != NULL) {
+            call->stream->more(call);
+        }
+    } else if (call->stream != NULL) {
         hold_piece(call, piece);
     } else if (status == E_LIMIT && call->err.limit != ERR_LIMIT_SPOOL_BYTES) {
         too_long(call);
@@ -328,6 +335,12 @@ void outcall_start(struct outcall *call)
 {
     ASSERT(call->state == OUTCALL_READY);
     call_upstream(call);
+}
+
+struct slice outcall_peek(const struct outcall *call, uint64_t from, char *buffer, size_t room)
+{
+    ASSERT(call->state == OUTCALL_CAPTURING);
+    return spool_peek(&call->spool, from, buffer, room);
 }
 
 void outcall_go_on(struct outcall *call)

@@ -58,8 +58,14 @@ enum outcall_state {
     OUTCALL_OVER,
 };
 
-/* Where an answer goes that is longer than is kept. */
+/* Where an answer goes before it is over: one that is longer than is kept, and one that its owner
+ * passes on while it is captured. */
 struct outcall_stream {
+    /* CAPTURING: its head came. */
+    void (*head)(struct outcall *call);
+    /* CAPTURING: a piece more is there (outcall_peek). The call does not wait for its owner to pass
+     * it on: an owner that is slow reads it later. */
+    void (*more)(struct outcall *call);
     /* It is, and verdict says what its status means. captured and after are what came so far. The
      * owner gives these away, then calls outcall_go_on; or cancels. */
     void (*begin)(struct outcall *call);
@@ -79,6 +85,7 @@ struct outcall {
     struct upstream_timeouts timeouts;
     struct judge_rules rules;
     struct fields_kept keeps;            /* of the answer's fields, beside the usual ones */
+    struct slice request_id;             /* that the head has; empty: none is kept */
     const struct outcall_stream *stream; /* NULL: what is too long is an outcome without its body */
     bool has_no_effect;                  /* may be sent a second time, on a fresh connection */
     bool wants_outcome_only;             /* the body of any other answer is not kept */
@@ -125,6 +132,9 @@ struct outcall_capture {
 void outcall_init(struct outcall *call, const struct outcall_capture *capture);
 /* Events may come before it returns. */
 void outcall_start(struct outcall *call);
+/* CAPTURING: some of the body so far, from that offset on, in place or in the buffer; valid until
+ * the next event. Empty: that is the end, or it cannot be read now. */
+struct slice outcall_peek(const struct outcall *call, uint64_t from, char *buffer, size_t room);
 /* HELD, and STREAMING after a piece was refused: give what follows, the last event too. */
 void outcall_go_on(struct outcall *call);
 /* No event comes after it. Fine in any state. */

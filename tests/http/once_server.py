@@ -31,6 +31,14 @@ class Broken(Exception):
     """The connection ended before a whole answer was read: nobody knows what happened."""
 
 
+def until(is_so, what, timeout_s=ANSWER_S):
+    """Wait for something that is asked about again and again."""
+    end = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
 class Headers(dict):
     """Fields by name, in any case. Several of one name are joined with commas."""
 

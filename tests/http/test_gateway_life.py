@@ -8,18 +8,12 @@ from urllib.parse import unquote
 
 import pytest
 from once_gateway import DUPLICATES_FREE, request_for
-from once_server import BINARY
+from once_server import BINARY, until
 
 WAIT_S = 30
 RECONCILE = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "200ms",
     "quiet": "0s", "every_max": "1s"}
 
-
-def until(true, what):
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 # --- One store ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from email.utils import parsedate_to_datetime
+from urllib.parse import quote
 
 import pytest
 
@@ -84,11 +85,51 @@ def test_fields_are_replayed_but_cookies_and_hops_are_not(gateway, origin):
     assert "session=secret" not in shown
 
 
-def test_a_route_names_more_fields_to_replay(make_gateway):
+# What was true of the first exchange alone.
+PASSING = {"Age": "7", "Server-Timing": "db;dur=5", "RateLimit": "5", "RateLimit-Policy": "10;w=1",
+    "X-RateLimit-Remaining": "9", "X-Rate-Limit-Reset": "60"}
+ANY = {"Access-Control-Allow-Origin": "https://shop.example", "Content-Digest": "sha-256=:aa==:",
+    "Access-Control-Expose-Headers": "X-Request-Cost", "X-Request-Cost": "3", "Server": "api/1",
+    "Strict-Transport-Security": "max-age=60", "Stripe-Version": "2026-01-01", "Expires": "0",
+    "X-Request-Id": "x-1", "Preference-Applied": "return=minimal"}
+
+
+def test_a_replay_has_every_field_but_those_of_one_exchange(gateway):
+    fields = {**ANY, **PASSING}
+    do = "&".join(f"field={quote(name)}:{quote(value)}" for name, value in fields.items())
+    first = gateway.post("k", do=do)
+    again = gateway.post("k")
+    assert again.is_replay
+    for name, value in ANY.items():
+        assert first.all(name) == again.all(name) == [value], name
+    for name, value in PASSING.items():
+        assert first.all(name) == [value] and not again.all(name), name
+    own = {"Idempotent-Replayed", "Last-Modified", "Original-Request-Id"}
+    assert {name for name, _ in again.lines} - {name for name, _ in first.lines} == own
+
+
+def test_a_replay_names_the_request_that_it_repeats(gateway, origin):
+    released = gateway.post("k", do="status=503", headers={"Request-Id": "r-0"})
+    first = gateway.post("k", do="field=Request-Id:req_7", headers={"Request-Id": "r-1"})
+    again = gateway.post("k", headers={"Request-Id": "r-2"})
+    assert released.status == 503 and first.decision == "first_seen" and again.is_replay
+    for answer, ours in ((first, "r-1"), (again, "r-2")):
+        assert answer.all("Request-Id") == [ours]
+        assert answer.all("Upstream-Request-Id") == ["req_7"]
+    assert not first.all("Original-Request-Id") and again.all("Original-Request-Id") == ["r-1"]
+    read = gateway.send("GET", "/pay", do="field=Request-Id:req_8", headers={"Request-Id": "r-3"})
+    assert (read.all("Request-Id"), read.all("Upstream-Request-Id")) == (["r-3"], ["req_8"])
+    echo = gateway.post("e", do="field=Request-Id:r-4", headers={"Request-Id": "r-4"})
+    assert echo.all("Request-Id") == ["r-4"] and not echo.all("Upstream-Request-Id")
+
+
+def test_a_route_narrows_what_is_replayed(make_gateway):
     gateway = make_gateway(routes=[{"match": "POST /some", "replay_headers": ["X-Own"]},
-        {"match": "POST /all", "replay_headers": ["*"]}, {"match": "POST /usual"}])
+        {"match": "POST /all", "replay_headers": ["*"]}, {"match": "POST /every"},
+        {"match": "POST /usual", "replay_headers": []}])
     do = "field=X-Own:1&field=X-Other:2&cookie=1"
-    for path, kept in (("/some", ["X-Own"]), ("/all", ["X-Own", "X-Other"]), ("/usual", [])):
+    both = ["X-Own", "X-Other"]
+    for path, kept in (("/some", ["X-Own"]), ("/all", both), ("/every", both), ("/usual", [])):
         gateway.post("k", path=path, do=do)
         again = gateway.post("k", path=path)
         assert again.is_replay
@@ -99,7 +140,9 @@ def test_a_route_names_more_fields_to_replay(make_gateway):
 def test_many_fields_come_through(gateway):
     first = gateway.post("k", do="fields=80")
     assert all(first.all(f"X-Field-{number}") == [str(number)] for number in range(80))
-    assert gateway.post("k").is_replay
+    again = gateway.post("k")
+    assert again.is_replay
+    assert all(again.all(f"X-Field-{number}") == [str(number)] for number in range(80))
 
 
 def test_a_body_past_the_memory_limit_is_spooled_both_ways(make_gateway, origin):

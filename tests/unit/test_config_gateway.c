@@ -51,8 +51,11 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_string_equal(route->tenant, "default");
     assert_int_equal(route->lease_ms, 60000);
     assert_int_equal(route->wait_ms, 10000);
+    assert_false(route->streams);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_AUTO);
     assert_int_equal(route->on_unknown, CONFIG_UNKNOWN_HOLD);
+    assert_int_equal(route->replay_header_count, 1);
+    assert_string_equal(route->replay_headers[0], "*");
     assert_int_equal(route->connect_ms, 2000);
     assert_int_equal(route->first_byte_ms, 30000);
     assert_int_equal(route->total_ms, 60000);
@@ -64,6 +67,27 @@ static void an_upstream_alone_fences_every_path(void **state)
     assert_int_equal(gateway->connections_max, 256);
     assert_int_equal(gateway->idle_ms_max, 4000);
     assert_null(gateway->spool_dir);
+    config_free(config);
+}
+
+static void a_key_may_be_in_a_field_or_in_the_body(void **state)
+{
+    (void)state;
+    struct config *config = take("gateway:\n  " UP "\n  key: {header: X-GitHub-Delivery}\n"
+                                 "  redact: [/i]\n  routes:\n"
+                                 "    - {match: /a, profile: guardia}\n"
+                                 "    - {match: /b, key: {json: /id}}\n"
+                                 "    - {match: /c, key: required, profile: guardia}\n");
+    const struct config_route *routes = config->gateway.routes;
+    assert_int_equal(routes[0].key, CONFIG_KEY_HEADER);
+    assert_string_equal(routes[0].key_name, "X-GitHub-Delivery");
+    assert_false(routes[0].key_is_uuid); /* whoever sends it chose its form */
+    assert_int_equal(routes[1].key, CONFIG_KEY_JSON);
+    assert_string_equal(routes[1].key_name, "/id");
+    assert_string_equal(routes[1].key_text, "json:/id");
+    assert_int_equal(routes[2].key, CONFIG_KEY_REQUIRED);
+    assert_null(routes[2].key_name);
+    assert_true(routes[2].key_is_uuid);
     config_free(config);
 }
 
@@ -123,6 +147,7 @@ static struct config *take_everything(void)
         "      window: 30d\n"
         "      lease: 1s\n"
         "      wait: 0s\n"
+        "      stream: true\n"
         "      principal: jwt:sub\n"
         "      jwt: {alg: ES256, key_file: jwt.pem, issuer: me, audience: you}\n"
         "      ignore: [/client_time, /a~1b/~0c]\n"
@@ -177,6 +202,7 @@ static void a_route_says_everything(void **state)
     assert_int_equal(route->window_ms, 30 * DAY_MS);
     assert_int_equal(route->lease_ms, 1000);
     assert_int_equal(route->wait_ms, 0);
+    assert_true(route->streams);
     assert_int_equal(route->principal, CONFIG_PRINCIPAL_JWT);
     assert_string_equal(route->principal_name, "sub");
     assert_int_equal(route->jwt.alg, CONFIG_JWT_ES256);
@@ -388,6 +414,13 @@ static void the_forms_are_held_to(void **state)
         "names are not looked up");
     refuse("gateway: {" UP ", idle: -1s}\n", 1, 50, "is not a duration", NULL);
     refuse_route("key: maybe", "'maybe' is not one of required, generated, optional", NULL);
+    refuse_route("key: {json: id}", "'json:id' is not one of required", NULL);
+    refuse_route("key: {cookie: id}", "'cookie:id' is not one of required", NULL);
+    refuse_route("key: {header: A, json: /b}", "takes one of header and json", NULL);
+    refuse_route("key: {header: 'a b'}", "is not one of required", NULL);
+    refuse_route("key: {header: Authorization}", "would keep clients' credentials", NULL);
+    refuse_route("key: {header: idempotency-key}", "is where the key is anyway", "key: required");
+    refuse_route("redact: [/card], key: {json: /card/id}", "the key '/card/id' is redacted", NULL);
     refuse_route("lease: 999ms", "'999ms' is less than 1s", NULL);
     refuse_route("lease: 8d", "'8d' is more than 168h", NULL);
     refuse_route("wait: 61s", "'61s' is more than 1m", NULL);
@@ -695,7 +728,7 @@ static void every_setting_has_words_and_is_in_the_example(void **state)
         assert_non_null(strstr(at, "\n# If unsure: "));
         count++;
     }
-    assert_int_equal(count, 42);
+    assert_int_equal(count, 43);
     buf_release(&made);
 }
 
@@ -704,6 +737,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(without_a_section_there_is_no_gateway),
         TEST(an_upstream_alone_fences_every_path),
+        TEST(a_key_may_be_in_a_field_or_in_the_body),
         TEST(each_profile_has_its_own_manners),
         TEST(a_section_says_everything),
         TEST(a_route_says_everything),

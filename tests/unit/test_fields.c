@@ -218,8 +218,9 @@ static void an_answer_comes_back_without_what_we_say_ourselves(void **state)
     answered_init(&answered);
     fields_answer(read_answer(&message,
                       "Content-Type: a/b\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Hop: 1\r\n"
-                      "Connection: X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 5\r\nRequest-Id: u\r\n"
+                      "Connection: X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 5\r\n"
                       "idempotency-key: u\r\nOnce-Decision: first_seen\r\nonce-x: 1\r\n"
+                      "Original-Request-Id: u\r\nUpstream-Request-Id: u\r\n"
                       "Idempotent-Replayed: true\r\nServer: s\r\n"),
         &answered.exchange);
     check_same(answered_fields(&answered),
@@ -233,6 +234,22 @@ static void an_answer_comes_back_without_what_we_say_ourselves(void **state)
     answered_release(&answered);
 }
 
+static void the_upstreams_own_request_id_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    struct message message;
+    struct answered answered;
+    answered_init(&answered);
+    answered.exchange.request_id = SLICE_LIT("r-1");
+    fields_answer(read_answer(&message, "Request-Id: r-1\r\nX: 1\r\n"), &answered.exchange);
+    check_same(answered_fields(&answered), "X: 1\r\n");
+    fields_answer(
+        read_answer(&message, "request-id: req_7\r\nX-Request-Id: x\r\n"), &answered.exchange);
+    check_same(
+        answered_fields(&answered), "X: 1\r\nUpstream-Request-Id: req_7\r\nX-Request-Id: x\r\n");
+    answered_release(&answered);
+}
+
 /* ---- kept, and said again ------------------------------------------------------------------ */
 
 static void check_kept(
@@ -243,7 +260,7 @@ static void check_kept(
     struct answered answered;
     answered_init(&answered);
     buf_init(&meta, &mem_libc, BYTES_MAX);
-    assert_int_equal(fields_keep(read_answer(&message, fields), names, &meta), OK);
+    assert_int_equal(fields_keep(read_answer(&message, fields), names, SLICE_EMPTY, &meta), OK);
     check_same(buf_view(&meta), kept);
     assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
     check_same(answered_fields(&answered), replayed);
@@ -294,11 +311,62 @@ static void no_rule_keeps_a_cookie_or_what_is_for_one_hop(void **state)
         "Once-Decision", "X-Hop", "Last-Modified", "Content-Length"};
     struct fields_kept names = {list, 8};
     check_kept("Set-Cookie: a=1\r\nSET-cookie: b=2\r\nSet-Cookie2: c\r\nConnection: X-Hop\r\n"
-               "X-Hop: 1\r\nOnce-Decision: x\r\nRequest-Id: r\r\nContent-Length: 0\r\n"
+               "X-Hop: 1\r\nOnce-Decision: x\r\nOriginal-Request-Id: r\r\nContent-Length: 0\r\n"
                "Last-Modified: m\r\nDate: d\r\nProxy-Authenticate: p\r\nX-Kept: 1\r\n"
                "Keep-Alive: 3\r\n",
         &names, "{\"format\":\"once-http-1\",\"headers\":[[\"X-Kept\",\"1\"]]}", "X-Kept: 1\r\n");
     check_kept("Set-Cookie: a=1\r\n", &names, "{\"format\":\"once-http-1\",\"headers\":[]}", "");
+}
+
+static void all_fields_are_kept_but_those_of_one_exchange(void **state)
+{
+    (void)state;
+    static const char *const list[] = {"*"};
+    struct fields_kept names = {list, 1};
+    check_kept("Server: s\r\nAge: 9\r\nAccess-Control-Allow-Origin: *\r\nserver-TIMING: t\r\n"
+               "RateLimit: 1\r\nratelimit-policy: 2\r\nX-RateLimit-Remaining: 3\r\n"
+               "X-Rate-Limit-Reset: 4\r\nContent-Digest: d\r\nX-Rate: 5\r\nExpires: e\r\n"
+               "Agent: a\r\n",
+        &names,
+        "{\"format\":\"once-http-1\",\"headers\":[[\"Server\",\"s\"],[\"Access-Control-Allow-"
+        "Origin\",\"*\"],[\"Content-Digest\",\"d\"],[\"X-Rate\",\"5\"],[\"Expires\",\"e\"],["
+        "\"Agent\",\"a\"]]}",
+        "Server: s\r\nAccess-Control-Allow-Origin: *\r\nContent-Digest: d\r\nX-Rate: 5\r\n"
+        "Expires: e\r\nAgent: a\r\n");
+}
+
+/* What is kept of as many fields as an answer may have is one more, and can be read again. */
+static void ids_of_the_first_exchange_are_kept_beside_every_field(void **state)
+{
+    (void)state;
+    struct message message;
+    struct buf meta, fields;
+    struct answered answered;
+    static const char *const list[] = {"*"};
+    struct fields_kept names = {list, 1};
+    buf_init(&fields, &mem_libc, BYTES_MAX);
+    buf_init(&meta, &mem_libc, BYTES_MAX);
+    for (int i = 1; i < HTTP_FIELDS_MAX; i++) {
+        buf_printf(&fields, "X-%d: 1\r\n", i);
+    }
+    buf_str(&fields, "Request-Id: req_7\r\n");
+    buf_char(&fields, '\0');
+    const struct http_head *head = read_answer(&message, fields.data);
+    for (int is_echo = 0; is_echo < 2; is_echo++) {
+        struct slice request_id = is_echo ? SLICE_LIT("req_7") : SLICE_LIT("once-1");
+        answered_init(&answered);
+        buf_clear(&meta);
+        assert_int_equal(fields_keep(head, &names, request_id, &meta), OK);
+        assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+        struct slice all = answered_fields(&answered);
+        const char *end = is_echo ? "X-99: 1\r\nOriginal-Request-Id: req_7\r\n"
+                                  : "X-99: 1\r\nUpstream-Request-Id: req_7\r\n"
+                                    "Original-Request-Id: once-1\r\n";
+        check_same(slice_of(all.data + all.len - strlen(end), strlen(end)), end);
+        answered_release(&answered);
+    }
+    buf_release(&meta);
+    buf_release(&fields);
 }
 
 static void a_date_is_kept_only_by_name(void **state)
@@ -311,7 +379,8 @@ static void a_date_is_kept_only_by_name(void **state)
     struct fields_kept names = {list, 1};
     answered_init(&answered);
     buf_init(&meta, &mem_libc, BYTES_MAX);
-    assert_int_equal(fields_keep(read_answer(&message, "Date: d\r\n"), &names, &meta), OK);
+    assert_int_equal(
+        fields_keep(read_answer(&message, "Date: d\r\n"), &names, SLICE_EMPTY, &meta), OK);
     assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
     check_same(answered_fields(&answered), "Date: d\r\n");
     assert_true(answered.exchange.has_date);
@@ -332,7 +401,7 @@ static enum status keep_sized(size_t bytes, size_t *ret_len)
     assert_true(len > 0 && (size_t)len < sizeof fields);
     buf_init(&meta, &mem_libc, BYTES_MAX);
     buf_str(&meta, "before");
-    enum status status = fields_keep(read_answer(&message, fields), &names, &meta);
+    enum status status = fields_keep(read_answer(&message, fields), &names, SLICE_EMPTY, &meta);
     *ret_len = meta.len - 6;
     struct answered answered;
     answered_init(&answered);
@@ -444,8 +513,8 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
     buf_str(&meta, "]}");
     assert_int_equal(
         fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
-    /* One field more than a head has. */
-    for (unsigned count = HTTP_FIELDS_MAX; count <= HTTP_FIELDS_MAX + 1; count++) {
+    /* One field more than a head and the id of its exchange. */
+    for (unsigned count = HTTP_FIELDS_MAX + 1; count <= HTTP_FIELDS_MAX + 2; count++) {
         buf_clear(&meta);
         buf_str(&meta, "{\"format\":\"once-http-1\",\"headers\":[" GOOD);
         for (unsigned i = 1; i < count; i++) {
@@ -453,7 +522,7 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
         }
         buf_str(&meta, "]}");
         assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL),
-            count == HTTP_FIELDS_MAX ? OK : E_INVALID);
+            count == HTTP_FIELDS_MAX + 1 ? OK : E_INVALID);
     }
     buf_release(&meta);
     answered_release(&answered);
@@ -483,7 +552,8 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
             read_request(&message, "GET http://a/b HTTP/1.1\r\nHost: a\r\n"), &added, &request);
         assert_true(status == OK || (status == E_NOMEM && request.len == 0));
         if (status == OK) {
-            status = fields_keep(read_answer(&message, "X: \xff\r\nETag: 1\r\n"), &names, &meta);
+            status = fields_keep(
+                read_answer(&message, "X: \xff\r\nETag: 1\r\n"), &names, SLICE_EMPTY, &meta);
             assert_true(status == OK || (status == E_NOMEM && meta.len == 0));
         }
         if (status == OK) {
@@ -597,9 +667,12 @@ int main(void)
         TEST(a_trace_state_stays_with_its_own_parent),
         TEST(a_request_that_cannot_be_written_leaves_nothing),
         TEST(an_answer_comes_back_without_what_we_say_ourselves),
+        TEST(the_upstreams_own_request_id_has_a_name_of_its_own),
         TEST(what_is_kept_is_said_again_byte_by_byte),
         TEST(everything_usual_is_kept),
         TEST(no_rule_keeps_a_cookie_or_what_is_for_one_hop),
+        TEST(all_fields_are_kept_but_those_of_one_exchange),
+        TEST(ids_of_the_first_exchange_are_kept_beside_every_field),
         TEST(a_date_is_kept_only_by_name),
         TEST(more_than_the_limit_is_not_kept_and_not_cut),
         TEST(a_meta_that_is_not_ours_puts_nothing),

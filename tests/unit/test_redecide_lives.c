@@ -23,6 +23,7 @@ enum forgery {
     FORGE_DOOR,
     FORGE_RECONCILES,
     FORGE_PARENT,
+    FORGE_SOURCE,
     FORGE_ENTRY, /* a member of the entry is left out */
 };
 
@@ -98,6 +99,10 @@ static struct request pick_request(struct walk *walk, enum record_kind kind)
                     ? REQUEST_BEGIN
                     : REQUEST_ENQUEUE;
     }
+    const struct source sources[] = {{.type = SLICE_EMPTY},
+        {.type = SLICE_LIT("feed"), .id = SLICE_LIT("o-1")}, /* no version: not compared */
+        {SLICE_LIT("feed"), SLICE_LIT("o-1"), SLICE_LIT("7")},
+        {SLICE_LIT("feed"), SLICE_LIT("o-2"), SLICE_LIT("8")}};
     struct request request = first ? first_request(asked, kind) : holder_request(asked, found);
     request.status = pick_status(walk, asked);
     if (kind == RECORD_EFFECT && request.status == RECORD_WAITING) {
@@ -110,6 +115,7 @@ static struct request pick_request(struct walk *walk, enum record_kind kind)
         request.policy.retry_failed = request.policy.retry_rejected = below(walk, 2);
         request.fingerprint = below(walk, 8) ? print_a : print_b;
         request.door = (enum record_door)below(walk, RECORD_DOOR_END);
+        request.source = sources[below(walk, 4)];
         request.parent =
             below(walk, 2) ? op_id_make(START_MS, &request.key.hash, 38) : (struct op_id){0};
     }
@@ -140,6 +146,9 @@ static void forge_record(struct walk *walk, struct record *stored)
     case FORGE_DOOR: stored->door = RECORD_DOOR_RUN; break;
     case FORGE_RECONCILES: stored->reconciles = !stored->reconciles; break;
     case FORGE_PARENT: stored->parent.bytes[5] ^= !op_id_absent(&stored->parent); break;
+    case FORGE_SOURCE:
+        stored->source.id = stored->source.id.len ? SLICE_LIT("o-3") : SLICE_EMPTY;
+        break;
     case FORGE_NOTHING:
     case FORGE_ENTRY: return;
     }
@@ -311,11 +320,11 @@ static void the_walk_applies_every_rule_and_writes_every_type(void **state)
     walk_release(&walk);
 }
 
-static void a_changed_due_holder_or_detail_is_found(void **state)
+static void a_changed_due_holder_detail_or_source_is_found(void **state)
 {
     static struct walk walk;
     (void)state;
-    for (int forgery = FORGE_DUE; forgery <= FORGE_PARENT; forgery++) {
+    for (int forgery = FORGE_DUE; forgery <= FORGE_SOURCE; forgery++) {
         walk_init(&walk, 1);
         walk.forgery = (enum forgery)forgery;
         run(&walk);
@@ -357,7 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_decision_comes_out_the_same),
         cmocka_unit_test(the_walk_applies_every_rule_and_writes_every_type),
-        cmocka_unit_test(a_changed_due_holder_or_detail_is_found),
+        cmocka_unit_test(a_changed_due_holder_detail_or_source_is_found),
         cmocka_unit_test(an_entry_that_lacks_what_was_decided_on_is_found),
     };
     return cmocka_run_group_tests_name("redecide_lives", tests, NULL, NULL);

@@ -145,6 +145,78 @@ static void a_key_has_255_bytes_however_it_is_written(void **state)
     }
 }
 
+static enum status id_of(struct slice body, struct arena *arena, struct slice *ret, struct err *err)
+{
+    return request_form_key_in_body(body, "/id", arena, ret, err);
+}
+
+static void equal_values_in_a_body_are_one_key(void **state)
+{
+    static const struct spelling table[] = {
+        {"{\"id\":\"evt_1\"}", "evt_1"},
+        {" {\"a\":[], \"id\" : \"\\u0065vt_1\"}\n", "evt_1"},
+        {"{\"id\":\"a b,\\\"c\\\\\"}", "a b,\"c\\"},
+        {"{\"id\":7}", "7"},
+        {"{\"id\":7.0}", "7"},
+        {"{\"id\":70e-1}", "7"},
+        {"{\"id\":-12}", "-12"},
+        {"{\"id\":0}", "0"},
+        {"{\"id\":9007199254740992}", "9007199254740992"},
+        {"{\"id\":9007199254740994}", "9007199254740994"},
+        {"{\"ID\":1}", ""},
+        {"{\"id\":{\"id\":1},\"di\":2}", NULL},
+        {"[1]", ""},
+        {"3", ""},
+    };
+    CHECK(*state, id_of, table);
+}
+
+static void what_could_be_two_keys_in_a_body_is_none(void **state)
+{
+    static const struct spelling table[] = {
+        {"", NULL},
+        {"id=1", NULL},
+        {"{\"id\":1", NULL},
+        {"{\"id\":1,\"id\":2}", NULL},
+        {"{\"id\":9007199254740993}", NULL}, /* no double holds it */
+        {"{\"id\":1e400}", NULL},
+        {"{\"id\":1e21}", NULL},
+        {"{\"id\":1.5}", NULL},
+        {"{\"id\":null}", NULL},
+        {"{\"id\":true}", NULL},
+        {"{\"id\":[1]}", NULL},
+        {"{\"id\":{}}", NULL},
+        {"{\"id\":\"\"}", NULL},
+        {"{\"id\":\"a\\nb\"}", NULL},
+        {"{\"id\":\"caf\xc3\xa9\"}", NULL},
+    };
+    CHECK(*state, id_of, table);
+    struct slice key;
+    assert_int_equal(request_form_key_in_body(
+                         SLICE_LIT("{\"a/b\":[{\"~\":\"k\"}]}"), "/a~1b/0/~0", *state, &key, NULL),
+        OK);
+    assert_true(slice_is(key, "k"));
+}
+
+/* What goes to the upstream names the key that is kept. */
+static void any_key_comes_back_from_the_field_it_is_written_in(void **state)
+{
+    struct prng prng = {11};
+    for (int round = 0; round < ROUNDS; round++) {
+        char text[32];
+        size_t len = 1 + prng_below(&prng, sizeof text);
+        struct slice key, field, read;
+        for (size_t i = 0; i < len; i++) {
+            text[i] = prng_once_in(&prng, 6) ? "\"\\, "[prng_below(&prng, 4)]
+                                             : (char)(0x21 + prng_below(&prng, 0x5e));
+        }
+        assert_int_equal(request_form_key_plain(slice_of(text, len), *state, &key, NULL), OK);
+        assert_int_equal(request_form_key_field(key, *state, &field), OK);
+        assert_int_equal(request_form_key(field, *state, &read, NULL), OK);
+        assert_true(slice_equal(read, slice_of(text, len)));
+    }
+}
+
 static void a_refusal_does_not_show_the_key(void **state)
 {
     static const char *const keys[] = {"s3cr3t key", "\"s3cr3t", "\"s3cr3t\\x\"", "\"s3cr3t\"x"};
@@ -683,6 +755,9 @@ int main(void)
         WITH(a_key_has_255_bytes_however_it_is_written),
         WITH(a_refusal_does_not_show_the_key),
         WITH(any_key_that_is_quoted_by_the_rules_comes_back),
+        WITH(equal_values_in_a_body_are_one_key),
+        WITH(what_could_be_two_keys_in_a_body_is_none),
+        WITH(any_key_comes_back_from_the_field_it_is_written_in),
         TEST(a_uuid_is_told_from_its_neighbours),
         WITH(paths_that_are_one_have_one_form),
         WITH(paths_that_lead_nowhere_good_are_refused),

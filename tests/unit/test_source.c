@@ -388,6 +388,8 @@ static void an_entry_that_tells_of_no_newer_version_is_found(void **state)
         "the last sealed version of the source is '10' and not '12'");
     forge("\"version\":\"11\"},\"version\"", "\"version\":\"12\"},\"version\"",
         "source differs from the one asked for");
+    forge(",\"seq\":2,\"source\":{\"id\":\"o-1\"", ",\"seq\":2,\"source\":{\"id\":\"o-2\"",
+        "source differs from its operation's");
     forge("\"rule\":\"B9\"", "\"rule\":\"B8\"", "the rule is 'B9' and not 'B8'");
 }
 

@@ -239,6 +239,27 @@ static void without_memory_all_goes_to_a_file(void **state)
     spool_release(&spool);
 }
 
+static void what_is_there_so_far_can_be_read_while_more_is_put(void **state)
+{
+    (void)state;
+    struct spool spool;
+    char buffer[7];
+    spool_init(&spool, &mem_libc, dir, MEMORY, TOTAL);
+    for (size_t size = 0, from = 0; size <= MEMORY + 300; size += 50) { /* memory, then a file */
+        while (from < size) {
+            struct slice piece = spool_peek(&spool, from, buffer, sizeof buffer);
+            assert_in_range(piece.len, 1, size - from);
+            assert_memory_equal(piece.data, bytes + from, piece.len);
+            from += piece.len;
+        }
+        assert_int_equal(spool_peek(&spool, from, buffer, sizeof buffer).len, 0);
+        assert_put(&spool, 50);
+    }
+    assert_int_equal(calls.opened, 1);
+    assert_holds(&spool, MEMORY + 350);
+    spool_release(&spool);
+}
+
 static void the_total_is_never_passed(void **state)
 {
     (void)state;
@@ -576,6 +597,7 @@ int main(void)
         SPOOL_TEST(what_fits_stays_in_memory),
         SPOOL_TEST(one_byte_more_goes_to_a_file_without_a_name),
         SPOOL_TEST(without_memory_all_goes_to_a_file),
+        SPOOL_TEST(what_is_there_so_far_can_be_read_while_more_is_put),
         SPOOL_TEST(the_total_is_never_passed),
         SPOOL_TEST(those_that_share_a_budget_never_pass_it_together),
         SPOOL_TEST(what_was_viewed_does_not_grow),

@@ -1,0 +1,28 @@
+/*
+ * serve_log: where `once serve` and `once gateway` log, which is standard error.
+ *
+ * Threads: the main one; what is logged may come from any.
+ */
+#ifndef ONCE_CLI_SERVE_LOG_H
+#define ONCE_CLI_SERVE_LOG_H
+
+#include <limits.h>
+
+#include "base/log.h"
+#include "config/config.h"
+
+struct serve_log {
+    struct log *log;
+    char path[PATH_MAX]; /* of the file that standard error was at the start; empty: no file */
+};
+
+/* The log as the configuration wants it. */
+enum status serve_log_open(
+    struct serve_log *self, const struct config *config, struct err *err) MUST_CHECK;
+/* self may be zeroed. */
+void serve_log_close(struct serve_log *self);
+/* Continue in a new file with the old name, for log rotation. If there is no such file, or it
+ * cannot be opened, the log says so and continues where it is. */
+void serve_log_reopen(struct serve_log *self);
+
+#endif
