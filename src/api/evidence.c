@@ -39,15 +39,6 @@ struct evidence_page {
     char reason[LIMIT_REASON_BYTES_MAX]; /* what was asked for */
 };
 
-/* The chain that a page is of, and where in it. */
-static struct evidence_cursor cursor_at(const struct api_request *request, uint64_t seq)
-{
-    struct evidence_cursor cursor = {.seq = seq};
-    const struct store_identity *identity = engine_identity(door_engine(request->api->door));
-    memcpy(cursor.chain_id, identity->chain_id, sizeof cursor.chain_id);
-    return cursor;
-}
-
 /* E_INVALID says what is wrong. */
 static enum status read_query(
     const struct api_request *request, struct query *query, struct err *err)
@@ -58,9 +49,8 @@ static enum status read_query(
         return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
     }
     /* An empty one is the first page, as a loop over pages asks for it. */
-    struct evidence_cursor start = cursor_at(request, 0);
     if (api_param(request, "after", &text) &&
-        evidence_cursor_read(text, start.chain_id, &query->after_seq, err) != OK) {
+        evidence_cursor_read(text, &query->after_entry, err) != OK) {
         err_prefix(err, "parameter 'after'");
         return E_INVALID;
     }
@@ -83,12 +73,10 @@ static size_t page_bytes(const struct query *query)
 }
 
 /* `next` ends with the last page; `resume` does not: what comes later is after it. */
-static void put_cursors(
-    const struct api_request *request, const struct query *query, struct buf *out)
+static void put_cursors(const struct query *query, struct buf *out)
 {
     char text[EVIDENCE_CURSOR_BYTES];
-    struct evidence_cursor cursor = cursor_at(request, query->next_seq);
-    (void)evidence_cursor_put(text, &cursor);
+    (void)evidence_cursor_put(text, &query->next_entry);
     buf_str(out, ",\"next\":");
     if (query->has_more) {
         buf_char(out, '"');
@@ -102,8 +90,7 @@ static void put_cursors(
     buf_char(out, '"');
 }
 
-static enum status put_page(
-    const struct api_request *request, const struct query *query, struct buf *out)
+static enum status put_page(const struct query *query, struct buf *out)
 {
     enum status status = buf_reserve(out, page_bytes(query));
     buf_str(out, "{\"entries\":[");
@@ -112,7 +99,7 @@ static enum status put_page(
         status = entry_show(&query->entries[i].entry, &query->entries[i].prev_hash, out);
     }
     buf_char(out, ']');
-    put_cursors(request, query, out);
+    put_cursors(query, out);
     buf_char(out, '}');
     return status;
 }
@@ -121,7 +108,7 @@ static void answer_page(struct api_request *request, const struct query *query)
 {
     struct buf out;
     buf_init(&out, &request->mem, 2 * (size_t)LIMIT_PAGE_BYTES_MAX);
-    enum status status = put_page(request, query, &out);
+    enum status status = put_page(query, &out);
     if (status == E_CORRUPT) {
         struct err err;
         (void)err_set(&err, E_CORRUPT, "an entry of the evidence does not check out");
@@ -157,7 +144,7 @@ static struct slice reason_of(struct evidence_page *self)
         (void)op_id_put(id, &query->operation_id);
     }
     int size = snprintf(self->reason, sizeof self->reason, "evidence %s%safter %llu limit %zu", id,
-        id[0] == '\0' ? "" : " ", (unsigned long long)query->after_seq, query->limit);
+        id[0] == '\0' ? "" : " ", (unsigned long long)query->after_entry.seq, query->limit);
     return slice_of(self->reason, (size_t)size);
 }
 
@@ -189,6 +176,18 @@ static void note_page(struct api_query *page)
     }
 }
 
+/* A cursor of a chain that the store does not have is the caller's mistake. */
+static void page_failed(struct api_query *page, const struct err *err)
+{
+    struct err said = *err;
+    if (err->status == E_INVALID) {
+        err_prefix(&said, "parameter 'after'");
+        api_refuse_plain(page->request, 400, "invalid_parameter", said.text);
+    } else {
+        api_fail(page->request, err);
+    }
+}
+
 void api_evidence_list(struct api_request *request)
 {
     struct evidence_page *self = arena_zalloc(request->exchange->arena, sizeof *self);
@@ -199,6 +198,7 @@ void api_evidence_list(struct api_request *request)
     }
     self->page.query.kind = QUERY_ENTRIES;
     self->page.answer = note_page;
+    self->page.failed = page_failed;
     if (read_query(request, &self->page.query, &err) != OK) {
         api_refuse_plain(request, 400, "invalid_parameter", err.text);
         return;

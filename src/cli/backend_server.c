@@ -271,7 +271,7 @@ static int server_near_end(
 {
     struct err err = {0};
     struct remote_head head;
-    struct evidence_cursor cursor;
+    struct entry_cursor cursor;
     arena_clear(&backend->arena);
     int code = remote_head(backend->remote, &backend->arena, &head);
     if (code != CLI_OK) {

@@ -73,6 +73,7 @@ const struct command_def *command_find(const char *name);
 const struct option_def *option_find(const struct command_def *command, const char *name);
 
 /* One file each. */
+int cmd_backup(struct cli *cli);
 int cmd_bench(struct cli *cli);
 int cmd_canon(struct cli *cli);
 int cmd_check(struct cli *cli);

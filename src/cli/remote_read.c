@@ -84,7 +84,7 @@ enum status remote_read_entry(const struct json_value *object, struct arena *are
     memcpy(read.entry.hash, read.hash.bytes, DIGEST_BYTES);
     read.words = entry_words_of(object);
     *ret_entry = read;
-    struct evidence_cursor cursor = {.seq = read.entry.seq};
+    struct entry_cursor cursor = {.seq = read.entry.seq};
     if (uuid_read(read.words.chain_id, cursor.chain_id)) {
         ret_entry->entry.cursor = evidence_cursor_put(ret_entry->cursor, &cursor);
     }

@@ -1,48 +1,18 @@
 /* once verify: check that the journal is whole. */
 #include "evidence/verify.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/clock.h"
 #include "base/text.h"
 #include "cli/backend.h"
+#include "cli/bar.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/verify_remote.h"
 #include "evidence/checkpoint.h"
 
-enum { BAR_CELLS = 30, BAR_EVERY_MS = 100 };
-
-struct watch {
-    uint64_t start_ns;
-    uint64_t shown_ns; /* when the bar was last drawn */
-    bool bar;          /* standard error is a terminal */
-};
-
-static double seconds_since(uint64_t start_ns)
-{
-    double seconds = (double)(clock_nanos() - start_ns) / 1e9;
-    return seconds > 1e-6 ? seconds : 1e-6;
-}
-
 static bool progress(void *context, const struct verify_progress *now)
 {
-    struct watch *watch = context;
-    uint64_t nanos = clock_nanos();
-    if (!watch->bar || nanos - watch->shown_ns < (uint64_t)BAR_EVERY_MS * 1000000) {
-        return true;
-    }
-    char rate[32];
-    double done = now->bytes_total == 0 ? 0 : (double)now->bytes_done / (double)now->bytes_total;
-    done = done > 1 ? 1 : done;
-    int cells = (int)(done * BAR_CELLS);
-    watch->shown_ns = nanos;
-    text_put_size(rate, (uint64_t)((double)now->bytes_done / seconds_since(watch->start_ns)));
-    (void)fprintf(stderr, "\r[%.*s%*s] %3d%%  %llu entries  %s/s \033[K", cells,
-        "##############################", BAR_CELLS - cells, "", (int)(done * 100),
-        (unsigned long long)now->entries, rate);
+    bar_draw(context, now->bytes_done, now->bytes_total, "%llu entries",
+        (unsigned long long)now->entries);
     return true;
 }
 
@@ -164,7 +134,8 @@ static int print_text(const struct verify_result *result, double seconds)
 static int check(struct cli *cli, struct slice checkpoint)
 {
     struct err err = {0};
-    struct watch watch = {.start_ns = clock_nanos(), .bar = isatty(STDERR_FILENO) == 1};
+    struct bar bar;
+    bar_init(&bar);
     struct verify_result *result = arena_alloc(&cli->arena, sizeof *result);
     if (result == NULL) {
         cli_say("out of memory");
@@ -175,13 +146,11 @@ static int check(struct cli *cli, struct slice checkpoint)
         .redecide = cli_flag(cli, "redecide"),
         .checkpoint = checkpoint,
         .progress = progress,
-        .context = &watch,
+        .context = &bar,
     };
     enum status status = verify_run(&options, result, &err);
-    double seconds = seconds_since(watch.start_ns);
-    if (watch.bar && watch.shown_ns != 0) {
-        (void)fprintf(stderr, "\r\033[K");
-    }
+    double seconds = bar_seconds(&bar);
+    bar_clear(&bar);
     if (status != OK) {
         (void)cli_fail_err(&err);
         return CLI_UNCHECKED;

@@ -20,6 +20,7 @@ enum {
     CONFIG_UPSTREAMS_MAX = 16, /* addresses of one route */
     CONFIG_POINTERS_MAX = 64,  /* of ignore, and of redact */
     CONFIG_FIELDS_MAX = 64,    /* of replay_headers */
+    CONFIG_ORIGINS_MAX = 32,   /* of cors.origins */
     CONFIG_STATUSES_MAX = 16,  /* of reconcile's executed, and of not_executed */
     CONFIG_GATEWAY_LISTEN_MAX = 8,
     CONFIG_HEADERS_MAX = 16, /* of require_headers */
@@ -122,6 +123,7 @@ struct config_route {
     const char *upstreams[CONFIG_UPSTREAMS_MAX];
     size_t upstream_count;
     const char *ca_file; /* of https upstreams; NULL: the system's */
+    bool preserve_host;  /* the upstream gets the client's Host, not its own */
 
     enum config_profile profile;
     const char *tenant;   /* "default" */
@@ -144,6 +146,11 @@ struct config_route {
     size_t redact_count;
     const char *replay_headers[CONFIG_FIELDS_MAX]; /* kept beside the usual ones; "*": all */
     size_t replay_header_count;
+
+    const char *cors_origins[CONFIG_ORIGINS_MAX]; /* pages that may read the gateway's answers;
+                                                     "*": all */
+    size_t cors_origin_count;
+    bool cors_credentials; /* … also where they send cookies */
 
     struct config_rule on_status[CONFIG_RULES_MAX]; /* every class has one; a status goes before
                                                        its class */

@@ -237,6 +237,26 @@ const struct config_option config_gateway_options[] = {
                 "usual ones alone. Set-Cookie is never kept. A route's list replaces the "
                 "section's.",
         .unsure = "Leave it out."},
+    {.path = "gateway.cors.origins",
+        .kind = CONFIG_LIST,
+        .form = CONFIG_FORM_ORIGIN,
+        BOTH(cors_origins),
+        COUNTED(cors_origin_count),
+        .max = CONFIG_ORIGINS_MAX,
+        .example = "[https://shop.example]",
+        .help = "Origins of web pages that call the API through this gateway, or \"*\" for any. "
+                "The gateway's own refusals and its replays then have the Access-Control fields "
+                "without which a browser hides them from the page, and every answer to a fenced "
+                "request exposes the gateway's own fields. Preflight requests still go to the API: "
+                "it must allow Idempotency-Key. A route's list replaces the section's.",
+        .unsure = "Leave it out unless browsers call the API directly."},
+    {.path = "gateway.cors.credentials",
+        .kind = CONFIG_BOOL,
+        BOTH(cors_credentials),
+        .fallback = "false",
+        .help = "Whether these pages send cookies or HTTP authentication. Not together with "
+                "\"*\".",
+        .unsure = "As the API answers: true if it sends Access-Control-Allow-Credentials."},
     {.path = "gateway.on_status",
         .kind = CONFIG_RULES,
         BOTH(on_status),
@@ -401,6 +421,15 @@ const struct config_option config_gateway_options[] = {
         .help = "PEM file with the certificate authorities for https upstreams. Certificates are "
                 "always verified.",
         .unsure = "Leave it out unless the API uses a private authority."},
+    {.path = "gateway.preserve_host",
+        .kind = CONFIG_BOOL,
+        BOTH(preserve_host),
+        .fallback = "false",
+        .help = "Whether the API gets the Host that the client sent, for APIs that serve several "
+                "names or build links from it. By default it gets the host of upstream, and the "
+                "client's in X-Forwarded-Host. A reconcile question always has the host of "
+                "upstream, and certificates are always checked against it.",
+        .unsure = "Leave it."},
     {.path = "gateway.spool_dir",
         .kind = CONFIG_TEXT,
         SECTION(spool_dir),

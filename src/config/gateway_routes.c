@@ -343,6 +343,19 @@ static enum status make_principal(const struct maker *maker)
     return name.len > 0 && route->principal_name == NULL ? E_NOMEM : OK;
 }
 
+static void check_cors(const struct maker *maker)
+{
+    const struct config_route *route = maker->route;
+    for (size_t i = 0; route->cors_credentials && i < route->cors_origin_count; i++) {
+        if (strcmp(route->cors_origins[i], "*") == 0) {
+            struct config_place place = PLACE_OF(maker, cors_origins);
+            refuse(maker, &place, "name the origins",
+                "cors.origins \"*\" with cors.credentials would show every page what its visitor "
+                "may read");
+        }
+    }
+}
+
 static void check_reconcile(const struct maker *maker)
 {
     const struct config_reconcile *reconcile = &maker->route->reconcile;
@@ -420,6 +433,7 @@ static enum status make_route(const struct maker *maker)
     }
     make_window(maker);
     make_limits(maker);
+    check_cors(maker);
     check_reconcile(maker);
     return OK;
 }

@@ -293,6 +293,19 @@ static enum status check_pointer(const char *name, struct slice text, struct val
                          "%s: '%.*s' is not a JSON Pointer", name, SHOWN(text));
 }
 
+/* As a browser writes it (RFC 6454 section 6.2): it is compared byte by byte. */
+static enum status check_origin(const char *name, struct slice text, struct value_fault *fault)
+{
+    bool is_good = slice_is(text, "*") ||
+                   (check_url(name, text, fault) == OK && text.data[text.len - 1] != '/');
+    for (size_t i = 0; i < text.len; i++) {
+        is_good = is_good && (text.data[i] < 'A' || text.data[i] > 'Z');
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "such as https://shop.example, or \"*\" for every one",
+                         "%s: '%.*s' is not the origin of a page", name, SHOWN(text));
+}
+
 static enum status check_field(const char *name, struct slice text, struct value_fault *fault)
 {
     for (size_t i = 0; i < COUNT(never_kept); i++) {
@@ -517,6 +530,7 @@ enum status value_form_check(
     case CONFIG_FORM_PRINCIPAL: return check_principal(name, value, fault);
     case CONFIG_FORM_KEY: return check_key(name, value, fault);
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
+    case CONFIG_FORM_ORIGIN: return check_origin(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
     case CONFIG_FORM_LINE:

@@ -1,3 +1,6 @@
+/*
+ * past 800 lines because everything that is under the engine's lock is in this file.
+ */
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -64,6 +67,9 @@ struct engine {
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
     uint64_t flushed;   /* … and how many there were when a flush was last counted */
+
+    pthread_mutex_t reading; /* over the reader; taken before the lock, if both are */
+    struct store *reader;    /* beside the engine; NULL: the store has none */
 
     pthread_t engine_thread;
     pthread_t flush_thread;
@@ -639,6 +645,24 @@ void engine_fingerprint(
         sizeof plain->bytes, ret_keyed);
 }
 
+struct store *engine_reader_take(struct engine *engine)
+{
+    if (engine->reader == NULL || engine_failure(engine, NULL)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&engine->reading);
+    return engine->reader;
+}
+
+void engine_reader_give(struct engine *engine, const struct err *err)
+{
+    ASSERT(engine->reader != NULL);
+    pthread_mutex_unlock(&engine->reading);
+    if (err->status == E_CORRUPT) {
+        engine_fail(engine, err);
+    }
+}
+
 bool engine_failure(struct engine *engine, struct err *ret_err)
 {
     pthread_mutex_lock(&engine->lock);
@@ -692,6 +716,7 @@ static void engine_init_sync(struct engine *engine)
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&engine->lock, NULL);
+    (void)pthread_mutex_init(&engine->reading, NULL);
     (void)pthread_cond_init(&engine->work, &attributes);
     (void)pthread_cond_init(&engine->flushable, NULL);
     (void)pthread_condattr_destroy(&attributes);
@@ -728,10 +753,14 @@ static enum status engine_dispose(struct engine *engine, struct err *err)
     }
     janitor_release(&engine->janitor);
     cycle_release(&engine->cycle);
+    if (engine->reader != NULL) {
+        (void)engine->reader->ops->close(engine->reader, NULL); /* it only read */
+    }
     enum status closed = engine->store->ops->close(engine->store, status == OK ? err : NULL);
     mem_wipe(&engine->identity, sizeof engine->identity);
     mem_wipe(&engine->shared, sizeof engine->shared);
     (void)pthread_mutex_destroy(&engine->lock);
+    (void)pthread_mutex_destroy(&engine->reading);
     (void)pthread_cond_destroy(&engine->work);
     (void)pthread_cond_destroy(&engine->flushable);
     mem_free(engine->mem, engine);
@@ -768,6 +797,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
         status = janitor_start(&engine->janitor, err);
         engine->stats.entries = engine->cycle.chain.seq;
         engine->stats.counts = engine->cycle.counts;
+    }
+    if (status == OK && store->ops->open_reader != NULL) {
+        status = store->ops->open_reader(store, &engine->reader, err);
     }
     if (status == OK) {
         status = engine_start(engine, err);

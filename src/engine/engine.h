@@ -141,6 +141,12 @@ enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHEC
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
 
+/* A reader beside the engine, the caller's alone until it gives it back with what reading came to:
+ * damage stops the engine (E5). NULL: the store has none, or the engine has stopped; then queries
+ * are submitted. May block for as long as others read. Any thread but the engine's. */
+struct store *engine_reader_take(struct engine *engine);
+void engine_reader_give(struct engine *engine, const struct err *err);
+
 /* Whether the engine stopped for good (E5), and why: whoever runs it should end the process,
  * because only opening the store again reads the truth. Any thread. */
 bool engine_failure(struct engine *engine, struct err *ret_err);

@@ -133,6 +133,14 @@ static bool keep_entry(void *context, const struct entry *entry)
            progress->bytes + ENTRY_BYTES_USUAL <= LIMIT_PAGE_BYTES_MAX;
 }
 
+/* A reading that begins may stand before the cursor that it was given, in the same chain; and a
+ * cursor may be ahead of the chain's end. */
+static struct entry_cursor later_of(const struct entry_cursor *given, const struct entry_cursor *at)
+{
+    bool one_chain = memcmp(given->chain_id, at->chain_id, sizeof at->chain_id) == 0;
+    return one_chain && given->seq > at->seq ? *given : *at;
+}
+
 static enum status step_entries(
     struct store *reader, struct query *query, bool *ret_done, struct err *err)
 {
@@ -146,7 +154,7 @@ static enum status step_entries(
     bool full =
         query->count > count && (query->count == progress->limit ||
                                     progress->bytes + ENTRY_BYTES_USUAL > LIMIT_PAGE_BYTES_MAX);
-    query->next_seq = pace->seq > query->after_seq ? pace->seq : query->after_seq;
+    query->next_entry = later_of(&query->after_entry, &pace->at);
     query->has_more = !pace->done;
     *ret_done = pace->done || full;
     return status;
@@ -173,7 +181,7 @@ static enum status begin_entries(struct store *reader, struct query *query, stru
     progress->limit = query->limit;
     progress->entry_pace.bytes_max = STEP_ENTRY_BYTES;
     progress->range = (struct entry_range){
-        .tenant = query->tenant, .after_seq = query->after_seq, .pace = &progress->entry_pace};
+        .tenant = query->tenant, .after = query->after_entry, .pace = &progress->entry_pace};
     query->entries = arena_alloc(query->call.arena, progress->limit * sizeof *query->entries);
     enum status status = query->entries == NULL ? E_NOMEM : OK;
     if (status == OK && !op_id_equal(&query->operation_id, &none)) {
@@ -270,7 +278,7 @@ static enum status query_start(struct query *query, struct err *err)
     query->count = 0;
     query->has_more = false;
     query->after = query->scan.after;
-    query->next_seq = query->after_seq;
+    query->next_entry = query->after_entry;
     query->call.query = query;
     query->progress = page ? arena_zalloc(query->call.arena, sizeof(struct progress)) : NULL;
     return page && query->progress == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
@@ -282,19 +290,42 @@ enum status query_submit(struct engine *engine, struct query *query, struct err 
     return status == OK ? engine_submit(engine, &query->call, err) : status;
 }
 
+/* All turns of a query that was started, one after the other. */
+static enum status turns(struct store *reader, struct query *query)
+{
+    enum status status;
+    do {
+        status = query_turn(reader, &query->call);
+    } while (status == OK && query->call.again);
+    return status;
+}
+
+/* What only the engine's thread knows stays there: when everything before it is durable, and what a
+ * duty acts on, which has to be as new as the due that led to it. */
+static bool runs_beside(const struct query *query)
+{
+    return query->kind != QUERY_NOTHING && !query->any_tenant;
+}
+
 enum status query_do(struct engine *engine, struct query *query)
 {
     err_clear(&query->call.err);
     enum status status = query_start(query, &query->call.err);
-    return status == OK ? engine_do(engine, &query->call) : status;
+    if (status != OK) {
+        return status;
+    }
+    struct store *reader = runs_beside(query) ? engine_reader_take(engine) : NULL;
+    if (reader == NULL) {
+        return engine_do(engine, &query->call);
+    }
+    status = turns(reader, query);
+    engine_reader_give(engine, &query->call.err);
+    return status;
 }
 
 enum status query_run(struct store *reader, struct query *query)
 {
     err_clear(&query->call.err);
     enum status status = query_start(query, &query->call.err);
-    do {
-        status = status == OK ? query_turn(reader, &query->call) : status;
-    } while (status == OK && query->call.again);
-    return status;
+    return status == OK ? turns(reader, query) : status;
 }

@@ -5,9 +5,9 @@
  * A query is an engine call that does a bounded piece of work at a time and then lets waiting
  * requests go first, however large the store is. A page may therefore take many turns; it shows
  * each thing as it was when its piece was read. Queries touch the store between two batches, never
- * inside of one. They only use what a reader has (read, scan, entries, counts, head), so they can
- * as well be run beside the engine on a handle of their own: query_run. The embedded journal is
- * read by one thread only, so its queries run on the engine's.
+ * inside of one. They only use what a reader has (read, scan, entries, counts, head): where the
+ * store has one (store_ops.open_reader), query_do runs beside the engine, on the caller's thread.
+ * The embedded journal is read by one thread only, so its queries run on the engine's.
  *
  * Promises:  only what is of the tenant given (P9). A page holds at most LIMIT_PAGE_* things and
  *            says how to go on. What the filter does not match costs time, never memory.
@@ -50,8 +50,8 @@ struct query {
     struct op_id operation_id; /* operation; entries: only of it, zero for all */
     struct record_key key;     /* operation: by key when sealed (hash set) and operation_id zero */
     struct scan scan;          /* records: filters, after, limit; kinds 0: operations */
-    uint64_t after_seq;        /* entries */
-    size_t limit;              /* entries */
+    struct entry_cursor after_entry; /* entries; zeroed: from the first */
+    size_t limit;                    /* entries */
 
     /* Found. */
     const struct record *record;   /* NULL: absent */
@@ -60,9 +60,9 @@ struct query {
     const struct record **records; /* of a page */
     struct query_entry *entries;   /* of a page */
     size_t count;
-    bool has_more;       /* the page was full: there may be more behind … */
-    struct digest after; /* … this key hash */
-    uint64_t next_seq;   /* … this seq: the last one looked at, whether it matched or not */
+    bool has_more;                  /* the page was full: there may be more behind … */
+    struct digest after;            /* … this key hash */
+    struct entry_cursor next_entry; /* … this one: the last one read, whether it matched or not */
     struct store_head head;
 
     void *progress; /* the query's own, between two turns */
@@ -71,7 +71,8 @@ struct query {
 /* As engine_submit; E_INVALID: the limit of a page is 0 or too high. A query that is not done when
  * the engine shuts down ends with E_UNAVAILABLE. */
 enum status query_submit(struct engine *engine, struct query *query, struct err *err) MUST_CHECK;
-/* Submit and wait. Returns call.err.status. */
+/* Submit and wait; or read beside the engine, all turns in one go, when the store has a reader.
+ * Returns call.err.status. */
 enum status query_do(struct engine *engine, struct query *query) MUST_CHECK;
 /* The same at a store that no engine runs on, in one go. */
 enum status query_run(struct store *reader, struct query *query) MUST_CHECK;

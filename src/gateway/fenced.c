@@ -605,6 +605,7 @@ static enum status make_head(struct fenced *fenced, struct slice body)
     struct fields_added own = {.operation_id = slice_str(fenced->operation_text),
         .fence = fenced->fence,
         .attempt = fenced->attempt,
+        .is_identity = true, /* a duplicate that takes no gzip has to get the same bytes */
         .length = has_body ? (int64_t)body.len : HTTP_LENGTH_ABSENT};
     return gateway_request_head(&fenced->request, &own, &fenced->head);
 }

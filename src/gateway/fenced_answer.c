@@ -67,6 +67,7 @@ void fenced_answer_head(struct fenced *fenced)
     http_answer_begin(exchange, fenced->out.status);
     fields_answer(fenced->out.answer, exchange);
     put_fields(fenced, "first_seen");
+    gateway_request_cors(&fenced->request, GATEWAY_CORS_EXPOSED);
 }
 
 /* ---- replays ------------------------------------------------------------------------------- */
@@ -76,6 +77,7 @@ static void replay_fields(struct fenced *fenced, const struct record *record)
     char date[HTTP_DATE_BYTES];
     (void)http_put_date(date, record->sealed_ms);
     put_fields(fenced, "duplicate_replayed");
+    gateway_request_cors(&fenced->request, GATEWAY_CORS_WHOLE);
     gateway_request_field(&fenced->request, SLICE_LIT("Idempotent-Replayed"), SLICE_LIT("true"));
     gateway_request_field(&fenced->request, SLICE_LIT("Last-Modified"), slice_str(date));
 }
@@ -143,7 +145,8 @@ void fenced_replay(struct fenced *fenced)
     struct err err;
     fenced_report(fenced, status);
     http_answer_begin(request->exchange, status);
-    if (fields_replay(outcome->meta, request->gateway->mem, request->exchange, &err) != OK) {
+    struct fields_said said = {.without_origin = gateway_request_is_cors(request)};
+    if (fields_replay(outcome->meta, &said, request->gateway->mem, request->exchange, &err) != OK) {
         fenced_break(fenced, status); /* out of memory: without its fields it is not the same */
         return;
     }

@@ -30,7 +30,8 @@ enum status gateway_request_head(
     const struct gateway_request *request, const struct fields_added *own, struct buf *ret_head)
 {
     struct fields_added added = *own;
-    added.authority = upstreams_authority(request->upstream);
+    added.authority =
+        request->route->preserve_host ? SLICE_EMPTY : upstreams_authority(request->upstream);
     added.idempotency_key = request->key_field;
     added.request_id = request->exchange->request_id;
     added.traceparent = request->traceparent;
@@ -93,6 +94,51 @@ void gateway_request_field(
     }
 }
 
+/* What Access-Control-Allow-Origin says to this request; empty: it is not for such a page. */
+static struct slice allowed_origin(const struct gateway_request *request)
+{
+    const struct config_route *route = request->route;
+    struct slice origin = SLICE_EMPTY;
+    if (!http_find_single(request->exchange->head, SLICE_LIT("Origin"), &origin) ||
+        origin.len == 0) {
+        return SLICE_EMPTY;
+    }
+    for (size_t i = 0; i < route->cors_origin_count; i++) {
+        struct slice allowed = slice_str(route->cors_origins[i]);
+        if (slice_is(allowed, "*") || slice_equal(allowed, origin)) {
+            return allowed;
+        }
+    }
+    return SLICE_EMPTY;
+}
+
+bool gateway_request_is_cors(const struct gateway_request *request)
+{
+    return allowed_origin(request).len > 0;
+}
+
+void gateway_request_cors(const struct gateway_request *request, enum gateway_cors how)
+{
+    const struct config_route *route = request->route;
+    struct slice allowed = allowed_origin(request);
+    if (how == GATEWAY_CORS_WHOLE && route->cors_origin_count > 0) {
+        /* Caches have to know it of every answer, those to other pages too. */
+        gateway_request_field(request, SLICE_LIT("Vary"), SLICE_LIT("Origin"));
+    }
+    if (allowed.len == 0) {
+        return;
+    }
+    if (how == GATEWAY_CORS_WHOLE) {
+        gateway_request_field(request, SLICE_LIT("Access-Control-Allow-Origin"), allowed);
+        gateway_request_field(request, SLICE_LIT("Access-Control-Allow-Credentials"),
+            route->cors_credentials ? SLICE_LIT("true") : SLICE_EMPTY);
+    }
+    gateway_request_field(request, SLICE_LIT("Access-Control-Expose-Headers"),
+        SLICE_LIT("Idempotency-Key, Idempotent-Replayed, Once-Decision, Once-Effect, "
+                  "Once-Operation-Id, Original-Request-Id, Request-Id, Retry-After, "
+                  "Upstream-Request-Id"));
+}
+
 static void put_retry_after(const struct gateway_request *request, int64_t ms)
 {
     char text[24];
@@ -116,6 +162,7 @@ void gateway_request_refuse(
     gateway_request_field(request, SLICE_LIT("Once-Operation-Id"), refusal->operation_id);
     gateway_request_field(request, SLICE_LIT("Once-Effect"), slice_str(refused.effect));
     put_retry_after(request, refusal->retry_after_ms);
+    gateway_request_cors(request, GATEWAY_CORS_WHOLE);
     gateway_request_field(request, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
     gateway_request_field(
         request, SLICE_LIT("Stripe-Should-Retry"), slice_str(refused.should_retry));

@@ -74,6 +74,15 @@ void gateway_request_refuse(
     struct gateway_request *request, const struct refusal *refusal, const char *decision);
 void gateway_request_field(
     const struct gateway_request *request, struct slice name, struct slice value);
+/* What a browser needs to show an answer to a page of the route's cors.origins. */
+enum gateway_cors {
+    GATEWAY_CORS_EXPOSED, /* of an upstream's answer, which has the rest: which of our fields it may
+                             show */
+    GATEWAY_CORS_WHOLE,   /* of our own answers, and of those we repeat */
+};
+void gateway_request_cors(const struct gateway_request *request, enum gateway_cors how);
+/* Whether the request comes from such a page. */
+bool gateway_request_is_cors(const struct gateway_request *request);
 /* Why a call with the upstream failed: addresses are for the log, not for clients. */
 void gateway_request_log_failure(const struct gateway_request *request, const struct err *err,
     struct slice key, struct slice operation_id);

@@ -204,6 +204,9 @@ static bool is_replaced(
     if (http_same_name(name, SLICE_LIT("request-id"))) {
         return added->request_id.len > 0;
     }
+    if (http_same_name(name, SLICE_LIT("accept-encoding"))) {
+        return added->is_identity;
+    }
     if (http_same_name(name, SLICE_LIT("x-forwarded-for"))) {
         return address_of(added->peer).len > 0;
     }
@@ -254,6 +257,8 @@ static void put_forwarded(struct passage *passage)
 
 static void put_added(struct http_put *put, const struct fields_added *added)
 {
+    put_some(put, SLICE_LIT("Accept-Encoding"),
+        added->is_identity ? SLICE_LIT("identity") : SLICE_EMPTY);
     put_some(put, SLICE_LIT("Idempotency-Key"), added->idempotency_key);
     put_some(put, SLICE_LIT("Request-Id"), added->request_id);
     if (added->fence > 0) {
@@ -577,15 +582,20 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
 
 /* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's
  * arena is nearly full must not look like a meta that is not ours, whose answer has no fields. */
-enum status fields_replay(
-    struct slice meta, const struct mem *mem, struct http_exchange *exchange, struct err *err)
+enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
+    struct http_exchange *exchange, struct err *err)
 {
+    static const struct slice origin_names[] = {
+        NAME("access-control-allow-origin"), NAME("access-control-allow-credentials")};
     struct arena trees;
     struct kept_field *fields = NULL;
     size_t count = 0;
     arena_init(&trees, mem, KEPT_TREE_BYTES_MAX);
     enum status status = read_kept(meta, &trees, &fields, &count);
     for (size_t i = 0; i < count; i++) {
+        if (said->without_origin && is_among(fields[i].name, origin_names, COUNT(origin_names))) {
+            continue;
+        }
         http_answer_field(exchange, fields[i].name, fields[i].value);
         exchange->has_date =
             exchange->has_date || http_same_name(fields[i].name, SLICE_LIT("date"));

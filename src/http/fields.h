@@ -31,6 +31,8 @@ struct fields_added {
     struct slice peer;        /* as of an exchange: its address is appended to X-Forwarded-For, and
                                  X-Forwarded-Proto and -Host are added where there is none */
     bool is_tls;              /* the client's side */
+    bool is_identity;         /* the answer is kept: no content coding is asked for, whatever the
+                                 client accepts */
     int64_t length;           /* of the body, or HTTP_LENGTH_CHUNKED, or HTTP_LENGTH_ABSENT */
 };
 /* The whole request head for the upstream, out of the client's: method and target as sent (an
@@ -69,11 +71,16 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
     struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 /* Whether it looks like one of ours, and not like what another door kept. */
 bool fields_is_ours(struct slice meta);
+/* How kept fields are said again. */
+struct fields_said {
+    bool without_origin; /* the caller says Access-Control-Allow-Origin and -Credentials itself: the
+                            first answer may have been for a different page, or for none */
+};
 /* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: this is
  * no meta of ours, as when the outcome came through another door. E_NOMEM: it cannot be told, and
  * the answer must wait, since it would lack its fields. On failure nothing was put. */
-enum status fields_replay(struct slice meta, const struct mem *mem, struct http_exchange *exchange,
-    struct err *err) MUST_CHECK;
+enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
+    struct http_exchange *exchange, struct err *err) MUST_CHECK;
 
 /* A fresh traceparent (W3C trace context, version 00, not sampled) from 24 random bytes. */
 enum { FIELDS_TRACEPARENT_BYTES = 55 };

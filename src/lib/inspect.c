@@ -147,7 +147,7 @@ static enum status find_checkpoint(struct store *store, struct newest *newest, s
     store->ops->head(store, &head);
     for (bool whole = false; status == OK && newest->out->len == 0 && !whole; back *= 16) {
         whole = back >= head.seq;
-        struct entry_range range = {.after_seq = whole ? 0 : head.seq - back};
+        struct entry_range range = {.after = entry_cursor_own(store, whole ? 0 : head.seq - back)};
         status = store->ops->entries(store, &range, keep_checkpoint, newest, err);
     }
     return status == OK ? buf_status(newest->out) : status;

@@ -285,15 +285,16 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-static void visit_entries(const struct query *query, struct evidence_cursor *cursor,
-    once_entry_visit visit, void *context, bool *ret_stop)
+static void visit_entries(
+    const struct query *query, once_entry_visit visit, void *context, bool *ret_stop)
 {
     for (size_t i = 0; i < query->count && !*ret_stop; i++) {
         const struct entry *entry = &query->entries[i].entry;
         char text[EVIDENCE_CURSOR_BYTES];
-        cursor->seq = entry->seq;
+        struct entry_cursor cursor = {.seq = entry->seq};
+        memcpy(cursor.chain_id, entry->chain_id, sizeof cursor.chain_id);
         struct once_entry shown = {
-            .cursor = evidence_cursor_put(text, cursor),
+            .cursor = evidence_cursor_put(text, &cursor),
             .seq = entry->seq,
             .time_ms = entry->time_ms,
             .json = {entry->bytes.data, entry->bytes.len},
@@ -303,8 +304,8 @@ static void visit_entries(const struct query *query, struct evidence_cursor *cur
     }
 }
 
-static enum status all_entries(struct lib_query *self, struct evidence_cursor *cursor,
-    once_entry_visit visit, void *context, struct err *err)
+static enum status all_entries(
+    struct lib_query *self, once_entry_visit visit, void *context, struct err *err)
 {
     struct query *query = &self->query;
     bool stop = false;
@@ -314,26 +315,11 @@ static enum status all_entries(struct lib_query *self, struct evidence_cursor *c
         arena_clear(&self->arena);
         status = lib_query_run(self, err);
         if (status == OK) {
-            visit_entries(query, cursor, visit, context, &stop);
-            query->after_seq = query->next_seq;
+            visit_entries(query, visit, context, &stop);
+            query->after_entry = query->next_entry;
         }
     } while (status == OK && query->has_more && !stop);
     return status;
-}
-
-/* Before the first entry of the handle's chain. */
-static struct evidence_cursor chain_start(const struct once *once)
-{
-    struct evidence_cursor cursor = {0};
-    struct store_identity identity;
-    if (once->engine != NULL) {
-        identity = *engine_identity(once->engine);
-    } else {
-        once->store->ops->identity(once->store, &identity, NULL);
-    }
-    memcpy(cursor.chain_id, identity.chain_id, sizeof cursor.chain_id);
-    mem_wipe(&identity, sizeof identity);
-    return cursor;
 }
 
 int once_evidence(struct once *once, const char *operation_id, const char *after,
@@ -344,16 +330,17 @@ int once_evidence(struct once *once, const char *operation_id, const char *after
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_query_init(&self, once, QUERY_ENTRIES);
-        struct evidence_cursor cursor = chain_start(once);
-        status =
-            evidence_cursor_read(slice_str(after), cursor.chain_id, &self.query.after_seq, &err);
+        status = evidence_cursor_read(slice_str(after), &self.query.after_entry, &err);
         if (status != OK) {
             err_prefix(&err, "after");
         } else if (operation_id != NULL) {
             status = handle_operation_id(operation_id, &self.query.operation_id, &err);
         }
         if (status == OK) {
-            status = all_entries(&self, &cursor, visit, context, &err);
+            status = all_entries(&self, visit, context, &err);
+            if (status == E_INVALID) { /* the store does not have the chain */
+                err_prefix(&err, "after");
+            }
         }
         arena_release(&self.arena);
     }

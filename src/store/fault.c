@@ -7,12 +7,15 @@ struct fault_point {
     uint64_t at;        /* fail when calls reaches this; 0: never */
     enum status status; /* with this */
     enum fault_when when;
+    void (*hook)(void *context); /* before each call; NULL: none */
+    void *context;
 };
 
 struct fault {
     struct store store; /* first: the table's functions cast */
     const struct mem *mem;
     struct store *wrapped;
+    struct store_ops ops; /* the table, as far as the wrapped store has it */
     struct fault_point points[STORE_CALL_COUNT];
     uint64_t aborts; /* so far */
 };
@@ -34,6 +37,9 @@ static const struct fault_point *fault_strikes(struct fault *fault, enum store_c
 {
     struct fault_point *point = &fault->points[call];
     point->calls++;
+    if (point->hook != NULL) {
+        point->hook(point->context);
+    }
     return point->at != 0 && point->calls == point->at ? point : NULL;
 }
 
@@ -144,6 +150,13 @@ static enum status fault_close(struct store *store, struct err *err)
     return status;
 }
 
+static enum status fault_open_reader(
+    struct store *store, struct store **ret_reader, struct err *err)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    return wrapped->ops->open_reader(wrapped, ret_reader, err);
+}
+
 static const struct store_housekeeping fault_housekeeping = {
     .maintain = fault_maintain,
     .removable = fault_removable,
@@ -175,17 +188,25 @@ enum status fault_new(
     if (fault == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
-    fault->store.ops = &fault_ops;
+    fault->ops = fault_ops;
+    fault->ops.open_reader = wrapped->ops->open_reader == NULL ? NULL : fault_open_reader;
+    fault->store.ops = &fault->ops;
     fault->mem = mem;
     fault->wrapped = wrapped;
     *ret_store = &fault->store;
     return OK;
 }
 
+/* Of callers that may hand over any store. */
+static struct fault *fault_of(struct store *store)
+{
+    ASSERT(store->ops->commit == fault_commit);
+    return (struct fault *)store;
+}
+
 struct store *fault_take(struct store *store)
 {
-    ASSERT(store->ops == &fault_ops);
-    struct fault *fault = (struct fault *)store;
+    struct fault *fault = fault_of(store);
     struct store *wrapped = fault->wrapped;
     mem_free(fault->mem, fault);
     return wrapped;
@@ -194,29 +215,36 @@ struct store *fault_take(struct store *store)
 void fault_arm(struct store *store, enum store_call call, uint64_t nth, enum status status,
     enum fault_when when)
 {
-    ASSERT(store->ops == &fault_ops);
     ASSERT(status != OK || nth == 0);
-    struct fault_point *point = &((struct fault *)store)->points[call];
+    struct fault_point *point = &fault_of(store)->points[call];
     point->at = nth == 0 ? 0 : point->calls + nth;
     point->status = status;
     point->when = when;
 }
 
+void fault_hook(
+    struct store *store, enum store_call call, void (*hook)(void *context), void *context)
+{
+    struct fault_point *point = &fault_of(store)->points[call];
+    point->hook = hook;
+    point->context = context;
+}
+
 bool fault_is_armed(const struct store *store, enum store_call call)
 {
-    ASSERT(store->ops == &fault_ops);
+    ASSERT(store->ops->commit == fault_commit);
     const struct fault_point *point = &((const struct fault *)store)->points[call];
     return point->at > point->calls;
 }
 
 uint64_t fault_calls(const struct store *store, enum store_call call)
 {
-    ASSERT(store->ops == &fault_ops);
+    ASSERT(store->ops->commit == fault_commit);
     return ((const struct fault *)store)->points[call].calls;
 }
 
 uint64_t fault_aborts(const struct store *store)
 {
-    ASSERT(store->ops == &fault_ops);
+    ASSERT(store->ops->commit == fault_commit);
     return ((const struct fault *)store)->aborts;
 }

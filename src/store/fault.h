@@ -6,6 +6,8 @@
  * E_STALE before it was passed on reports every record that it changes as stale; one that changes
  * none is let through, and the fault strikes the next.
  *
+ * A reader is the wrapped store's own, with no fault.
+ *
  * Ownership: owns the store it wraps, from fault_new on; closing it closes that one too.
  */
 #ifndef ONCE_STORE_FAULT_H
@@ -24,6 +26,10 @@ struct store *fault_take(struct store *fault);
  * be armed for each operation; nth 0 disarms it. */
 void fault_arm(struct store *fault, enum store_call call, uint64_t nth, enum status status,
     enum fault_when when);
+/* Run the hook before each call of that operation, on its thread: a test can hold it there. NULL:
+ * no hook any more. Set while nobody calls. */
+void fault_hook(
+    struct store *fault, enum store_call call, void (*hook)(void *context), void *context);
 /* Whether a fault is still to come. */
 bool fault_is_armed(const struct store *fault, enum store_call call);
 /* How often it was called so far. */

@@ -1,4 +1,6 @@
 /* What wants, counts and the filters of a scan and of a range of entries mean, for all stores. */
+#include <string.h>
+
 #include "base/check.h"
 #include "store/store.h"
 
@@ -32,10 +34,31 @@ bool store_due_before(const struct store_due_cursor *a, const struct store_due_c
     return a->key_high != b->key_high ? a->key_high < b->key_high : a->key_low < b->key_low;
 }
 
+enum status entry_cursor_check(
+    const struct entry_cursor *cursor, const unsigned char chain_id[16], struct err *err)
+{
+    static const struct entry_cursor start = {{0}, 0};
+    bool is_start = cursor->seq == start.seq &&
+                    memcmp(cursor->chain_id, start.chain_id, sizeof start.chain_id) == 0;
+    return is_start || memcmp(cursor->chain_id, chain_id, sizeof cursor->chain_id) == 0
+               ? OK
+               : err_set(err, E_INVALID, "the cursor belongs to a different chain of evidence");
+}
+
+struct entry_cursor entry_cursor_own(struct store *store, uint64_t seq)
+{
+    struct store_identity identity;
+    struct entry_cursor cursor = {.seq = seq};
+    store->ops->identity(store, &identity, NULL);
+    memcpy(cursor.chain_id, identity.chain_id, sizeof cursor.chain_id);
+    mem_wipe(&identity, sizeof identity);
+    return cursor;
+}
+
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
-    /* A note belongs behind the entries it covers: it comes with those behind after_seq. */
-    return entry->seq > range->after_seq &&
+    /* A note belongs after the entries it covers: it comes with those after the cursor. */
+    return entry->seq > range->after.seq &&
            (range->tenant.len == 0 || slice_equal(range->tenant, entry->tenant)) && /* P9 */
            (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
            (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));

@@ -55,9 +55,16 @@ struct mem_store {
     struct buf items;        /* struct item *, sorted by key hash */
     struct buf entries;      /* struct kept_entry, in order */
     struct buf bodies;       /* struct slice, owned; a body's place is its index + 1 */
-    pthread_mutex_t mutex;   /* over what flush ends: */
+    pthread_mutex_t mutex;   /* over all changes, for those beside the store's thread: flush, … */
     struct buf undo;         /* struct undo of all that is not flushed */
     struct buf units;        /* struct mem_unit, likewise */
+    unsigned readers;        /* … and these, which are open */
+};
+
+/* Reads what is flushed, beside the store's thread. */
+struct mem_reader {
+    struct store store; /* first: the table's functions cast */
+    struct mem_store *self;
 };
 
 static struct mem_store *mem_of(struct store *store)
@@ -254,13 +261,17 @@ static enum status want_give(struct mem_store *self, struct store_want *want,
     return status;
 }
 
-static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
+/* The time, for a batch. With the mutex. */
+static struct store_moment time_give(struct mem_store *self, struct store_batch *batch)
 {
-    struct mem_store *self = mem_of(store);
-    ASSERT(!self->prepared);
-    self->now = store_clock_now(&self->clock);
-    batch->now_ms = self->now.time_ms;
+    struct store_moment now = store_clock_now(&self->clock);
+    batch->now_ms = now.time_ms;
     batch->clock_held = self->clock.held;
+    return now;
+}
+
+static enum status batch_give(struct mem_store *self, struct store_batch *batch, struct err *err)
+{
     batch->counts = counts_of(self, STORE_KINDS_ASKED);
     batch->fence_first = self->fence + 1;
     enum status status = OK;
@@ -270,13 +281,25 @@ static enum status mem_read(struct store *store, struct store_batch *batch, stru
     return status;
 }
 
+static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_store *self = mem_of(store);
+    ASSERT(!self->prepared);
+    (void)pthread_mutex_lock(&self->mutex);
+    self->now = time_give(self, batch);
+    (void)pthread_mutex_unlock(&self->mutex);
+    return batch_give(self, batch, err);
+}
+
 static enum status mem_prepare(struct store *store, struct store_batch *batch, struct err *err)
 {
     struct mem_store *self = mem_of(store);
     enum status status = mem_read(store, batch, err);
     if (status == OK) {
         ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
+        (void)pthread_mutex_lock(&self->mutex);
         self->fence += batch->fences;
+        (void)pthread_mutex_unlock(&self->mutex);
         self->prepared = true;
     }
     return status;
@@ -411,6 +434,7 @@ static enum status change_entry(struct mem_store *self, const struct entry *entr
 static void bodies_cut(struct mem_store *self, size_t len)
 {
     const struct slice *bodies = (const struct slice *)(const void *)self->bodies.data;
+    ASSERT(len <= self->bodies.len);
     for (size_t i = len / sizeof *bodies; i < self->bodies.len / sizeof *bodies; i++) {
         mem_free(self->mem, (char *)(uintptr_t)bodies[i].data);
     }
@@ -420,6 +444,7 @@ static void bodies_cut(struct mem_store *self, size_t len)
 static void entries_cut(struct mem_store *self, size_t len)
 {
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
+    ASSERT(len <= self->entries.len);
     for (size_t i = len / sizeof *kept; i < self->entries.len / sizeof *kept; i++) {
         mem_free(self->mem, kept[i].bytes);
     }
@@ -430,6 +455,7 @@ static void entries_cut(struct mem_store *self, size_t len)
 static void unit_undo(struct mem_store *self, const struct mem_unit *unit)
 {
     const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    ASSERT(unit->undo <= self->undo.len);
     for (size_t i = self->undo.len / sizeof *undone; i > unit->undo / sizeof *undone; i--) {
         const struct undo *undo = &undone[i - 1];
         const struct item *there = undo->after == NULL ? undo->before : undo->after;
@@ -530,10 +556,9 @@ static enum status mem_flush(struct store *store, struct err *err)
     return OK;
 }
 
-static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
-    const struct record **ret_records, size_t *ret_count, struct err *err)
+static enum status scan_give(const struct mem_store *self, const struct scan *scan,
+    struct arena *arena, const struct record **ret_records, size_t *ret_count, struct err *err)
 {
-    const struct mem_store *self = mem_of(store);
     struct scan_walk walk = scan_walk_start(scan);
     size_t count = 0;
     ASSERT(scan->kinds != 0);
@@ -556,9 +581,16 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
             count++;
         }
     }
+    ASSERT(count <= scan->limit);
     scan_walk_end(&walk, i == items_count(self));
     *ret_count = count;
     return OK;
+}
+
+static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
+    const struct record **ret_records, size_t *ret_count, struct err *err)
+{
+    return scan_give(mem_of(store), scan, arena, ret_records, ret_count, err);
 }
 
 static bool due_wanted(
@@ -605,7 +637,9 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
 {
     (void)err;
     struct mem_store *self = mem_of(store);
+    (void)pthread_mutex_lock(&self->mutex);
     int64_t now_ms = store_clock_now(&self->clock).time_ms;
+    (void)pthread_mutex_unlock(&self->mutex);
     size_t count = 0;
     for (const struct record *next = NULL; filter->cursor != NULL && count < limit;) {
         next = due_after(self, filter, now_ms);
@@ -621,6 +655,7 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
             ret_dues[count++] = store_due_of(record);
         }
     }
+    ASSERT(count <= limit);
     *ret_count = count;
     return OK;
 }
@@ -634,11 +669,9 @@ static enum status mem_counts(
 }
 
 /* A place is the index of the next entry + 1. */
-static enum status mem_entries(struct store *store, const struct entry_range *range,
+static enum status entries_give(const struct mem_store *self, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
-    (void)err;
-    const struct mem_store *self = mem_of(store);
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
     struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
     struct entry_pace *pace = range->pace == NULL ? &unpaced : range->pace;
@@ -646,15 +679,21 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     size_t at = pace->place == 0 ? 0 : (size_t)pace->place - 1;
     size_t bytes = 0;
     bool stopped = false;
+    enum status status = entry_cursor_check(&range->after, self->identity.chain_id, err);
+    if (status != OK) {
+        return status;
+    }
+    memcpy(pace->at.chain_id, self->identity.chain_id, sizeof pace->at.chain_id);
     for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
-        const struct entry *entry = &kept[at].entry;
-        bytes += entry->bytes.len;
-        if (range->pace == NULL || entry->kind == ENTRY_EVIDENCE) {
-            stopped = entry_in_range(range, entry) && !visit(context, entry);
+        struct entry entry = kept[at].entry;
+        memcpy(entry.chain_id, pace->at.chain_id, sizeof entry.chain_id);
+        bytes += entry.bytes.len;
+        if (range->pace == NULL || entry.kind == ENTRY_EVIDENCE) {
+            stopped = entry_in_range(range, &entry) && !visit(context, &entry);
         }
-        if (entry->kind == ENTRY_EVIDENCE) {
-            pace->seq = entry->seq;
-            pace->hash = entry->hash;
+        if (entry.kind == ENTRY_EVIDENCE) {
+            pace->at.seq = entry.seq;
+            pace->hash = entry.hash;
         }
     }
     pace->place = at + 1;
@@ -662,15 +701,20 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     return OK;
 }
 
+static enum status mem_entries(struct store *store, const struct entry_range *range,
+    entry_visit visit, void *context, struct err *err)
+{
+    return entries_give(mem_of(store), range, visit, context, err);
+}
+
 static void mem_head(struct store *store, struct store_head *ret_head)
 {
     *ret_head = mem_of(store)->head;
 }
 
-static void mem_identity(
-    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
+static void identity_give(const struct mem_store *self, struct store_identity *ret_identity,
+    struct store_shared *ret_shared)
 {
-    const struct mem_store *self = mem_of(store);
     if (ret_identity != NULL) {
         *ret_identity = self->identity;
     }
@@ -678,6 +722,183 @@ static void mem_identity(
         *ret_shared = self->shared;
     }
 }
+
+static void mem_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
+{
+    identity_give(mem_of(store), ret_identity, ret_shared);
+}
+
+/* ---- readers ------------------------------------------------------------------------------- */
+
+static struct mem_store *reader_of(struct store *store)
+{
+    return ((struct mem_reader *)store)->self;
+}
+
+/* The end of the chain that is flushed. With the mutex. */
+static struct store_head durable_head(const struct mem_store *self)
+{
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
+    return self->units.len > 0 ? units[0].head : self->head;
+}
+
+/* The records without the changes that are not flushed, the last one first. */
+static enum status view_undo(const struct mem_store *self, struct mem_store *view)
+{
+    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    enum status status = OK;
+    for (size_t i = self->undo.len / sizeof *undone; i > 0 && status == OK; i--) {
+        struct item *before = undone[i - 1].before;
+        const struct item *named = before != NULL ? before : undone[i - 1].after;
+        ASSERT(named != NULL); /* a change has a record before it or after it */
+        status = item_set(view, &named->record.key.hash, before);
+    }
+    return status;
+}
+
+/* The store as a crash would leave it now: what is flushed (P2). It has a list of its own, what is
+ * in the list is the store's. With the mutex, which stays held until view_end. */
+static enum status view_begin(struct mem_store *self, struct mem_store *ret_view, struct err *err)
+{
+    (void)pthread_mutex_lock(&self->mutex);
+    *ret_view = (struct mem_store){.mem = self->mem,
+        .identity = self->identity,
+        .shared = self->shared,
+        .head = durable_head(self),
+        .tally = self->tally,
+        .fence = self->fence,
+        .entries = self->entries,
+        .bodies = self->bodies};
+    if (self->units.len > 0) {
+        const struct mem_unit *unit = (const struct mem_unit *)(const void *)self->units.data;
+        ASSERT(unit->undo == 0); /* the first that is not flushed begins the list */
+        ASSERT(unit->head.seq <= self->head.seq);
+        ret_view->tally = unit->tally;
+        ret_view->fence = unit->fence;
+        ret_view->entries.len = unit->entries;
+        ret_view->bodies.len = unit->bodies;
+    }
+    buf_init(&ret_view->items, self->mem, SIZE_MAX / 2);
+    buf_append(&ret_view->items, self->items.data, self->items.len);
+    enum status status = buf_status(&ret_view->items);
+    status = status == OK ? view_undo(self, ret_view) : status;
+    return status == OK ? OK : err_set(err, status, "out of memory for a reader");
+}
+
+static void view_end(struct mem_store *self, struct mem_store *view)
+{
+    (void)pthread_mutex_unlock(&self->mutex);
+    buf_release(&view->items);
+    mem_wipe(&view->identity, sizeof view->identity);
+    mem_wipe(&view->shared, sizeof view->shared);
+}
+
+static enum status reader_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_store *self = reader_of(store);
+    struct mem_store view;
+    enum status status = view_begin(self, &view, err);
+    if (status == OK) {
+        (void)time_give(self, batch);
+        status = batch_give(&view, batch, err);
+    }
+    view_end(self, &view);
+    return status;
+}
+
+static enum status reader_scan(struct store *store, const struct scan *scan, struct arena *arena,
+    const struct record **ret_records, size_t *ret_count, struct err *err)
+{
+    struct mem_store *self = reader_of(store);
+    struct mem_store view;
+    enum status status = view_begin(self, &view, err);
+    if (status == OK) {
+        status = scan_give(&view, scan, arena, ret_records, ret_count, err);
+    }
+    view_end(self, &view);
+    return status;
+}
+
+static enum status reader_entries(struct store *store, const struct entry_range *range,
+    entry_visit visit, void *context, struct err *err)
+{
+    struct mem_store *self = reader_of(store);
+    struct mem_store view;
+    enum status status = view_begin(self, &view, err);
+    if (status == OK) {
+        status = entries_give(&view, range, visit, context, err);
+    }
+    view_end(self, &view);
+    return status;
+}
+
+static enum status reader_counts(
+    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
+{
+    struct mem_store *self = reader_of(store);
+    struct mem_store view;
+    enum status status = view_begin(self, &view, err);
+    if (status == OK) {
+        *ret_counts = counts_of(&view, kinds);
+    }
+    view_end(self, &view);
+    return status;
+}
+
+static void reader_head(struct store *store, struct store_head *ret_head)
+{
+    struct mem_store *self = reader_of(store);
+    (void)pthread_mutex_lock(&self->mutex);
+    *ret_head = durable_head(self);
+    (void)pthread_mutex_unlock(&self->mutex);
+}
+
+static void reader_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
+{
+    identity_give(reader_of(store), ret_identity, ret_shared);
+}
+
+static enum status reader_close(struct store *store, struct err *err)
+{
+    (void)err;
+    struct mem_store *self = reader_of(store);
+    (void)pthread_mutex_lock(&self->mutex);
+    ASSERT(self->readers > 0);
+    self->readers--;
+    (void)pthread_mutex_unlock(&self->mutex);
+    mem_free(self->mem, store);
+    return OK;
+}
+
+static const struct store_ops reader_ops = {
+    .name = "mem reader",
+    .read = reader_read,
+    .scan = reader_scan,
+    .entries = reader_entries,
+    .counts = reader_counts,
+    .head = reader_head,
+    .identity = reader_identity,
+    .close = reader_close,
+};
+
+static enum status mem_open_reader(struct store *store, struct store **ret_reader, struct err *err)
+{
+    struct mem_store *self = mem_of(store);
+    struct mem_reader *reader = mem_zalloc(self->mem, 1, sizeof *reader);
+    if (reader == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a reader");
+    }
+    *reader = (struct mem_reader){.store = {&reader_ops}, .self = self};
+    (void)pthread_mutex_lock(&self->mutex);
+    self->readers++;
+    (void)pthread_mutex_unlock(&self->mutex);
+    *ret_reader = &reader->store;
+    return OK;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------ */
 
 /* E_NOMEM: it stays for now. With the mutex. */
 static enum status item_forget(struct mem_store *self, struct item *item)
@@ -724,6 +945,7 @@ static enum status mem_close(struct store *store, struct err *err)
 {
     (void)err;
     struct mem_store *self = mem_of(store);
+    ASSERT(self->readers == 0); /* they would read what is gone */
     units_end(self);
     for (size_t i = 0; i < items_count(self); i++) {
         mem_free(self->mem, items_of(self)[i]);
@@ -759,6 +981,7 @@ static const struct store_ops mem_ops = {
     .identity = mem_identity,
     .close = mem_close,
     .housekeeping = &mem_housekeeping,
+    .open_reader = mem_open_reader,
 };
 
 size_t store_mem_unflushed(struct store *store)
@@ -776,8 +999,7 @@ uint64_t store_mem_durable_seq(struct store *store)
     struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
     (void)pthread_mutex_lock(&self->mutex);
-    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
-    uint64_t seq = self->units.len > 0 ? units[0].head.seq : self->head.seq;
+    uint64_t seq = durable_head(self).seq;
     (void)pthread_mutex_unlock(&self->mutex);
     return seq;
 }

@@ -33,11 +33,12 @@
  * whether the commit happened; only while nobody can tell is it E_UNKNOWN. abort is ROLLBACK.
  * Redis: one script reads and draws fences, a second one compares every version_expected and then
  * writes all, or reports the stale changes; abort does nothing. Both run queries on a second
- * connection: a handle opened with read_only. Neither needs housekeeping.
+ * connection: open_reader. Neither needs housekeeping.
  *
  * Ownership: arguments are read during the call only, but that a prepared batch's arenas must live
  *            until its commit; what is returned lives in the given arenas.
- * Threads:   one thread calls everything but flush; one other thread may call flush meanwhile.
+ * Threads:   one thread calls everything but flush; one other thread may call flush meanwhile. A
+ *            reader is used by one thread at a time, while those two go on.
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -61,10 +62,11 @@ struct entry {
     enum entry_kind kind;
     uint64_t seq;       /* 1, 2, 3, … for evidence; of the last one covered for a checkpoint */
     struct digest hash; /* SHA-256(previous hash ‖ bytes); of the last one for a checkpoint */
-    struct op_id operation_id; /* zero when it is about no operation */
-    struct slice tenant;       /* whose it is (P9); empty: nobody's alone, or a checkpoint */
-    int64_t time_ms;           /* when it was decided */
-    struct slice bytes;        /* canonical JSON, or the note's text; empty: no entry */
+    unsigned char chain_id[16]; /* set by entries: its chain. What is committed is in our own */
+    struct op_id operation_id;  /* zero when it is about no operation */
+    struct slice tenant;        /* whose it is (P9); empty: nobody's alone, or a checkpoint */
+    int64_t time_ms;            /* when it was decided */
+    struct slice bytes;         /* canonical JSON, or the note's text; empty: no entry */
 };
 
 /* One record's change and the entry that describes it. What is remembered of a source changes
@@ -238,6 +240,16 @@ struct scan {
     struct scan_pace *pace;    /* NULL: go on until the limit or the end */
 };
 
+/*
+ * A place in the evidence of a store: after one entry of one chain. Zeroed: before all of it. A
+ * store gives cursors out (entry_pace.at) and takes them back. A store of many chains has them in
+ * an order of its own and finds the place by the entry. As text: evidence/cursor.h.
+ */
+struct entry_cursor {
+    unsigned char chain_id[16]; /* a UUID, of the chain; zero: of none, then seq is 0 too */
+    uint64_t seq;               /* of the entry; 0: before the first of that chain */
+};
+
 /* Called for each entry in order. Return false to stop. The bytes are valid during the call. */
 typedef bool (*entry_visit)(void *context, const struct entry *entry);
 
@@ -247,9 +259,10 @@ typedef bool (*entry_visit)(void *context, const struct entry *entry);
  * removed: it goes on behind the last entry that it passed. Checkpoint notes are left out.
  */
 struct entry_pace {
-    size_t bytes_max;   /* read in one call, roughly: a batch is always read whole; not 0 */
-    uint64_t seq;       /* of the last entry passed, matching or not; in a visit the one before */
-    struct digest hash; /* of that one: what the next is chained to */
+    size_t bytes_max;       /* read in one call, roughly: a batch is always read whole; not 0 */
+    struct entry_cursor at; /* of the last entry passed, matching or not; in a visit the one before;
+                               it names a chain even when nothing was passed */
+    struct digest hash; /* in a visit: of the entry before it in its chain; zero for the first */
     uint64_t place;     /* the store's own: where to go on; 0: not begun */
     bool squeezed;      /* the store's own: what place is in had been rewritten */
     bool done;          /* set: there is nothing behind, now */
@@ -257,7 +270,7 @@ struct entry_pace {
 
 struct entry_range {
     struct slice tenant;              /* only its own (P9); empty: of all tenants */
-    uint64_t after_seq;               /* only those after it; 0 for all */
+    struct entry_cursor after;        /* only those after it; zeroed for all */
     int64_t from_ms;                  /* only those decided then or later; 0 for all */
     const struct op_id *operation_id; /* only those of it; NULL for all */
     struct entry_pace *pace;          /* NULL: go on until the visitor stops or the end */
@@ -307,6 +320,8 @@ struct store_ops {
      * not fit into the limit: the caller acts on all it gets. */
     enum status (*due)(struct store *store, const struct store_due_filter *filter,
         struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
+    /* E_INVALID: range->after is of a chain that the store does not have: it would read as an empty
+     * page otherwise. */
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,
         void *context, struct err *err);
     /* May be a little old. */
@@ -321,13 +336,25 @@ struct store_ops {
     enum status (*close)(struct store *store, struct err *err);
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
+
+    /* NULL: queries run on the thread of the store. A handle of its own that reads beside it and
+     * waits for nothing but memory and the medium: only read, scan, entries, counts, head, identity
+     * and close are in its table. It sees what is flushed and nothing else (P2), each call all of
+     * it. To be closed before the store. E_UNAVAILABLE, E_NOMEM. */
+    enum status (*open_reader)(struct store *store, struct store **ret_reader, struct err *err);
 };
 
 /* What the members above mean, for all stores. */
 struct store_due store_due_of(const struct record *record);
 bool store_due_before(const struct store_due_cursor *a, const struct store_due_cursor *b);
 bool scan_match(const struct scan *scan, const struct record *record);
+/* For stores of one chain. */
 bool entry_in_range(const struct entry_range *range, const struct entry *entry);
+/* Likewise: E_INVALID: the cursor is of a different chain. */
+enum status entry_cursor_check(const struct entry_cursor *cursor, const unsigned char chain_id[16],
+    struct err *err) MUST_CHECK;
+/* The place after an entry of a store's own chain. */
+struct entry_cursor entry_cursor_own(struct store *store, uint64_t seq);
 
 /* Live records by kind and status, for the stores. */
 struct store_tally {

@@ -56,7 +56,7 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
 #define TELL_SCAN    (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)
 #define TELL_DUE                                                                                   \
     (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", filter->kinds, limit)
-#define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after_seq)
+#define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after.seq)
 #define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
 #define TELL_MAINTAIN  text[0] = '\0'
 #define TELL_REMOVABLE text[0] = '\0'
@@ -110,6 +110,15 @@ static enum status trace_close(struct store *store, struct err *err)
     return status;
 }
 
+/* What a reader reads is not traced: it is not on the store's thread. */
+static enum status trace_open_reader(
+    struct store *store, struct store **ret_reader, struct err *err)
+{
+    struct trace *trace = trace_of(store);
+    enum status status = trace->wrapped->ops->open_reader(trace->wrapped, ret_reader, err);
+    return trace_say(trace, "open_reader", "", status, err);
+}
+
 /* The duties that the wrapped store has; the table itself is left out when it has none. */
 static void trace_duties(struct trace *trace, const struct store_housekeeping *wrapped)
 {
@@ -148,6 +157,7 @@ enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line l
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     trace->ops = trace_ops;
+    trace->ops.open_reader = wrapped->ops->open_reader == NULL ? NULL : trace_open_reader;
     trace_duties(trace, wrapped->ops->housekeeping);
     trace->store.ops = &trace->ops;
     trace->mem = mem;

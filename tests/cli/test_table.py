@@ -26,7 +26,8 @@ def options_of(command):
 
 def test_every_command_of_the_design_is_there():
     wanted = {"run", "ls", "show", "why", "resolve", "tail", "verify", "doctor", "canon", "key",
-        "bench", "demo", "version", "help", "serve", "check", "token", "send", "gateway", "policy"}
+        "bench", "demo", "version", "help", "serve", "check", "token", "send", "gateway", "policy",
+        "backup"}
     assert wanted == set(COMMANDS)
 
 

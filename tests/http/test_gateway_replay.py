@@ -137,6 +137,15 @@ def test_a_route_narrows_what_is_replayed(make_gateway):
         assert "Set-Cookie" not in again.fields
 
 
+def test_no_client_gets_a_coding_on_a_replay_that_it_does_not_take(gateway, origin):
+    for taken in ("gzip, br", "gzip;q=1.0, *;q=0.5", None):
+        headers = {"Accept-Encoding": taken} if taken else {}
+        gateway.post(f"k {taken}".encode().hex(), headers=headers)
+        assert origin.requests[-1].all("Accept-Encoding") == ["identity"]
+    gateway.send("GET", "/pay", headers={"Accept-Encoding": "gzip"})
+    assert origin.requests[-1].all("Accept-Encoding") == ["gzip"]  # nothing is kept of a read
+
+
 def test_many_fields_come_through(gateway):
     first = gateway.post("k", do="fields=80")
     assert all(first.all(f"X-Field-{number}") == [str(number)] for number in range(80))

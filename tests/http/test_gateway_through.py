@@ -263,3 +263,13 @@ def test_a_route_that_fences_reads_is_refused(make_server, tmp_path):
             f'    - {{match: "{method} /x"}}\n')
         done = server.cli("check", path)
         assert done.returncode == 78 and method in done.stdout + done.stderr, done
+
+
+def test_a_route_may_hand_on_the_clients_host(make_gateway, origin):
+    gateway = make_gateway(routes=[{"match": "/kept/**", "preserve_host": True}, {"match": "/**"}])
+    own = origin.url.removeprefix("http://")
+    for path, host in (("/kept/a", "shop.example:81"), ("/a", own)):
+        for method, key in (("POST", "k"), ("GET", None)):
+            gateway.send(method, path, key=key, headers={"Host": "shop.example:81"})
+            assert origin.requests[-1].all("Host") == [host]
+            assert origin.requests[-1].all("X-Forwarded-Host") == ["shop.example:81"]

@@ -1109,7 +1109,7 @@ static bool see_paced(void *context, const struct entry *entry)
     struct paced *paced = context;
     assert_int_equal(entry->kind, ENTRY_EVIDENCE);
     assert_int_equal(entry->seq, paced->last + 1);
-    assert_int_equal(paced->pace.seq, paced->last);
+    assert_int_equal(paced->pace.at.seq, paced->last);
     assert_memory_equal(&paced->pace.hash, &paced->hash, sizeof paced->hash);
     paced->last = entry->seq;
     paced->hash = entry->hash;
@@ -1143,8 +1143,10 @@ static void paced_entries_go_on_where_they_stopped(void **state)
     for (unsigned page = 1; page < 9; page++) { /* pages that begin anew behind a seq */
         for (uint64_t after = 0; after < COUNT;) {
             struct paced fresh = {.pace = {.bytes_max = 100}, .a_call = page, .last = after};
-            struct entry_range range = {.after_seq = after, .pace = &fresh.pace};
-            const struct entry_range before = {.after_seq = after == 0 ? 0 : after - 1};
+            struct entry_range range = {
+                .after = entry_cursor_own(fixture->store, after), .pace = &fresh.pace};
+            const struct entry_range before = {
+                .after = entry_cursor_own(fixture->store, after == 0 ? 0 : after - 1)};
             struct entry found = {0};
             assert_int_equal(
                 fixture->store->ops->entries(fixture->store, &before, see_first, &found, &err), OK);
@@ -1200,7 +1202,7 @@ static void entries_come_back_in_order(void **state)
         assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &all, &err), OK);
         assert_int_equal(all.count, COUNT); /* S7 */
         struct seen some = {.next = 151, .stop_at = 10};
-        range.after_seq = 150;
+        range.after = entry_cursor_own(fixture->store, 150);
         assert_int_equal(
             fixture->store->ops->entries(fixture->store, &range, see, &some, &err), OK);
         assert_int_equal(some.count, 10);
@@ -1216,6 +1218,74 @@ static void entries_come_back_in_order(void **state)
         assert_int_equal(late.count, 100);
         reopen(fixture);
     }
+}
+
+struct visited {
+    struct entry_pace *pace;
+    struct entry_cursor cursors[8]; /* of each entry, in order */
+    size_t count;
+};
+
+static bool keep_cursor(void *context, const struct entry *entry)
+{
+    struct visited *visited = context;
+    struct entry_cursor *cursor = &visited->cursors[visited->count++];
+    cursor->seq = entry->seq;
+    memcpy(cursor->chain_id, entry->chain_id, sizeof cursor->chain_id);
+    assert_memory_equal(visited->pace->at.chain_id, entry->chain_id, sizeof entry->chain_id);
+    return true;
+}
+
+/* Whatever gave a cursor, an entry or the end of a reading, the next reading goes on after it. */
+static void a_cursor_is_where_a_later_reading_goes_on(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err;
+    enum { COUNT = 6 };
+    struct entry_pace pace = {.bytes_max = SIZE_MAX};
+    struct visited visited = {.pace = &pace};
+    struct entry_range range = {.pace = &pace};
+    struct store *store = fixture->store;
+    assert_int_equal(store->ops->entries(store, &range, keep_cursor, &visited, &err), OK);
+    assert_int_equal(visited.count, 0);
+    struct entry_cursor before_all = pace.at;
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct record record = kit_record(i, i + 1);
+        kit_put_flush(store, &record, 0);
+    }
+    pace = (struct entry_pace){.bytes_max = SIZE_MAX};
+    assert_int_equal(store->ops->entries(store, &range, keep_cursor, &visited, &err), OK);
+    assert_int_equal(visited.count, COUNT);
+    assert_memory_equal(&pace.at, &visited.cursors[COUNT - 1], sizeof pace.at);
+    reopen(fixture);
+    store = fixture->store;
+    for (size_t i = 0; i <= COUNT; i++) {
+        struct seen rest = {.next = i + 1};
+        struct entry_range after = {.after = i == 0 ? before_all : visited.cursors[i - 1]};
+        assert_int_equal(store->ops->entries(store, &after, see, &rest, &err), OK);
+        assert_int_equal(rest.count, COUNT - i);
+    }
+}
+
+static void a_cursor_of_a_chain_that_is_not_there_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct store *store = fixture->store;
+    struct record record = kit_record(1, 1);
+    kit_put_flush(store, &record, 0);
+    for (uint64_t seq = 0; seq < 3; seq++) {
+        struct err err = {0};
+        struct seen none = {0};
+        struct entry_range range = {.after = entry_cursor_own(store, seq)};
+        range.after.chain_id[15] ^= 1;
+        assert_int_equal(store->ops->entries(store, &range, see, &none, &err), E_INVALID);
+        assert_non_null(strstr(err.text, "different chain"));
+        assert_int_equal(none.count, 0);
+    }
+    struct seen all = {.next = 1}; /* the store goes on */
+    struct entry_range range = {.after = entry_cursor_own(store, 0)};
+    assert_int_equal(store->ops->entries(store, &range, see, &all, NULL), OK);
+    assert_int_equal(all.count, 1);
 }
 
 static bool see_tenant(void *context, const struct entry *entry)
@@ -1283,6 +1353,63 @@ static void entries_are_dense_and_notes_are_apart(void **state)
     struct entry_range range = {0};
     assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &both, &err), OK);
     assert_int_equal(both.count, 2);
+}
+
+/* A reader sees the keys 1 to 3 at these versions, 0 for absent, and all else as it was then. */
+static void assert_read(struct fixture *fixture, struct store *reader, const uint64_t versions[3])
+{
+    struct store_head head;
+    struct store_counts counts;
+    struct seen all = {.next = 1};
+    struct entry_range range = {.after = entry_cursor_own(reader, 0)};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .limit = 3};
+    const struct record *records[3];
+    size_t scanned = 0;
+    uint64_t live = 0;
+    uint64_t changes = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        const struct record *found = kit_load(reader, i + 1, &fixture->arena);
+        assert_int_equal(found == NULL ? 0 : found->version, versions[i]);
+        live += versions[i] > 0;
+        changes += versions[i];
+    }
+    assert_int_equal(
+        reader->ops->scan(reader, &scan, &fixture->arena, records, &scanned, NULL), OK);
+    assert_int_equal(scanned, live);
+    assert_int_equal(reader->ops->counts(reader, STORE_OPERATIONS, &counts, NULL), OK);
+    assert_int_equal(counts.records, live);
+    assert_int_equal(reader->ops->entries(reader, &range, see, &all, NULL), OK);
+    assert_int_equal(all.count, changes);
+    reader->ops->head(reader, &head);
+    assert_int_equal(head.seq, changes);
+}
+
+static void a_reader_sees_what_is_flushed_and_nothing_else(void **state)
+{
+    struct fixture *fixture = *state;
+    struct store *store = fixture->store;
+    struct store *reader;
+    struct err err;
+    if (store->ops->open_reader == NULL) {
+        return; /* its queries run on its own thread */
+    }
+    assert_int_equal(store->ops->open_reader(store, &reader, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){0, 0, 0});
+    struct record one = kit_record(1, 1);
+    struct record two = kit_record(2, 2);
+    assert_int_equal(kit_put(store, &one, 0), OK);
+    assert_int_equal(kit_put(store, &two, 0), OK);
+    assert_read(fixture, reader, (uint64_t[]){0, 0, 0}); /* P2 */
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    struct record sealed = kit_sealed(kit_load(store, 1, &fixture->arena), KIT_NOW + 86400000);
+    struct record three = kit_record(3, 3);
+    assert_int_equal(kit_put(store, &sealed, 1), OK);
+    assert_int_equal(kit_put(store, &three, 0), OK);
+    assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_read(fixture, reader, (uint64_t[]){2, 1, 1});
+    assert_int_equal(reader->ops->close(reader, &err), OK);
 }
 
 static void the_identity_stays(void **state)
@@ -1441,9 +1568,12 @@ int main(void)
             ON(what_is_due_is_found_and_nothing_else),
             ON(only_what_expired_is_forgotten),
             ON(entries_come_back_in_order),
+            ON(a_cursor_is_where_a_later_reading_goes_on),
+            ON(a_cursor_of_a_chain_that_is_not_there_is_refused),
             ON(paced_entries_go_on_where_they_stopped),
             ON(an_entry_keeps_its_tenant_and_is_found_by_it),
             ON(entries_are_dense_and_notes_are_apart),
+            ON(a_reader_sees_what_is_flushed_and_nothing_else),
             ON(the_identity_stays),
             ON(it_agrees_with_the_reference),
         };

@@ -421,6 +421,10 @@ static void the_forms_are_held_to(void **state)
     refuse_route("key: {header: Authorization}", "would keep clients' credentials", NULL);
     refuse_route("key: {header: idempotency-key}", "is where the key is anyway", "key: required");
     refuse_route("redact: [/card], key: {json: /card/id}", "the key '/card/id' is redacted", NULL);
+    refuse_route("cors: {origins: [https://Shop.example]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: [https://shop.example/]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: [shop.example]}", "is not the origin of a page", NULL);
+    refuse_route("cors: {origins: '*', credentials: true}", "would show every page", NULL);
     refuse_route("lease: 999ms", "'999ms' is less than 1s", NULL);
     refuse_route("lease: 8d", "'8d' is more than 168h", NULL);
     refuse_route("wait: 61s", "'61s' is more than 1m", NULL);
@@ -728,7 +732,7 @@ static void every_setting_has_words_and_is_in_the_example(void **state)
         assert_non_null(strstr(at, "\n# If unsure: "));
         count++;
     }
-    assert_int_equal(count, 43);
+    assert_int_equal(count, 46);
     buf_release(&made);
 }
 

@@ -160,6 +160,21 @@ static void those_who_passed_it_on_stand_in_one_line(void **state)
         "X-Forwarded-Host: h\r\nVia: 1.1 once\r\n\r\n");
 }
 
+static void of_an_answer_that_is_kept_no_coding_is_asked_for(void **state)
+{
+    (void)state;
+    struct fields_added added = {.is_identity = true, .length = HTTP_LENGTH_ABSENT};
+    const char *request = "POST / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip, br\r\n"
+                          "accept-encoding: *\r\nAccept: a/b\r\n";
+    check_request(request, &added,
+        "POST / HTTP/1.1\r\nHost: h\r\nAccept: a/b\r\nVia: 1.1 once\r\n"
+        "Accept-Encoding: identity\r\n\r\n");
+    added.is_identity = false;
+    check_request(request, &added,
+        "POST / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip, br\r\naccept-encoding: *\r\n"
+        "Accept: a/b\r\nVia: 1.1 once\r\n\r\n");
+}
+
 static void an_absolute_target_becomes_its_path(void **state)
 {
     (void)state;
@@ -262,7 +277,9 @@ static void check_kept(
     buf_init(&meta, &mem_libc, BYTES_MAX);
     assert_int_equal(fields_keep(read_answer(&message, fields), names, SLICE_EMPTY, &meta), OK);
     check_same(buf_view(&meta), kept);
-    assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        OK);
     check_same(answered_fields(&answered), replayed);
     buf_release(&meta);
     answered_release(&answered);
@@ -357,7 +374,9 @@ static void ids_of_the_first_exchange_are_kept_beside_every_field(void **state)
         answered_init(&answered);
         buf_clear(&meta);
         assert_int_equal(fields_keep(head, &names, request_id, &meta), OK);
-        assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                             &answered.exchange, NULL),
+            OK);
         struct slice all = answered_fields(&answered);
         const char *end = is_echo ? "X-99: 1\r\nOriginal-Request-Id: req_7\r\n"
                                   : "X-99: 1\r\nUpstream-Request-Id: req_7\r\n"
@@ -381,7 +400,9 @@ static void a_date_is_kept_only_by_name(void **state)
     buf_init(&meta, &mem_libc, BYTES_MAX);
     assert_int_equal(
         fields_keep(read_answer(&message, "Date: d\r\n"), &names, SLICE_EMPTY, &meta), OK);
-    assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        OK);
     check_same(answered_fields(&answered), "Date: d\r\n");
     assert_true(answered.exchange.has_date);
     buf_release(&meta);
@@ -407,7 +428,8 @@ static enum status keep_sized(size_t bytes, size_t *ret_len)
     answered_init(&answered);
     if (status == OK) {
         struct slice text = slice_of(meta.data + 6, meta.len - 6);
-        assert_int_equal(fields_replay(text, &mem_libc, &answered.exchange, NULL), OK);
+        assert_int_equal(
+            fields_replay(text, &(struct fields_said){0}, &mem_libc, &answered.exchange, NULL), OK);
         assert_int_equal(answered_fields(&answered).len, len);
     }
     answered_release(&answered);
@@ -479,14 +501,16 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
     answered_init(&answered);
     for (size_t i = 0; i < sizeof metas / sizeof *metas; i++) {
         struct err err = {.status = OK};
-        enum status status =
-            fields_replay(slice_str(metas[i]), &mem_libc, &answered.exchange, &err);
+        enum status status = fields_replay(
+            slice_str(metas[i]), &(struct fields_said){0}, &mem_libc, &answered.exchange, &err);
         if (status != E_INVALID || answered_fields(&answered).len != 0) {
             fail_msg("%s was taken", metas[i]);
         }
         assert_int_equal(err.status, E_INVALID);
     }
-    assert_int_equal(fields_replay(slice_str(META(GOOD)), &mem_libc, &answered.exchange, NULL), OK);
+    assert_int_equal(fields_replay(slice_str(META(GOOD)), &(struct fields_said){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        OK);
     check_same(answered_fields(&answered), "ETag: 1\r\n");
     answered_release(&answered);
 }
@@ -502,8 +526,9 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
     for (int i = 0; i < 8000; i++) {
         buf_char(&meta, '[');
     }
-    assert_int_equal(
-        fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        E_INVALID);
     /* As many values as it can hold. */
     buf_clear(&meta);
     buf_str(&meta, "{\"format\":\"once-http-1\",\"headers\":[0");
@@ -511,8 +536,9 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
         buf_str(&meta, ",0");
     }
     buf_str(&meta, "]}");
-    assert_int_equal(
-        fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL), E_INVALID);
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        E_INVALID);
     /* One field more than a head and the id of its exchange. */
     for (unsigned count = HTTP_FIELDS_MAX + 1; count <= HTTP_FIELDS_MAX + 2; count++) {
         buf_clear(&meta);
@@ -521,7 +547,8 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
             buf_str(&meta, "," GOOD);
         }
         buf_str(&meta, "]}");
-        assert_int_equal(fields_replay(buf_view(&meta), &mem_libc, &answered.exchange, NULL),
+        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+                             &answered.exchange, NULL),
             count == HTTP_FIELDS_MAX + 1 ? OK : E_INVALID);
     }
     buf_release(&meta);
@@ -557,7 +584,8 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
             assert_true(status == OK || (status == E_NOMEM && meta.len == 0));
         }
         if (status == OK) {
-            status = fields_replay(buf_view(&meta), &mem, &answered.exchange, NULL);
+            status = fields_replay(
+                buf_view(&meta), &(struct fields_said){0}, &mem, &answered.exchange, NULL);
             assert_true(status == OK || status == E_NOMEM);
             check_same(answered_fields(&answered), status == OK ? "X: \xff\r\nETag: 1\r\n" : "");
         }
@@ -663,6 +691,7 @@ int main(void)
         TEST(hop_by_hop_fields_go_no_further),
         TEST(naming_a_list_of_ours_in_connection_takes_only_the_clients_part),
         TEST(those_who_passed_it_on_stand_in_one_line),
+        TEST(of_an_answer_that_is_kept_no_coding_is_asked_for),
         TEST(an_absolute_target_becomes_its_path),
         TEST(a_trace_state_stays_with_its_own_parent),
         TEST(a_request_that_cannot_be_written_leaves_nothing),

@@ -26,7 +26,7 @@ static struct world {
     struct query_entry *entries;
     size_t entry_count;
     bool has_more;
-    uint64_t next_seq;
+    uint64_t next_seq; /* of the chain 0x01, 0x23 */
     struct engine_stats stats;
     struct store_head head;
     const char *params[4][2];
@@ -178,7 +178,7 @@ enum status query_submit(struct engine *engine, struct query *look, struct err *
     look->entries = world.entries;
     look->count = world.entry_count;
     look->has_more = world.has_more;
-    look->next_seq = world.next_seq;
+    look->next_entry = (struct entry_cursor){.chain_id = {0x01, 0x23}, .seq = world.next_seq};
     look->call.err.status = world.look_fails;
     look->call.done(&look->call);
     return OK;
@@ -367,9 +367,9 @@ static void reading_evidence_leaves_its_entry_before_it_shows_anything(void **st
     assert_int_equal(list->count, 2);
     struct slice next = json_text(json_find(body, SLICE_LIT("next")));
     assert_true(slice_equal(next, json_text(json_find(body, SLICE_LIT("resume")))));
-    uint64_t seq = 0;
-    assert_int_equal(evidence_cursor_read(next, engine_identity(NULL)->chain_id, &seq, NULL), OK);
-    assert_int_equal(seq, 12);
+    struct entry_cursor cursor;
+    assert_int_equal(evidence_cursor_read(next, &cursor, NULL), OK);
+    assert_int_equal(cursor.seq, 12);
     assert_int_equal(json_text(json_find(&list->items[0], SLICE_LIT("prev_hash"))).len, 64);
     assert_int_equal(json_text(json_find(&list->items[1], SLICE_LIT("hash"))).len, 64);
 }
@@ -406,7 +406,7 @@ static void an_engine_that_refuses_is_said_so(void **state)
 
 static char *cursor_of(unsigned char chain, uint64_t seq, char ret_text[EVIDENCE_CURSOR_BYTES])
 {
-    struct evidence_cursor cursor = {.chain_id = {chain, 0x23}, .seq = seq};
+    struct entry_cursor cursor = {.chain_id = {chain, 0x23}, .seq = seq};
     return evidence_cursor_put(ret_text, &cursor);
 }
 
@@ -431,7 +431,7 @@ static void an_empty_page_is_a_reading_too(void **state)
     /* Nothing of it was found: the note is not about another tenant's operation. */
     static const struct op_id none = {{0}};
     assert_true(op_id_equal(&world.note.operation_id, &none));
-    assert_int_equal(world.look->after_seq, 41);
+    assert_int_equal(world.look->after_entry.seq, 41);
 }
 
 static void wrong_parameters_are_refused_by_name(void **state)
@@ -457,8 +457,10 @@ static void a_cursor_of_a_different_chain_is_refused(void **state)
     char cursor[EVIDENCE_CURSOR_BYTES];
     world.params[0][0] = "after";
     world.params[0][1] = cursor_of(0x02, 41, cursor);
+    world.look_fails = E_INVALID; /* the store knows which chains it has */
     run(fixture, api_evidence_list);
-    assert_order("answer", NULL, NULL);
+    assert_int_equal(world.look->after_entry.chain_id[0], 0x02);
+    assert_order("look", "answer", NULL);
     assert_int_equal(world.status, 400);
     assert_string_equal(world.code, "invalid_parameter");
 }

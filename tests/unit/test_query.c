@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "check_c.h"
 #include "engine/query.h"
+#include "store/fault.h"
 #include "store/mem.h"
 
 struct fake_clock {
@@ -144,7 +145,7 @@ struct who {
     const char *key;
 };
 
-static struct op_id begin(struct fixture *fixture, struct who who)
+static struct engine_call begin_call(struct fixture *fixture, struct who who)
 {
     struct engine_call call = {.arena = &fixture->arena};
     call.request.kind = REQUEST_BEGIN;
@@ -158,6 +159,12 @@ static struct op_id begin(struct fixture *fixture, struct who who)
     call.request.request.retained = true;
     digest_sha256("first body", 10, &call.request.request.digest);
     assert_int_equal(record_key_seal(&call.request.key, NULL), OK);
+    return call;
+}
+
+static struct op_id begin(struct fixture *fixture, struct who who)
+{
+    struct engine_call call = begin_call(fixture, who);
     assert_int_equal(engine_do(fixture->engine, &call), OK);
     return call.decision.next.operation_id;
 }
@@ -307,10 +314,11 @@ static unsigned evidence_through(
 {
     unsigned seen = 0;
     uint64_t after = 0;
+    struct entry_cursor next = {.seq = 0};
     struct digest hash = {{0}};
     for (;;) {
         struct query look = page_look(fixture, QUERY_ENTRIES, tenant);
-        look.after_seq = after;
+        look.after_entry = next;
         look.limit = limit;
         if (id != NULL) {
             look.operation_id = *id;
@@ -331,14 +339,15 @@ static unsigned evidence_through(
             hash = one->entry.hash;
         }
         seen += (unsigned)look.count;
-        assert_true(look.next_seq >= after);
+        next = look.next_entry;
+        assert_true(look.next_entry.seq >= after);
         if (!look.has_more) {
-            assert_int_equal(look.next_seq, look.head.seq);
+            assert_int_equal(look.next_entry.seq, look.head.seq);
             return seen;
         }
         assert_int_equal(look.count, limit);
-        if (look.next_seq != after) {
-            after = look.next_seq;
+        if (look.next_entry.seq != after) {
+            after = look.next_entry.seq;
             hash = (struct digest){{0}};
         }
     }
@@ -632,15 +641,19 @@ static void batches_and_flushes_are_counted_by_size(void **state)
     assert_int_equal(stats.counts.unknown_since_ms, 0);
 }
 
+/* The engine's thread goes round once: reading beside it does not make it. */
+static void turn(struct fixture *fixture)
+{
+    struct query nothing = page_look(fixture, QUERY_NOTHING, "acme");
+    assert_int_equal(query_do(fixture->engine, &nothing), OK);
+}
+
 static int64_t await_unknown_since(struct fixture *fixture, int64_t wanted)
 {
     struct engine_stats stats = {0};
     for (int i = 0; i < 400; i++) {
         advance(fixture, 100);
-        struct query look = page_look(fixture, QUERY_OPERATION, "acme"); /* a turn */
-        look.key = (struct record_key){.tenant = SLICE_LIT("acme"), .key = SLICE_LIT("none")};
-        assert_int_equal(record_key_seal(&look.key, NULL), OK);
-        assert_int_equal(query_do(fixture->engine, &look), OK);
+        turn(fixture);
         engine_stats(fixture->engine, &stats);
         if (stats.counts.unknown_since_ms == wanted) {
             break;
@@ -659,6 +672,7 @@ static struct record unknown_of(struct fixture *fixture, struct op_id id)
             break;
         }
         advance(fixture, 500);
+        turn(fixture);
     }
     assert_int_equal(look.record->status, RECORD_UNKNOWN);
     return *look.record;
@@ -692,6 +706,70 @@ static void the_oldest_unknown_one_is_known(void **state)
     assert_int_equal(await_unknown_since(fixture, 0), 0);
 }
 
+/* ---- beside the engine --------------------------------------------------------------------- */
+
+struct held {
+    sem_t reached; /* a commit is under way … */
+    sem_t go_on;   /* … and stays so until this */
+};
+
+static void hold(void *context)
+{
+    struct held *held = context;
+    sem_post(&held->reached);
+    sem_wait(&held->go_on);
+}
+
+static void note_done(struct engine_call *call)
+{
+    sem_post(call->context);
+}
+
+/* The engine anew, on a store whose commits can be held. */
+static struct store *restart_on_fault(struct fixture *fixture)
+{
+    struct store *store;
+    struct err err = {0};
+    const struct store_options store_options = {.clock = &fixture->clock};
+    const struct engine_options options = {.clock = &fixture->clock};
+    assert_int_equal(engine_free(fixture->engine, &err), OK);
+    assert_int_equal(store_mem_new(&store_options, NULL, &store, &err), OK);
+    assert_int_equal(fault_new(store, NULL, &store, &err), OK);
+    assert_int_equal(engine_new(store, &options, &fixture->engine, &err), OK);
+    return store;
+}
+
+static void a_query_is_answered_while_a_commit_is_held(void **state)
+{
+    struct fixture *fixture = *state;
+    struct held held;
+    sem_t done;
+    sem_init(&held.reached, 0, 0);
+    sem_init(&held.go_on, 0, 0);
+    sem_init(&done, 0, 0);
+    struct store *store = restart_on_fault(fixture);
+    struct op_id first = begin(fixture, (struct who){"acme", "", "", "first"});
+
+    fault_hook(store, STORE_CALL_COMMIT, hold, &held);
+    struct engine_call second = begin_call(fixture, (struct who){"acme", "", "", "second"});
+    second.done = note_done;
+    second.context = &done;
+    assert_int_equal(engine_submit(fixture->engine, &second, NULL), OK);
+    sem_wait(&held.reached);
+    struct query one = page_look(fixture, QUERY_OPERATION, "acme");
+    one.operation_id = first;
+    assert_int_equal(query_do(fixture->engine, &one), OK);
+    assert_non_null(one.record);
+    assert_int_equal(page_through(fixture, (struct scan){0}, 10), 1); /* P2: not the second one */
+    assert_int_equal(evidence_through(fixture, "acme", NULL, 10), 1);
+
+    sem_post(&held.go_on);
+    sem_wait(&done);
+    assert_int_equal(second.err.status, OK);
+    assert_int_equal(page_through(fixture, (struct scan){0}, 10), 2);
+    fault_hook(store, STORE_CALL_COMMIT, NULL, NULL);
+}
+
 #define ON(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -709,6 +787,7 @@ int main(void)
         ON(memory_that_is_short_fails_the_look_alone),
         ON(batches_and_flushes_are_counted_by_size),
         ON(the_oldest_unknown_one_is_known),
+        ON(a_query_is_answered_while_a_commit_is_held),
     };
     return cmocka_run_group_tests_name("query", tests, NULL, NULL);
 }

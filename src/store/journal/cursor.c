@@ -152,6 +152,20 @@ enum cursor_result cursor_next(struct cursor *cursor, struct cursor_batch *ret_b
     return CURSOR_BATCH;
 }
 
+uint64_t cursor_find(struct cursor *cursor, uint64_t from, int *ret_error)
+{
+    for (uint64_t at = block_up(from); at + BATCH_HEADER_BYTES <= cursor->size;
+         at += JOURNAL_BLOCK_BYTES) {
+        struct batch_header header;
+        const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, ret_error);
+        if (bytes == NULL ||
+            batch_header_decode((const unsigned char *)bytes, cursor->seed, at, &header) == NULL) {
+            return at;
+        }
+    }
+    return cursor->size;
+}
+
 bool batch_frame(const struct cursor_batch *batch, uint32_t *at, struct frame *ret_frame)
 {
     if (*at < BATCH_HEADER_BYTES) {

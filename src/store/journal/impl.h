@@ -180,6 +180,8 @@ struct path segment_path(const char *directory, uint64_t number);
 /* The numbers behind "prefix-" of all files in a directory, sorted; the caller frees them. */
 enum status segment_list(const char *directory, const char *prefix, const struct mem *mem,
     uint64_t **ret_numbers, size_t *ret_count, struct err *err) MUST_CHECK;
+/* The size of its file, for a progress bar; 0: it cannot be opened. */
+uint64_t segment_file_bytes(const struct io *io, const char *directory, uint64_t number);
 enum status segment_add(
     struct journal *journal, const struct segment *segment, struct err *err) MUST_CHECK;
 struct segment *segment_get(struct journal *journal, uint64_t number);
@@ -249,6 +251,9 @@ const char *cursor_start(struct cursor *cursor, struct segment_header *ret_heade
 enum cursor_result cursor_next(struct cursor *cursor, struct cursor_batch *ret_batch);
 /* Bytes of the file, as many as there are up to size. NULL: could not be read. */
 const char *cursor_bytes(struct cursor *cursor, uint64_t offset, size_t size, int *ret_error);
+/* The first block from an offset on at which a batch seems to begin; the size: there is none.
+ * Where a block cannot be read, its offset and *ret_error, which is left alone otherwise. */
+uint64_t cursor_find(struct cursor *cursor, uint64_t from, int *ret_error);
 /* The frame at *at in a checked batch, and step over it. false: no more. */
 bool batch_frame(const struct cursor_batch *batch, uint32_t *at, struct frame *ret_frame);
 

@@ -10,7 +10,8 @@
  * journal was; background=on|off whether a thread of its own writes ahead (off: in maintain and
  * commit).
  *
- * What is here besides the table of store.h is for `once verify`, `once doctor` and the dump tool.
+ * What is here besides the table of store.h is for `once verify`, `once backup`, `once doctor` and
+ * the dump tool.
  */
 #ifndef ONCE_STORE_JOURNAL_JOURNAL_H
 #define ONCE_STORE_JOURNAL_JOURNAL_H
@@ -57,6 +58,26 @@ typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
  */
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err) MUST_CHECK;
+
+struct journal_copy {
+    const char *from;      /* the data directory */
+    const char *to;        /* an empty directory */
+    const struct io *io;   /* NULL: the machine's own */
+    const struct mem *mem; /* NULL: the C library's */
+    /* Called now and then, first with done 0; total is an estimate while the journal is in use.
+     * False stops the copy. NULL: not wanted. */
+    bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    void *context; /* handed back to progress */
+};
+
+/*
+ * Copy a journal, which may be in use: a prefix of it that holds everything acknowledged before the
+ * call, durable in both places. Takes no lock. What has been archived is not in it. The copy has
+ * not been read back: verify it. E_UNAVAILABLE: a file could not be read or written, or progress
+ * said stop. E_CORRUPT: the end of the journal is damaged. E_NOMEM. On failure, the directory has
+ * files that are of no use.
+ */
+enum status journal_copy(const struct journal_copy *how, struct err *err) MUST_CHECK;
 
 struct journal_info {
     uint64_t segments;          /* files */

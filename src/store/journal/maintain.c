@@ -231,9 +231,9 @@ enum status witness_check(
 {
     struct witness_search search = {.mark = mark};
     if (mark->batch <= journal->next.batch && mark->seq > journal->segments[0].mark.seq) {
-        struct entry_range range = {.after_seq = mark->seq - 1};
         /* Recovery is done: this only reads. */
         struct journal *reader = (struct journal *)(uintptr_t)journal;
+        struct entry_range range = {.after = entry_cursor_own(&reader->store, mark->seq - 1)};
         enum status status = journal_entries(&reader->store, &range, witness_visit, &search, err);
         if (status != OK) {
             return status;

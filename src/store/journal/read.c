@@ -486,14 +486,14 @@ static bool entries_spent(const struct entries *entries)
 static void entry_pass(struct entries *entries, const struct entry *entry)
 {
     bool evidence = entry->kind == ENTRY_EVIDENCE;
-    if (evidence ? entry->seq <= entries->at->seq : entries->range->pace != NULL) {
+    if (evidence ? entry->seq <= entries->at->at.seq : entries->range->pace != NULL) {
         return;
     }
     if (entry_in_range(entries->range, entry)) {
         entries->stopped = !entries->visit(entries->context, entry);
     }
     if (evidence) {
-        entries->at->seq = entry->seq;
+        entries->at->at.seq = entry->seq;
         entries->at->hash = entry->hash;
     }
 }
@@ -531,6 +531,7 @@ static enum status entries_of_batch(
         if (wrong != NULL) {
             return place_corrupt(place_make(segment, frame.offset), wrong, err);
         }
+        memcpy(entry.chain_id, entries->at->at.chain_id, sizeof entry.chain_id);
         enum status status = entry_tenant(entries, &frame, &entry, err);
         if (status != OK) {
             return status;
@@ -553,8 +554,8 @@ static void entries_seek(
     }
     at->place = place_make(segment->number, cursor->offset);
     at->squeezed = cursor->squeezed;
-    if (at->seq < segment->mark.seq) {
-        at->seq = segment->mark.seq; /* it starts here, or what was before is gone */
+    if (at->at.seq < segment->mark.seq) {
+        at->at.seq = segment->mark.seq; /* it starts here, or what was before is gone */
         at->hash = segment->mark.hash;
     }
 }
@@ -614,7 +615,7 @@ static size_t entries_first(const struct journal *journal, const struct entry_ra
 {
     size_t first = 0;
     while (first + 1 < journal->segments_count &&
-           (journal->segments[first + 1].mark.seq <= range->after_seq ||
+           (journal->segments[first + 1].mark.seq <= range->after.seq ||
                (range->from_ms > 0 &&
                    journal->segments[first + 1].mark.moment.time_ms < range->from_ms))) {
         first++;
@@ -639,8 +640,9 @@ static size_t entries_start(struct entries *entries)
     uint64_t least = journal->segments[first].mark.seq;
     for (size_t i = 0; i < JOURNAL_HINTS && entries->range->pace != NULL; i++) {
         const struct entry_pace *hint = &journal->hints[i];
-        if (hint->place != 0 && hint->seq >= least && hint->seq <= entries->range->after_seq &&
-            hint->seq >= at->seq && place_segment(hint->place) >= oldest) {
+        if (hint->place != 0 && hint->at.seq >= least &&
+            hint->at.seq <= entries->range->after.seq && hint->at.seq >= at->at.seq &&
+            place_segment(hint->place) >= oldest) {
             size_t bytes_max = at->bytes_max;
             *at = *hint;
             at->bytes_max = bytes_max;
@@ -728,8 +730,11 @@ enum status journal_entries(struct store *store, const struct entry_range *range
         .context = context,
         .scratch = &scratch,
         .at = range->pace == NULL ? &unpaced : range->pace};
-    ASSERT(entries.at->bytes_max > 0);
+    ASSERT(entries.at->bytes_max > 0); /* or it never ends */
+    const unsigned char *chain_id = journal->identity.keys.chain_id;
     enum status status = journal_failed(journal, err);
+    status = status == OK ? entry_cursor_check(&range->after, chain_id, err) : status;
+    memcpy(entries.at->at.chain_id, chain_id, sizeof entries.at->at.chain_id);
     uint64_t stable = atomic_load(&journal->stable);
     for (size_t i = entries_start(&entries); i < journal->segments_count && status == OK &&
                                              !entries.stopped && !entries_spent(&entries);

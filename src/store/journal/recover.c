@@ -212,19 +212,13 @@ static enum status zeros_check(
 static enum status batches_behind(
     struct cursor *cursor, uint64_t from, bool *ret_found, struct err *err)
 {
-    *ret_found = false;
-    for (uint64_t at = block_up(from); at + BATCH_HEADER_BYTES <= cursor->size && !*ret_found;
-         at += JOURNAL_BLOCK_BYTES) {
-        int error;
-        const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
-        if (bytes == NULL) {
-            return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
-                "reading what follows the last batch");
-        }
-        struct batch_header header;
-        *ret_found =
-            batch_header_decode((const unsigned char *)bytes, cursor->seed, at, &header) == NULL;
+    int error = 0;
+    bool found = cursor_find(cursor, from, &error) < cursor->size;
+    if (error != 0) {
+        return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
+            "reading what follows the last batch");
     }
+    *ret_found = found;
     return OK;
 }
 

@@ -89,6 +89,17 @@ enum status segment_list(const char *directory, const char *prefix, const struct
     return OK;
 }
 
+uint64_t segment_file_bytes(const struct io *io, const char *directory, uint64_t number)
+{
+    struct path path = segment_path(directory, number);
+    int fd = io->open(io->context, path.text, O_RDONLY, 0);
+    int64_t size = fd < 0 ? 0 : io->size(io->context, fd);
+    if (fd >= 0) {
+        (void)io->close(io->context, fd);
+    }
+    return size < 0 ? 0 : (uint64_t)size;
+}
+
 enum status segment_add(struct journal *journal, const struct segment *segment, struct err *err)
 {
     if (journal->segments_count == journal->segments_cap) {

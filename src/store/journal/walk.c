@@ -110,17 +110,14 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
 /* The next block at which a batch begins, to go on behind damage. The size when there is none. */
 static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
 {
-    for (uint64_t at = block_up(from); at + BATCH_HEADER_BYTES <= cursor->size;
-         at += JOURNAL_BLOCK_BYTES) {
-        int error;
-        const char *bytes = cursor_bytes(cursor, at, BATCH_HEADER_BYTES, &error);
-        struct batch_header header;
-        if (bytes != NULL &&
-            batch_header_decode((const unsigned char *)bytes, cursor->seed, at, &header) == NULL) {
+    for (;;) {
+        int error = 0;
+        uint64_t at = cursor_find(cursor, from, &error);
+        if (error == 0) {
             return at;
         }
+        from = at + 1; /* a block that cannot be read begins nothing */
     }
-    return cursor->size;
 }
 
 /* A batch that does not check out. true: go on at cursor->offset. */
@@ -237,17 +234,6 @@ static enum status walk_identity(struct walker *walker, struct err *err)
                          : err_set(err, E_CORRUPT, "the identity of '%s': %s", walker->path, wrong);
 }
 
-static uint64_t walk_size(struct walker *walker, uint64_t number)
-{
-    struct path path = segment_path(walker->path, number);
-    int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
-    int64_t size = fd < 0 ? 0 : walker->io->size(walker->io->context, fd);
-    if (fd >= 0) {
-        (void)walker->io->close(walker->io->context, fd);
-    }
-    return size < 0 ? 0 : (uint64_t)size;
-}
-
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err)
 {
@@ -266,7 +252,7 @@ enum status journal_walk(const char *path, const struct io *io, const struct mem
         status = err_set(err, E_CORRUPT, "'%s' has no segments", path);
     }
     for (size_t i = 0; i < count && status == OK; i++) {
-        walker.now.bytes_total += walk_size(&walker, numbers[i]);
+        walker.now.bytes_total += segment_file_bytes(walker.io, path, numbers[i]);
     }
     for (size_t i = 0; i < count && status == OK && !walker.stopped; i++) {
         walker.last = numbers[count - 1];

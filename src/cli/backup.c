@@ -1,0 +1,98 @@
+/* once backup: copy the journal while it is in use. */
+#include "lib/backup.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/bar.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+
+/* A signal to end: what was begun is cleared away first. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        (void)sigaction(numbers[i], &action, NULL); /* a second one ends it at once */
+    }
+}
+
+/* As if the signal had ended us, which a shell and a supervisor want to see. */
+static void end_by_signal(void)
+{
+    if (stop_signal != 0) {
+        (void)raise((int)stop_signal);
+    }
+}
+
+static bool progress(
+    void *context, enum backup_step step, uint64_t bytes_done, uint64_t bytes_total)
+{
+    bar_draw(
+        context, bytes_done, bytes_total, "%s", step == BACKUP_COPYING ? "copying" : "verifying");
+    return stop_signal == 0;
+}
+
+static int print_json(const char *to, const struct verify_result *result, double seconds)
+{
+    struct out_json whole;
+    char hash[65];
+    struct jsonw *json = out_json_begin(&whole, 1 << 16);
+    jsonw_bool(json, "ok", true);
+    jsonw_str(json, "directory", to);
+    jsonw_str(json, "chain_id", result->chain_id);
+    jsonw_u64(json, "segments", result->segments);
+    jsonw_u64(json, "bytes", result->bytes);
+    jsonw_u64(json, "first_seq", result->first_seq);
+    jsonw_u64(json, "last_seq", result->last_seq);
+    jsonw_str(json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
+    jsonw_real(json, "seconds", seconds);
+    return out_json_end(&whole);
+}
+
+static int print_text(const char *to, const struct verify_result *result, double seconds)
+{
+    char size[32];
+    out_text("%sok%s: '%s' has entries %llu to %llu, whole and verified: %s in %llu segments, "
+             "%.2f s\n",
+        out_tint(TINT_GOOD), out_plain(), to, (unsigned long long)result->first_seq,
+        (unsigned long long)result->last_seq, text_put_size(size, result->bytes),
+        (unsigned long long)result->segments, seconds);
+    return out_finish();
+}
+
+int cmd_backup(struct cli *cli)
+{
+    struct err err = {0};
+    struct bar bar;
+    const char *from = cli_store_dir(cli, cli_text(cli, "store"));
+    struct verify_result *result = arena_alloc(&cli->arena, sizeof *result);
+    if (from == NULL || result == NULL) {
+        return from == NULL
+                   ? cli_usage(cli, "backup: the store is not a journal")
+                   : cli_fail_err(&(struct err){.status = E_NOMEM, .text = "out of memory"});
+    }
+    struct backup_options options = {
+        .from = from, .to = cli->operands[0], .progress = progress, .context = &bar};
+    bar_init(&bar);
+    catch_signals();
+    enum status status = backup_make(&options, result, &err);
+    bar_clear(&bar);
+    if (status != OK) {
+        int code = cli_fail_err(&err);
+        end_by_signal();
+        return code;
+    }
+    double seconds = bar_seconds(&bar);
+    return cli->json ? print_json(options.to, result, seconds)
+                     : print_text(options.to, result, seconds);
+}

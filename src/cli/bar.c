@@ -1,0 +1,50 @@
+#include "cli/bar.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+enum { BAR_CELLS = 30, BAR_EVERY_MS = 100 };
+
+void bar_init(struct bar *bar)
+{
+    *bar = (struct bar){.start_ns = clock_nanos(), .is_shown = isatty(STDERR_FILENO) == 1};
+}
+
+double bar_seconds(const struct bar *bar)
+{
+    double seconds = (double)(clock_nanos() - bar->start_ns) / 1e9;
+    return seconds > 1e-6 ? seconds : 1e-6;
+}
+
+void bar_draw(struct bar *bar, uint64_t bytes_done, uint64_t bytes_total, const char *format, ...)
+{
+    uint64_t nanos = clock_nanos();
+    if (!bar->is_shown || nanos - bar->shown_ns < (uint64_t)BAR_EVERY_MS * 1000000) {
+        return;
+    }
+    char rate[32];
+    char text[64];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    double done = bytes_total == 0 ? 0 : (double)bytes_done / (double)bytes_total;
+    done = done > 1 ? 1 : done;
+    int cells = (int)(done * BAR_CELLS);
+    bar->shown_ns = nanos;
+    text_put_size(rate, (uint64_t)((double)bytes_done / bar_seconds(bar)));
+    (void)fprintf(stderr, "\r[%.*s%*s] %3d%%  %s  %s/s \033[K", cells,
+        "##############################", BAR_CELLS - cells, "", (int)(done * 100), text, rate);
+}
+
+void bar_clear(struct bar *bar)
+{
+    if (bar->is_shown && bar->shown_ns != 0) {
+        (void)fprintf(stderr, "\r\033[K");
+        bar->shown_ns = 0;
+    }
+}

@@ -1,0 +1,196 @@
+#include "lib/backup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "lib/inspect.h"
+#include "store/journal/journal.h"
+
+enum { NAME_BYTES_MAX = 64 }; /* what is put after the target's name, and before it in a URL */
+
+struct backup {
+    const struct backup_options *options;
+    char to[PATH_MAX];                   /* without slashes at the end */
+    char parent[PATH_MAX];               /* the directory that it is made in */
+    char fresh[PATH_MAX];                /* where the copy is until it is good */
+    char url[PATH_MAX + NAME_BYTES_MAX]; /* of that */
+    bool no_room;                        /* the copy was stopped because it would not fit */
+};
+
+/* ---- the target --------------------------------------------------------------------------- */
+
+static enum status read_target(struct backup *self, struct err *err)
+{
+    size_t len = strlen(self->options->to);
+    while (len > 1 && self->options->to[len - 1] == '/') {
+        len--;
+    }
+    if (len == 0 || len >= sizeof self->to - NAME_BYTES_MAX ||
+        memchr(self->options->to, '?', len) != NULL) {
+        return err_set(err, E_INVALID, "'%s' cannot be the directory of a store: it is %s",
+            self->options->to, len == 0 ? "empty" : "too long or has a '?'");
+    }
+    (void)snprintf(self->to, sizeof self->to, "%.*s", (int)len, self->options->to);
+    const char *slash = strrchr(self->to, '/');
+    size_t parent = slash == NULL ? 0 : slash == self->to ? 1 : (size_t)(slash - self->to);
+    (void)snprintf(self->parent, sizeof self->parent, "%.*s", parent == 0 ? 1 : (int)parent,
+        parent == 0 ? "." : self->to);
+    (void)snprintf(self->fresh, sizeof self->fresh, "%.*s.new-%ld-%llx",
+        (int)(sizeof self->fresh - NAME_BYTES_MAX), self->to, (long)getpid(),
+        (unsigned long long)clock_nanos());
+    (void)snprintf(self->url, sizeof self->url, "journal:%s", self->fresh);
+    return OK;
+}
+
+static bool is_below(const char *path, const char *directory)
+{
+    size_t len = strlen(directory);
+    return strncmp(path, directory, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+static enum status check_target(const struct backup *self, struct err *err)
+{
+    struct stat facts;
+    char store[PATH_MAX];
+    char parent[PATH_MAX];
+    if (lstat(self->to, &facts) == 0) {
+        (void)err_set(err, E_INVALID, "'%s' exists already", self->to);
+        err_hint(err, "a backup never overwrites anything; name a directory that does not exist");
+        return E_INVALID;
+    }
+    if (realpath(self->options->from, store) == NULL) {
+        (void)err_errno(err, E_UNAVAILABLE, errno, "cannot open store '%s'", self->options->from);
+        err_hint(err, "name a different store with --store URL or ONCE_STORE");
+        return E_UNAVAILABLE;
+    }
+    if (realpath(self->parent, parent) == NULL) {
+        return err_errno(err, E_UNAVAILABLE, errno, "cannot open '%s'", self->parent);
+    }
+    return is_below(parent, store)
+               ? err_set(err, E_INVALID, "'%s' is in the store itself", self->to)
+               : OK;
+}
+
+/* What a failure leaves goes. Nothing depends on it. */
+static void discard(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    if (dir == NULL) {
+        return;
+    }
+    for (struct dirent *item = readdir(dir); item != NULL; item = readdir(dir)) {
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0) {
+            (void)unlinkat(dirfd(dir), item->d_name, 0);
+        }
+    }
+    (void)closedir(dir);
+    (void)rmdir(directory);
+}
+
+/* ---- copy and check ----------------------------------------------------------------------- */
+
+/* Room is checked before anything is written: a copy that fills the disk of a running server would
+ * make it refuse grants. */
+static bool has_room(const struct backup *self, uint64_t bytes)
+{
+    struct statvfs disk;
+    return statvfs(self->parent, &disk) != 0 ||
+           (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize > bytes;
+}
+
+static bool tell(struct backup *self, enum backup_step step, uint64_t done, uint64_t total)
+{
+    return self->options->progress == NULL ||
+           self->options->progress(self->options->context, step, done, total);
+}
+
+static bool on_copied(void *context, uint64_t done, uint64_t total)
+{
+    struct backup *self = context;
+    self->no_room = done == 0 && !has_room(self, total);
+    return !self->no_room && tell(self, BACKUP_COPYING, done, total);
+}
+
+static bool on_verified(void *context, const struct verify_progress *now)
+{
+    return tell(context, BACKUP_VERIFYING, now->bytes_done, now->bytes_total);
+}
+
+static enum status copy(struct backup *self, struct err *err)
+{
+    struct journal_copy how = {
+        .from = self->options->from, .to = self->fresh, .progress = on_copied, .context = self};
+    enum status status = journal_copy(&how, err);
+    if (status != OK && self->no_room) {
+        (void)err_errno(err, E_UNAVAILABLE, ENOSPC, "cannot copy to '%s'", self->to);
+        err_hint(err, "nothing was written; make room, or name a directory on a different disk");
+    }
+    return status;
+}
+
+/* The copy ends behind a whole batch, so a torn one is damage here. */
+static enum status verify(struct backup *self, struct verify_result *result, struct err *err)
+{
+    struct verify_options options = {.url = self->url, .progress = on_verified, .context = self};
+    struct inspect_facts facts;
+    enum status status = verify_run(&options, result, err);
+    if (status != OK) {
+        return status;
+    }
+    if (result->damage_count > 0 || result->torn_tail) {
+        (void)err_set(err, E_CORRUPT, "the copy of '%s' does not check out: segment %llu: %s",
+            self->options->from, (unsigned long long)result->damages[0].segment,
+            result->damage_count > 0 ? result->damages[0].what : "it ends inside of a batch");
+        err_hint(err, "run once verify: if the store itself is sound, the disk of '%s' is not",
+            self->parent);
+        return E_CORRUPT;
+    }
+    return inspect_store(self->url, &facts, err);
+}
+
+static enum status publish(const struct backup *self, struct err *err)
+{
+    struct stat facts;
+    if (lstat(self->to, &facts) == 0) { /* rename would replace an empty directory */
+        return err_set(err, E_INVALID, "'%s' was made by somebody else meanwhile", self->to);
+    }
+    int failed = io_system.rename(io_system.context, self->fresh, self->to);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot make '%s'", self->to);
+    }
+    failed = io_sync_dir(&io_system, self->parent);
+    return failed == 0 ? OK : err_errno(err, E_UNKNOWN, -failed, "cannot flush '%s'", self->parent);
+}
+
+enum status backup_make(
+    const struct backup_options *options, struct verify_result *ret_result, struct err *err)
+{
+    struct backup self = {.options = options};
+    enum status status = read_target(&self, err);
+    status = status == OK ? check_target(&self, err) : status;
+    if (status != OK) {
+        return status;
+    }
+    int failed = io_system.mkdir(io_system.context, self.fresh, 0700);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot make '%s'", self.fresh);
+    }
+    status = copy(&self, err);
+    status = status == OK ? verify(&self, ret_result, err) : status;
+    status = status == OK ? publish(&self, err) : status;
+    if (status != OK) {
+        discard(self.fresh); /* gone already when it was renamed */
+    }
+    return status;
+}
