@@ -54,7 +54,8 @@ enum status request_form_path(
  * order. "a=1&b" and "b&a=1" are one; "b" and "b=" are not. E_INVALID as of a path; E_NOMEM. */
 enum status request_form_query(
     struct slice query, struct arena *arena, struct slice *ret_query, struct err *err) MUST_CHECK;
-/* Type and subtype in lower case, parameters trimmed, their names in lower case, in their order. */
+/* Type and subtype in lower case, parameters trimmed, their names in lower case, in their order.
+ * "charset=utf-8" of JSON is left out, unless there is a different charset too. */
 enum status request_form_content_type(
     struct slice field, struct arena *arena, struct slice *ret_type) MUST_CHECK;
 /* application/json and whatever ends in +json. */

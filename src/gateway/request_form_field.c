@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "gateway/request_form.h"
 #include "http/chars.h"
+#include "http/head.h"
 
 /* ---- the key ------------------------------------------------------------------------------- */
 
@@ -141,6 +142,26 @@ static size_t name_len(struct slice parameter)
     return equals == NULL ? parameter.len : (size_t)(equals - parameter.data);
 }
 
+static bool is_charset(struct slice parameter)
+{
+    struct slice name = slice_trim(slice_of(parameter.data, name_len(parameter)));
+    return http_same_name(name, SLICE_LIT("charset"));
+}
+
+/* JSON is UTF-8 (RFC 8259 section 8.1), so a charset that says so says nothing. One that says
+ * anything else, or is badly written, may change what the upstream reads: then all of them stay. */
+static bool charset_is_utf8(struct slice parameters)
+{
+    struct slice part;
+    while (next_part(&parameters, ';', &part)) {
+        if (is_charset(part) && !http_same_name(part, SLICE_LIT("charset=utf-8")) &&
+            !http_same_name(part, SLICE_LIT("charset=\"utf-8\""))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 enum status request_form_content_type(
     struct slice field, struct arena *arena, struct slice *ret_type)
 {
@@ -154,8 +175,11 @@ enum status request_form_content_type(
     if (next_part(&rest, ';', &part)) {
         at = put_lower(at, part, part.len);
     }
+    bool drop_charset =
+        request_form_is_json(slice_of(text, (size_t)(at - text))) && charset_is_utf8(rest);
     while (next_part(&rest, ';', &part)) {
-        if (part.len > 0) { /* RFC 9110 section 5.6.6: one may be empty, and says nothing */
+        /* RFC 9110 section 5.6.6: one may be empty, and says nothing. */
+        if (part.len > 0 && !(drop_charset && is_charset(part))) {
             *at++ = ';';
             at = put_lower(at, part, name_len(part));
         }
@@ -177,16 +201,6 @@ bool request_form_is_json(struct slice content_type)
 }
 
 /* ---- Prefer -------------------------------------------------------------------------------- */
-
-static bool is_wait(struct slice name)
-{
-    char lower[4];
-    if (name.len != sizeof lower) {
-        return false;
-    }
-    (void)put_lower(lower, name, name.len);
-    return memcmp(lower, "wait", sizeof lower) == 0;
-}
 
 /* Seconds in milliseconds; a number past all bounds is as long as there is. -1: not a number. */
 static int64_t delay_ms(struct slice seconds)
@@ -213,7 +227,7 @@ int64_t request_form_wait_ms(struct slice prefer)
         if (next_part(&preference, ';', &value)) {
             size_t name = name_len(value);
             /* RFC 7240 section 2: of several with one name the first counts. */
-            if (is_wait(slice_trim(slice_of(value.data, name)))) {
+            if (http_same_name(slice_trim(slice_of(value.data, name)), SLICE_LIT("wait"))) {
                 bool given = name < value.len;
                 return given ? delay_ms(slice_trim(
                                    slice_of(value.data + name + 1, value.len - name - 1)))

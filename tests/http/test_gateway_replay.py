@@ -253,6 +253,25 @@ def test_what_is_no_json_is_compared_byte_by_byte(gateway, origin):
     assert origin.total == 3
 
 
+@pytest.mark.parametrize("one, other, is_same", [
+    ("application/json", "application/json; charset=utf-8", True),
+    ("application/json;charset=UTF-8", "Application/JSON ; Charset=\"utf-8\"", True),
+    ("application/vnd.api+json; charset=utf-8", "application/vnd.api+json", True),
+    ("application/json; a=b; charset=utf-8", "application/json;a=b", True),
+    ("application/json", "application/json; charset=iso-8859-1", False),
+    ("application/json; charset=l1", "application/json; charset=l1; charset=utf-8", False),
+    ("application/json", "application/vnd.api+json", False),
+    ("text/plain", "text/plain; charset=utf-8", False),
+])
+def test_json_that_says_it_is_utf8_is_the_same_request(gateway, origin, one, other, is_same):
+    first = gateway.post("k", headers={"Content-Type": one})
+    again = gateway.post("k", headers={"Content-Type": other})
+    assert first.status == 200 and again.is_replay == is_same
+    assert is_same or (again.status == 422 and again.json["differs"] == ["content_type"])
+    assert origin.total == 1
+    assert origin.requests[0].get("Content-Type") == one  # the upstream gets it as it was sent
+
+
 def test_a_chunked_request_is_the_same_as_one_with_a_length(gateway, origin):
     body = b'{"amount":1}'
     with gateway.peer() as peer:

@@ -130,7 +130,7 @@ static void every_part_counts_and_none_runs_into_the_next(void **state)
     from.content_type = SLICE_LIT("json");
     all[count++] = read_from(f, &from);
     from = request("{}");
-    from.content_type = SLICE_LIT("application/json;charset=utf-8");
+    from.content_type = SLICE_LIT("application/json;charset=utf-16");
     all[count++] = read_from(f, &from);
     from = request("[]");
     all[count++] = read_from(f, &from);

@@ -436,8 +436,8 @@ static void content_types_that_are_one_have_one_form(void **state)
         {"application/json", "application/json"},
         {"Application/JSON", "application/json"},
         {" application/json ", "application/json"},
-        {"application/json; charset=UTF-8", "application/json;charset=UTF-8"},
-        {"application/json ;\tCharset=UTF-8 ", "application/json;charset=UTF-8"},
+        {"text/plain; charset=UTF-8", "text/plain;charset=UTF-8"},
+        {"text/plain ;\tCharset=UTF-8 ", "text/plain;charset=UTF-8"},
         {"application/json;", "application/json"},
         {"application/json; ; a=b;;", "application/json;a=b"},
         {"a/b; B=1; A=2", "a/b;b=1;a=2"},
@@ -445,6 +445,44 @@ static void content_types_that_are_one_have_one_form(void **state)
         {"a/b; x=\"\\\"; Y=1\"; Z=2", "a/b;x=\"\\\"; Y=1\";z=2"},
         {"a/b; x=\"C; D", "a/b;x=\"C; D"},
         {"multipart/form-data; boundary=AbC", "multipart/form-data;boundary=AbC"},
+    };
+    CHECK(*state, read_type, table);
+}
+
+static void json_that_says_it_is_utf8_is_json(void **state)
+{
+    static const struct spelling table[] = {
+        {"application/json; charset=utf-8", "application/json"},
+        {"Application/JSON ;\tCharset=UTF-8 ", "application/json"},
+        {"application/json;charset=\"utf-8\"", "application/json"},
+        {"application/json;charset=\"UTF-8\";", "application/json"},
+        {"application/json;charset=utf-8;charset=UTF-8", "application/json"},
+        {"application/vnd.api+json; charset=utf-8", "application/vnd.api+json"},
+        {"application/json; Profile=X; charset=utf-8; A=B", "application/json;profile=X;a=B"},
+        {"application/json; x=\"; charset=utf-8\"", "application/json;x=\"; charset=utf-8\""},
+    };
+    CHECK(*state, read_type, table);
+}
+
+/* A different charset may be read differently, and so may two of them. */
+static void any_other_charset_counts(void **state)
+{
+    static const struct spelling table[] = {
+        {"application/json;charset=iso-8859-1", "application/json;charset=iso-8859-1"},
+        {"application/json;charset=utf-16", "application/json;charset=utf-16"},
+        {"application/json;charset=utf-80", "application/json;charset=utf-80"},
+        {"application/json;charset=", "application/json;charset="},
+        {"application/json;charset", "application/json;charset"},
+        {"application/json;charset=\"utf-8", "application/json;charset=\"utf-8"},
+        {"application/json;charset=utf-8\"\"", "application/json;charset=utf-8\"\""},
+        {"application/json;charset= utf-8", "application/json;charset= utf-8"},
+        {"application/json;charset=utf-8;charset=l1", "application/json;charset=utf-8;charset=l1"},
+        {"application/json;charset=l1;charset=utf-8", "application/json;charset=l1;charset=utf-8"},
+        {"application/json;charset =l1;charset=utf-8",
+            "application/json;charset =l1;charset=utf-8"},
+        {"application/json;x-charset=utf-8", "application/json;x-charset=utf-8"},
+        {"application/jsonl;charset=utf-8", "application/jsonl;charset=utf-8"},
+        {"text/json;charset=utf-8", "text/json;charset=utf-8"},
     };
     CHECK(*state, read_type, table);
 }
@@ -727,6 +765,8 @@ int main(void)
         WITH(pairs_of_any_query_are_sorted_and_those_of_one_name_are_not),
         WITH(a_form_is_its_own_form),
         WITH(content_types_that_are_one_have_one_form),
+        WITH(json_that_says_it_is_utf8_is_json),
+        WITH(any_other_charset_counts),
         TEST(json_is_known_by_its_type),
         TEST(globs_match_as_their_stars_say),
         TEST(globs_match_what_a_plain_search_finds),
