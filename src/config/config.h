@@ -60,6 +60,7 @@ enum config_form {
     CONFIG_FORM_POINTER,   /* RFC 6901 */
     CONFIG_FORM_FIELD,     /* the name of a field whose value may be kept, or "*" */
     CONFIG_FORM_ORIGIN,    /* of a page: scheme, host and port, or "*" */
+    CONFIG_FORM_PATH,      /* of letters, digits, "-._~" and slashes */
     CONFIG_FORM_TEMPLATE,  /* a path with {key} or {operation_id} in it */
     CONFIG_FORM_LINE,      /* one line without control characters */
     CONFIG_FORM_METHOD,    /* of a request */

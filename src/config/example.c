@@ -104,8 +104,8 @@ static void put_routes(struct buf *out)
         "gateway.routes: by default one route for every path. The first route that matches a "
         "request applies. Requests that match no route pass through, not fenced. A route needs a "
         "match. It may have any setting above except those of the whole gateway (listen, tls, "
-        "spool_dir, spool_memory, spool_max, connections_max, idle), and its own settings win over "
-        "the section's. SIGHUP reads routes again.");
+        "health, spool_dir, spool_memory, spool_max, connections_max, idle), and its own settings "
+        "win over the section's. SIGHUP reads routes again.");
     put_prose(out, "If unsure: Leave it out: every path is fenced.");
     buf_str(out, "#  routes:\n"
                  "#    - match: \"POST,PUT /v1/payments/**\"\n"

@@ -188,6 +188,7 @@ struct config_gateway {
     const char *require_headers[CONFIG_HEADERS_MAX]; /* a fenced request without one gets 400; the
                                                         key is no part: see the routes' key */
     size_t require_header_count;
+    const char *health;          /* a path that the gateway answers itself; NULL: there is none */
     const char *spool_dir;       /* for bodies too long for memory; NULL: the store's directory, or
                                     /tmp */
     uint64_t spool_memory_bytes; /* of one body held in memory; 256 KiB */

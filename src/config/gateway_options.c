@@ -438,6 +438,15 @@ const struct config_option config_gateway_options[] = {
                 "client's in X-Forwarded-Host. A reconcile question always has the host of "
                 "upstream, and certificates are always checked against it.",
         .unsure = "Leave it."},
+    {.path = "gateway.health",
+        .kind = CONFIG_TEXT,
+        .form = CONFIG_FORM_PATH,
+        SECTION(health),
+        .example = "/healthz",
+        .help = "A path that the gateway answers itself, for a load balancer: 200 when it would "
+                "serve requests, 503 or no answer when it would not. The API never sees it, "
+                "whatever the method, so it must not be a path of the API's.",
+        .unsure = "Leave it out unless something checks the gateway's port."},
     {.path = "gateway.spool_dir",
         .kind = CONFIG_TEXT,
         SECTION(spool_dir),

@@ -334,6 +334,20 @@ static size_t mark_bytes(struct slice text)
     return 0;
 }
 
+/* One that is its own canonical form, so that it can be compared with a request's. */
+static enum status check_path(const char *name, struct slice text, struct value_fault *fault)
+{
+    bool is_good = text.data[0] == '/' && strstr(text.data, "/.") == NULL;
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        is_good = is_good && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                 (c >= '0' && c <= '9') || strchr("/-._~", c) != NULL);
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "such as /healthz", "%s: '%.*s' is not a plain path", name,
+                         SHOWN(text));
+}
+
 static enum status check_template(const char *name, struct slice text, struct value_fault *fault)
 {
     static const char hint[] = "such as /v1/payments/by-key/{key}";
@@ -532,6 +546,7 @@ enum status value_form_check(
     case CONFIG_FORM_POINTER: return check_pointer(name, value, fault);
     case CONFIG_FORM_ORIGIN: return check_origin(name, value, fault);
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
+    case CONFIG_FORM_PATH: return check_path(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
     case CONFIG_FORM_LINE:
     case CONFIG_FORM_METHOD:

@@ -236,6 +236,12 @@ void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
             status == E_NOMEM ? NULL : fault.text);
         return;
     }
+    if (health_is(request.config->settings, request.path)) {
+        if (!health_begin(&request)) {
+            refuse(&request, REFUSAL_MEMORY, NULL);
+        }
+        return;
+    }
     bool is_fenced = route_find(&request);
     if (request.route == NULL) {
         refuse(&request, REFUSAL_NO_ROUTE, NULL);
@@ -250,7 +256,9 @@ void gateway_handle(struct gateway *gateway, struct http_exchange *exchange)
 {
     struct gateway_request *request = exchange->state;
     (void)gateway;
-    if (request->is_fenced) {
+    if (request->is_health) {
+        health_handle(request);
+    } else if (request->is_fenced) {
         fenced_handle(request);
     } else {
         relayed_handle(request);

@@ -53,6 +53,7 @@ struct gateway_request {
     struct slice path;        /* canonical */
     struct slice key_field;   /* Idempotency-Key as it came, or as it was made; may be empty */
     struct slice traceparent; /* the client's, or a fresh one; may be empty */
+    bool is_health;           /* part of a struct health: for the gateway itself */
     bool is_fenced;           /* part of a struct fenced, and not of a struct relayed */
     bool has_key;             /* … and its key was read */
 };
@@ -96,6 +97,11 @@ void gateway_request_end(struct gateway_request *request, unsigned status);
 /* fenced.c: a copy of the request is made. */
 void fenced_begin(const struct gateway_request *request);
 void fenced_handle(struct gateway_request *request);
+
+/* health.c: likewise. Whether the path is for the gateway itself; false: out of memory. */
+bool health_is(const struct config_gateway *settings, struct slice path);
+bool health_begin(const struct gateway_request *request) MUST_CHECK;
+void health_handle(struct gateway_request *request);
 
 /* relayed.c: likewise. */
 void relayed_begin(const struct gateway_request *request);

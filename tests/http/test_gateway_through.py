@@ -273,3 +273,17 @@ def test_a_route_may_hand_on_the_clients_host(make_gateway, origin):
             gateway.send(method, path, key=key, headers={"Host": "shop.example:81"})
             assert origin.requests[-1].all("Host") == [host]
             assert origin.requests[-1].all("X-Forwarded-Host") == ["shop.example:81"]
+
+
+def test_the_health_path_is_the_gateways_own(make_gateway, origin):
+    gateway = make_gateway(gateway={"health": "/healthz"})
+    for path in ("/healthz", "/healthz?x=1", "/%68ealthz"):
+        healthy = gateway.send("GET", path)
+        assert (healthy.status, healthy.body) == (200, b"ok\n"), path
+        assert healthy.fields["Cache-Control"] == "no-store"
+    assert gateway.send("HEAD", "/healthz").status == 200
+    refused = gateway.send("POST", "/healthz", {"a": 1}, key="k")
+    assert refused.status == 405 and refused.fields["Allow"] == "GET, HEAD"
+    assert not origin.requests
+    assert gateway.send("GET", "/healthz/").status == 200 and len(origin.requests) == 1
+    assert make_gateway().send("GET", "/healthz").status == 200 and len(origin.requests) == 2
