@@ -442,6 +442,7 @@ const struct config_option config_gateway_options[] = {
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_PATH,
         SECTION(health),
+        .env = "ONCE_GATEWAY_HEALTH",
         .example = "/healthz",
         .help = "A path that the gateway answers itself, for a load balancer: 200 when it would "
                 "serve requests, 503 or no answer when it would not. The API never sees it, "

@@ -15,8 +15,9 @@ from fake_server import Fake
 @pytest.fixture
 def foreign():
     """A store that this user may not open: a different user's, or a closed one of our own."""
-    directory = Path(tempfile.mkdtemp(prefix="once-foreign-"))
-    directory.chmod(0o755)  # pytest's own directories let nobody in
+    # Not where the other tests work: nobody else may enter there.
+    directory = Path(tempfile.mkdtemp(prefix="once-foreign-", dir="/tmp"))
+    directory.chmod(0o755)
     program = Once(directory)
     program.run("a", "true")
     binary = directory / "once"  # somebody else may not reach the build

@@ -79,7 +79,8 @@ def test_json_has_every_setting_of_every_route(once):
     assert first["key_is_uuid"] is True and first["conflict_status"] == 409
     assert (first["ignore"], first["redact"]) == (["/client_time"], ["/card/number"])
     assert first["reconcile"]["not_executed"] == [404]
-    assert first["timeout"] == {"connect": "2s", "first_byte": "30s", "total": "1m"}
+    assert first["timeout"] == {"connect": "2s", "first_byte": "30s", "total": "1m",
+        "upgraded": "5m"}
     assert first["limits"]["body_bytes_max"] == 10 << 20
     assert (second["kind"], second["methods"]) == ("webhook", [])
     assert second["fenced"] == ["POST", "PUT", "PATCH", "DELETE"]

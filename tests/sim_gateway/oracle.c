@@ -103,7 +103,7 @@ static void sealed(struct sim_attempt *attempt, const struct engine_call *call)
 static bool is_releasing(const struct sim_attempt *attempt)
 {
     unsigned status = attempt->status;
-    int route = sim->keys[attempt->key].route;
+    enum sim_route route = sim->keys[attempt->key].route;
     return status == 408 || status == 429 || (status >= 500 && route == ROUTE_RECONCILE) ||
            (status == 503 && route == ROUTE_HOLD);
 }

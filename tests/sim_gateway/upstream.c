@@ -111,7 +111,7 @@ static size_t draw_bytes(void)
 
 /* A 5xx that says nothing about the effect: no status of the route that rolls back, and on the one
  * with the defaults all but 503. */
-static bool is_open(int route, unsigned status)
+static bool is_open(enum sim_route route, unsigned status)
 {
     return status >= 500 && route != ROUTE_RECONCILE && (route != ROUTE_HOLD || status != 503);
 }

@@ -733,7 +733,7 @@ static void every_setting_has_words_and_is_in_the_example(void **state)
         assert_non_null(strstr(at, "\n# If unsure: "));
         count++;
     }
-    assert_int_equal(count, 47);
+    assert_int_equal(count, 48);
     buf_release(&made);
 }
 
