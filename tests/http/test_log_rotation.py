@@ -10,8 +10,10 @@ from once_server import BINARY, until
 
 @pytest.fixture(params=["serve", "gateway"])
 def running(request):
-    return request.getfixturevalue({"serve": "make_server", "gateway": "make_gateway"}[
+    made = request.getfixturevalue({"serve": "make_server", "gateway": "make_gateway"}[
         request.param])()
+    until(lambda: '"event":"started"' in made.stderr(), "no first line in the log")
+    return made
 
 
 def rotate(running):

@@ -33,10 +33,11 @@ def test_a_streamed_body_with_backpressure(chunked):
     def script(peer):
         peer.origin.gate.wait(10)
         bodies.append(peer.request()[1])
+        peer.origin.ended.wait(10)  # an answer before put_end would end the connection
         peer.send(OK)
         peer.wait_end()
     with Origin(script) as origin, Driver(origin) as driver:
-        origin.gate = threading.Event()
+        origin.gate, origin.ended = threading.Event(), threading.Event()
         driver.start(method="POST", streamed=1, chunked=chunked, body=0 if chunked else 9000000)
         told = []
         for _ in range(9):
@@ -46,6 +47,8 @@ def test_a_streamed_body_with_backpressure(chunked):
                 origin.gate.set()
                 driver.line("1 drained")
         driver.say("put_end 1")
+        assert driver.stats()["idle"] == 0  # so the driver has read put_end
+        origin.ended.set()
         assert driver.last().startswith("end 2")
         assert "1 put wait" in told
         assert len(bodies[0]) == 9000000
@@ -131,8 +134,8 @@ def test_cancel_while_it_waits():
 
 def test_cancel_while_it_connects():
     with Origin(waits(b"")) as origin, Driver(origin) as driver:
-        for number in range(50):
-            driver.process.stdin.write(f"start {number}\ncancel {number}\n")
+        # One write: between two, a quick driver would have connected and sent.
+        driver.process.stdin.write("".join(f"start {n}\ncancel {n}\n" for n in range(50)))
         driver.process.stdin.flush()
         told = [driver.line(f"{number} cancelled").split()[2] for number in range(50)]
         assert "unsent" in told
