@@ -136,8 +136,11 @@ def test_why_after_a_crash_does_not_say_that_the_dead_process_said_so(once, tmp_
         assert process.poll() is None
     os.killpg(process.pid, 9)
     process.wait()
-    assert once.run("a", "sh", "-c", "touch started; sleep 60").code == 75
+    finder = once.start("run", "-k", "a", "--", "sh", "-c", "touch started; sleep 60")
+    assert finder.wait() == 75
     text = once("why", "--key", "a").text
+    assert f"    reason: the process that ran it, pid {process.pid}, is gone\n" \
+        f"    actor: once run, pid {finder.pid}\n" in text
     assert "is gone" in text and "the holder of the grant reported it" not in text
     assert "rule H5: the report has the fence of the current grant, so it counts" in text
 
