@@ -84,15 +84,12 @@ void ls_put_document(struct buf *out, const struct operation *operation, int64_t
 {
     struct jsonw json = {.out = out, .comma = true};
     buf_clear(out);
-    if (operation->status != ONCE_STATUS_UNKNOWN) {
+    if (age_ms < 0) {
         buf_slice(out, operation->json);
         return;
     }
     buf_slice(out, slice_of(operation->json.data, operation->json.len - 1)); /* without its "}" */
-    jsonw_time(&json, "unknown_since", operation->updated_ms);
-    if (age_ms >= 0) {
-        jsonw_i64(&json, "age_ms", age_ms);
-    }
+    jsonw_i64(&json, "age_ms", age_ms);
     buf_char(out, '}');
 }
 

@@ -18,8 +18,8 @@ enum {
     LS_DOCUMENT_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
 };
 
-/* The document into a buffer, in place of what is there; of an unknown one with when it became
- * unknown and, unless it is negative, for how long it has been. */
+/* The document into a buffer, in place of what is there, with how long it has been unknown unless
+ * that is negative. */
 void ls_put_document(struct buf *out, const struct operation *operation, int64_t age_ms);
 
 struct ls_row;
