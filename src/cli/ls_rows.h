@@ -27,6 +27,7 @@ struct ls_row;
 struct ls_rows {
     struct cli *cli;
     bool is_unknown; /* of unknown ones only: with age and reason, the oldest first */
+    bool has_tenant; /* of every tenant: each is named */
     int64_t now_ms;
     struct arena rows;
     struct ls_row *newest; /* each knows the one before it */
