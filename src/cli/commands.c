@@ -238,7 +238,8 @@ static const struct example_def send_examples[] = {
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, the latest change first. --json prints an array of objects.",
+    "Lists operations, the latest change first. --json prints an array of objects. With "
+    "--all-tenants each line begins with the tenant.",
     "With --status unknown the oldest comes first, and each line shows how long the operation "
     "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
     "terminal a long reason is truncated.",
@@ -253,6 +254,7 @@ static const struct option_def ls_options[] = {
             "compensated"}),
     OPT_FILTER,
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
+    FLAG("all-tenants", "of every tenant, with a store or a server's socket"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -834,7 +836,8 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "", "list operations"),
+    COMMAND(ls, ls_options, ls_exits, "[operations]", "list operations",
+        .operand_choices = {"operations"}, .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
