@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "cli/remote.h"
-#include "lib/inspect.h"
 
 enum {
     LOCK_WAIT_MS = 5000,
@@ -103,9 +102,7 @@ static int local_iterate(
 {
     struct once_error error = {0};
     struct each each = {.backend = backend, .visit = visit, .context = context};
-    int result = backend->of_all_tenants
-                     ? inspect_iterate(backend->once, filter, visit_document, &each, &error)
-                     : once_iterate(backend->once, filter, visit_document, &each, &error);
+    int result = once_iterate(backend->once, filter, visit_document, &each, &error);
     return result != ONCE_OK       ? cli_fail(&error)
            : each.err.status != OK ? cli_fail_err(&each.err)
                                    : CLI_OK;
@@ -315,18 +312,13 @@ static int find_server(struct cli *cli, struct remote **ret_remote)
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
-static void init_closed(struct backend *backend, struct cli *cli)
-{
-    *backend = (struct backend){.cli = cli, .found = &backend->own};
-    arena_init(&backend->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
-    arena_init(&backend->own, &mem_libc, FOUND_BYTES_MAX);
-}
-
 /* A server where there is one; else how the store itself is opened is the caller's. */
 static int open_server(struct cli *cli, struct backend *ret_origin)
 {
     struct remote *remote = NULL;
-    init_closed(ret_origin, cli);
+    *ret_origin = (struct backend){.cli = cli, .found = &ret_origin->own};
+    arena_init(&ret_origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    arena_init(&ret_origin->own, &mem_libc, FOUND_BYTES_MAX);
     int code = find_server(cli, &remote);
     if (code == CLI_OK && remote != NULL) {
         backend_init_remote(ret_origin, remote);
@@ -343,28 +335,6 @@ int backend_open(struct cli *cli, struct backend *ret_origin)
         if (code == CLI_OK) {
             init_local(ret_origin, once);
         }
-    }
-    return code;
-}
-
-int backend_open_all_tenants(struct cli *cli, struct backend *ret_origin)
-{
-    struct once *once = NULL;
-    if (cli_flag(cli, "tenant")) {
-        return cli_usage(cli, "%s: give --tenant or --all-tenants, not both", cli->command->name);
-    }
-    if (cli_text(cli, "server") != NULL && !cli_flag(cli, "store")) {
-        (void)cli_usage(cli,
-            "%s: --all-tenants does not go with a server: a token is for one tenant",
-            cli->command->name);
-        cli_hint("run it with --store where the store is, as the user that owns it");
-        return CLI_USAGE;
-    }
-    init_closed(ret_origin, cli);
-    int code = cli_open_to_look(cli, &once);
-    if (code == CLI_OK) {
-        init_local(ret_origin, once);
-        ret_origin->of_all_tenants = true;
     }
     return code;
 }

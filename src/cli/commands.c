@@ -244,10 +244,6 @@ static const char *const ls_text[] = {
     "terminal a long reason is truncated.",
     "If a server holds the store, the server is asked through its socket in the store's "
     "directory, so that only durable operations are shown. Otherwise the store itself is read.",
-    "--all-tenants lists the operations of every tenant, each with its tenant. It always reads the "
-    "store itself, beside a running server too, and may show an operation a moment before it is "
-    "durable. A server does not do it, whatever the token: a token is for one tenant. Then "
-    "--tenant NAME names the tenant for show, why and resolve.",
     NULL,
 };
 
@@ -256,7 +252,6 @@ static const struct option_def ls_options[] = {
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
             "compensated"}),
     OPT_FILTER,
-    FLAG("all-tenants", "those of every tenant; reads the store itself, never a server"),
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
     OPT_STORE,
     OPT_SERVER,
@@ -271,8 +266,6 @@ static const struct example_def ls_examples[] = {
     {"once ls --status unknown", "operations that somebody has to settle"},
     {"once ls --server https://once.example",
         "operations of a server, with the token in ONCE_TOKEN"},
-    {"once ls --all-tenants --status unknown --store /var/lib/once",
-        "what is unknown, whoever it belongs to"},
     {0},
 };
 

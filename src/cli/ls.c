@@ -34,10 +34,9 @@ static void say_empty(const struct cli *cli)
         return;
     }
     cli_say("no operation%s", filter_given(cli) || cli_flag(cli, "status") ? " matches" : "s");
-    if (!cli_flag(cli, "tenant") && !cli_flag(cli, "server") && !cli_flag(cli, "all-tenants")) {
-        cli_hint("only tenant '%s' was listed; --tenant names a different one, --all-tenants lists "
-                 "all of a store",
-            cli_text(cli, "tenant"));
+    if (!cli_flag(cli, "tenant") && !cli_flag(cli, "server")) {
+        cli_hint(
+            "these are of tenant '%s'; --tenant names a different one", cli_text(cli, "tenant"));
     }
 }
 
@@ -63,8 +62,7 @@ static int list(struct cli *cli, struct backend *backend)
 int cmd_ls(struct cli *cli)
 {
     struct backend backend;
-    int code = cli_flag(cli, "all-tenants") ? backend_open_all_tenants(cli, &backend)
-                                            : backend_open(cli, &backend);
+    int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }

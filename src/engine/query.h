@@ -45,8 +45,7 @@ struct query {
 
     /* Asked. */
     struct slice tenant; /* required, but for nothing and head, and for … */
-    bool any_tenant;     /* … an operation, or records, of whatever tenant: for duties and for the
-                            operator's own tools, not for callers */
+    bool any_tenant;     /* … an operation of whatever tenant: for duties, not for callers */
     unsigned kinds;      /* operation: of which kinds it may be; 0: an operation */
     struct op_id operation_id; /* operation; entries: only of it, zero for all */
     struct record_key key;     /* operation: by key when sealed (hash set) and operation_id zero */

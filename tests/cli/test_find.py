@@ -129,58 +129,9 @@ def terminal(once, *words, env=None):
 def test_on_a_terminal_an_empty_list_says_so_and_names_the_tenant(several):
     code, shown = terminal(several, "ls", "--scope", "nobody")
     assert code == 0 and "once: no operation matches" in shown and "tenant 'default'" in shown
-    assert "--all-tenants" in shown
     code, shown = terminal(several, "ls", "--tenant", "acme")
     assert code == 0 and "once: no operations" in shown
     assert several("ls", "--tenant", "acme").message == ""  # for a program it is just empty
-
-
-# ---- of every tenant
-
-
-@pytest.fixture
-def tenants(several):
-    """Two of acme beside those of the tenant default, one of them unknown."""
-    several.run("order-1", "true", options=["--scope", "pay", "--tenant", "acme"])
-    several.run("lost", "sh", "-c", "kill -9 $$", options=["--scope", "pay", "--tenant", "acme"])
-    return several
-
-
-def test_all_tenants_are_listed_each_with_its_own(tenants):
-    found = listed(tenants, "--all-tenants")
-    assert [(each["tenant"], each["key"]) for each in found[:3]] == \
-        [("acme", "lost"), ("acme", "order-1"), ("default", "other")] and len(found) == 6
-    assert len(listed(tenants)) == 4 and len(listed(tenants, "--tenant", "acme")) == 2
-    lines = tenants("ls", "--all-tenants").text.splitlines()
-    assert lines[0].split()[-3:] == ["TENANT", "SCOPE", "KEY"] and len(lines) == 7
-    assert re.search(r"  acme     pay lost$", lines[1]) and \
-        re.search(r"  default  mail other$", lines[3])
-    assert "TENANT" not in tenants("ls").text
-
-
-def test_the_filters_go_with_all_tenants(tenants):
-    assert {each["tenant"] for each in listed(tenants, "--all-tenants", "--scope", "pay")} == \
-        {"acme", "default"}
-    assert len(listed(tenants, "--all-tenants", "--principal", "ann")) == 2
-    assert len(listed(tenants, "--all-tenants", "--limit", "3")) == 3
-    lines = tenants("ls", "--all-tenants", "--status", "unknown").text.splitlines()
-    assert len(lines) == 2 and lines[0].split()[-4:] == ["TENANT", "SCOPE", "KEY", "REASON"]
-    assert re.search(r"  acme    pay lost   \S", lines[1])
-    [lost] = listed(tenants, "--all-tenants", "--status", "unknown")
-    assert tenants("show", lost["operation_id"]).code == 65
-    assert tenants("show", lost["operation_id"], "--tenant", lost["tenant"]).code == 0
-
-
-def test_all_tenants_are_a_stores_to_show_and_never_a_servers(tenants):
-    done = tenants("ls", "--all-tenants", "--server", "http://127.0.0.1:9")
-    assert done.code == 64 and "a token is for one tenant" in done.message, done
-    done = tenants("ls", "--all-tenants", env={"ONCE_SERVER": "http://127.0.0.1:9"})
-    assert done.code == 64 and "--store where the store is" in done.message, done
-    done = tenants("ls", "--all-tenants", "--store", "once-data", "--json",
-        env={"ONCE_SERVER": "http://127.0.0.1:9"})
-    assert done.code == 0 and len(json.loads(done.text)) == 6
-    done = tenants("ls", "--all-tenants", "--tenant", "acme")
-    assert done.code == 64 and "--tenant or --all-tenants, not both" in done.message, done
 
 
 def test_a_dumb_terminal_gets_no_colour(several):
