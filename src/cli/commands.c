@@ -487,16 +487,17 @@ static const struct example_def verify_examples[] = {
 
 static const char *const backup_text[] = {
     "Copies the journal to a new directory, which is a store like any other. It works while a "
-    "server or once run uses the store, which is not locked: everything acknowledged "
-    "before the backup began is in it, and nothing half written. The copy is verified like once "
-    "verify does and opened as a store before it gets its name, so a directory of that name is "
-    "always a whole backup.",
+    "server or once run uses the store: it copies files and needs neither the lock nor the "
+    "server. So there is no --server: run it where the store is. Everything acknowledged before "
+    "the backup began is in it, and nothing half written. The copy is verified like once verify "
+    "does and opened as a store before it gets its name, so a directory of that name is always a "
+    "whole backup.",
     "Nothing is overwritten: the directory must not exist. After any failure nothing is left; "
-    "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f, which can be "
-    "removed. The copy holds the secrets of the store and only its owner can read it. Segments "
-    "in archive/ are not copied.",
-    "Run it where the store is. Anything granted after the backup is unknown to it: read "
-    "docs/operate.md before you serve from a restored copy.",
+    "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f. The next "
+    "backup to DIRECTORY removes it and says so, if no process has it. The copy holds the secrets "
+    "of the store and only its owner can read it. Segments in archive/ are not copied.",
+    "Anything granted after the backup is unknown to it: read docs/operate.md before you serve "
+    "from a restored copy.",
     NULL,
 };
 
