@@ -520,13 +520,10 @@ static void settle(struct fenced *fenced, enum fenced_state state, http_handle r
 
 static void refuse_unsealed(struct fenced *fenced)
 {
-    const struct outcall *out = &fenced->out;
-    bool is_answered = out->point == OUTCALL_ANSWERED && out->status > 0;
+    bool is_executed = fenced->out.verdict == VERDICT_EXECUTED;
     fenced_refuse(fenced,
         &(struct refusal){.kind = REFUSAL_NOT_SEALED,
-            .effect_known = !is_answered         ? PROBLEM_EFFECT_UNKNOWN
-                            : out->status >= 400 ? PROBLEM_EFFECT_NO
-                                                 : PROBLEM_EFFECT_YES},
+            .effect_known = is_executed ? PROBLEM_EFFECT_YES : PROBLEM_EFFECT_UNKNOWN},
         "first_seen");
 }
 
