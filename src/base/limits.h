@@ -43,6 +43,13 @@ enum {
     LIMIT_LEASE_MS_DEFAULT = 30000,     /* 30 s */
     LIMIT_WAIT_MS_MAX = 60000,          /* a caller may park this long for a replay */
     LIMIT_CLOCK_JUMP_MS_MAX = 60000,    /* a larger forward step pauses expiry */
+
+    /* Stores that several processes share, in milliseconds. */
+    LIMIT_BEAT_MS = 5000,          /* how often a process says that it is alive */
+    LIMIT_HOLDER_GONE_MS = 30000,  /* one that did not for this long is gone: six beats missed */
+    LIMIT_PREPARED_MS_MAX = 10000, /* from prepare to commit: below what makes a holder gone */
+    LIMIT_ASK_AGAIN_MS = 200,      /* a parked call, in case that the notice of its key got lost */
+    LIMIT_NOTICES_MAX = 1024,      /* not yet acted on; past it every parked call asks again */
 };
 
 /* Fences left out past one that was shown from a lost future: more than were granted since. */

@@ -19,6 +19,12 @@ enum {
     FOUND_BYTES_MAX = 512 << 20,      /* an outcome, escaped in a document, and its tree */
 };
 
+/* Whether the command is about every tenant. */
+static bool is_of_all(const struct cli *cli)
+{
+    return option_find(cli->command, "all-tenants") != NULL && cli_flag(cli, "all-tenants");
+}
+
 /* ---- a store, through the library -------------------------------------------------------- */
 
 /* The operation as its document, in the arena; NULL stays NULL. */
@@ -103,8 +109,8 @@ static int local_iterate(
 {
     struct once_error error = {0};
     struct each each = {.backend = backend, .visit = visit, .context = context};
-    int result = backend->of_all_tenants
-                     ? inspect_iterate(backend->once, filter, visit_document, &each, &error)
+    int result = is_of_all(backend->cli)
+                     ? inspect_iterate_all(backend->once, filter, visit_document, &each, &error)
                      : once_iterate(backend->once, filter, visit_document, &each, &error);
     return result != ONCE_OK       ? cli_fail(&error)
            : each.err.status != OK ? cli_fail_err(&each.err)
@@ -226,6 +232,12 @@ void backend_error(struct once_error *error, int result, const char *format, ...
 
 /* ---- which one --------------------------------------------------------------------------- */
 
+/* Whose operations a server's own socket is asked for. */
+static const char *tenant_of(const struct cli *cli)
+{
+    return is_of_all(cli) ? "*" : cli_text(cli, "tenant");
+}
+
 /* What once run names its calls; NULL: each process makes up its own. */
 static const char *request_id_of(const struct cli *cli)
 {
@@ -244,14 +256,15 @@ int backend_named_server(struct cli *cli, struct remote **ret_remote)
         return CLI_OK;
     }
     bool is_socket = strncmp(url, "unix:", 5) == 0;
-    if (cli_flag(cli, "tenant") && !is_socket) {
-        return cli_usage(cli, "%s: --tenant does not go with --server: the token says whose it is",
-            cli->command->name);
+    bool names_tenant = cli_flag(cli, "tenant") || is_of_all(cli);
+    if (names_tenant && !is_socket) {
+        return cli_usage(cli, "%s: --%s does not go with --server: the token says whose it is",
+            cli->command->name, is_of_all(cli) ? "all-tenants" : "tenant");
     }
     struct remote_options options = {
         .url = url,
         .token = cli_text(cli, "token"),
-        .tenant = is_socket && cli_flag(cli, "tenant") ? cli_text(cli, "tenant") : NULL,
+        .tenant = names_tenant ? tenant_of(cli) : NULL,
         .cacert = cli_text(cli, "cacert"),
         .request_id = request_id_of(cli),
     };
@@ -305,7 +318,7 @@ static int find_own_server(struct cli *cli, struct remote **ret_remote)
         return CLI_OK;
     }
     struct remote_options options = {
-        .url = server.url, .tenant = cli_text(cli, "tenant"), .request_id = request_id_of(cli)};
+        .url = server.url, .tenant = tenant_of(cli), .request_id = request_id_of(cli)};
     return remote_new(&options, ret_remote);
 }
 
@@ -315,18 +328,13 @@ static int find_server(struct cli *cli, struct remote **ret_remote)
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
-static void init_closed(struct backend *backend, struct cli *cli)
-{
-    *backend = (struct backend){.cli = cli, .found = &backend->own};
-    arena_init(&backend->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
-    arena_init(&backend->own, &mem_libc, FOUND_BYTES_MAX);
-}
-
 /* A server where there is one; else how the store itself is opened is the caller's. */
 static int open_server(struct cli *cli, struct backend *ret_origin)
 {
     struct remote *remote = NULL;
-    init_closed(ret_origin, cli);
+    *ret_origin = (struct backend){.cli = cli, .found = &ret_origin->own};
+    arena_init(&ret_origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    arena_init(&ret_origin->own, &mem_libc, FOUND_BYTES_MAX);
     int code = find_server(cli, &remote);
     if (code == CLI_OK && remote != NULL) {
         backend_init_remote(ret_origin, remote);
@@ -343,28 +351,6 @@ int backend_open(struct cli *cli, struct backend *ret_origin)
         if (code == CLI_OK) {
             init_local(ret_origin, once);
         }
-    }
-    return code;
-}
-
-int backend_open_all_tenants(struct cli *cli, struct backend *ret_origin)
-{
-    struct once *once = NULL;
-    if (cli_flag(cli, "tenant")) {
-        return cli_usage(cli, "%s: give --tenant or --all-tenants, not both", cli->command->name);
-    }
-    if (cli_text(cli, "server") != NULL && !cli_flag(cli, "store")) {
-        (void)cli_usage(cli,
-            "%s: --all-tenants does not go with a server: a token is for one tenant",
-            cli->command->name);
-        cli_hint("run it with --store where the store is, as the user that owns it");
-        return CLI_USAGE;
-    }
-    init_closed(ret_origin, cli);
-    int code = cli_open_to_look(cli, &once);
-    if (code == CLI_OK) {
-        init_local(ret_origin, once);
-        ret_origin->of_all_tenants = true;
     }
     return code;
 }

@@ -4,7 +4,6 @@
  * A store of this machine, through the library; or a server, over HTTP. One table of what can be
  * asked, so that every command is written once and prints the same of both.
  *
- *     --all-tenants                          the store itself, also beside its server
  *     --server given, or ONCE_SERVER         that server
  *     a server holds the store of --store    that server, through the socket in its directory
  *     otherwise                              the store itself
@@ -66,7 +65,6 @@ struct backend {
     struct cli *cli;
     /* A store. */
     struct once *once;
-    bool of_all_tenants; /* iterate shows those of every tenant */
     /* A server. */
     struct remote *remote;
     int refused_code;    /* the exit code that fits, when a server refused the last call; else 0 */
@@ -87,10 +85,7 @@ void backend_own_server(struct cli *cli, struct backend_server *ret_server);
 int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* To read; never creates anything. */
 int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
-/* The same to iterate over the operations of every tenant. Only a store itself shows them: what a
- * server shows is of one tenant, the token's (P9). */
-int backend_open_all_tenants(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
-/* backend_open without a message; the result is once.h's. */
+/* The same without a message; the result is once.h's. */
 int backend_try_look(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* To change something. */
 int backend_open_to_change(struct cli *cli, struct backend *ret_origin) MUST_CHECK;

@@ -238,16 +238,13 @@ static const struct example_def send_examples[] = {
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, the latest change first. --json prints an array of objects.",
+    "Lists operations, the latest change first. --json prints an array of objects. With "
+    "--all-tenants each line begins with the tenant.",
     "With --status unknown the oldest comes first, and each line shows how long the operation "
     "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
     "terminal a long reason is truncated.",
     "If a server holds the store, the server is asked through its socket in the store's "
     "directory, so that only durable operations are shown. Otherwise the store itself is read.",
-    "--all-tenants lists the operations of every tenant, each with its tenant. It always reads the "
-    "store itself, beside a running server too, and may show an operation a moment before it is "
-    "durable. A server does not do it, whatever the token: a token is for one tenant. Then "
-    "--tenant NAME names the tenant for show, why and resolve.",
     NULL,
 };
 
@@ -256,8 +253,8 @@ static const struct option_def ls_options[] = {
         .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
             "compensated"}),
     OPT_FILTER,
-    FLAG("all-tenants", "those of every tenant; reads the store itself, never a server"),
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
+    FLAG("all-tenants", "of every tenant, with a store or a server's socket"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -271,8 +268,6 @@ static const struct example_def ls_examples[] = {
     {"once ls --status unknown", "operations that somebody has to settle"},
     {"once ls --server https://once.example",
         "operations of a server, with the token in ONCE_TOKEN"},
-    {"once ls --all-tenants --status unknown --store /var/lib/once",
-        "what is unknown, whoever it belongs to"},
     {0},
 };
 
@@ -842,7 +837,8 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "", "list operations"),
+    COMMAND(ls, ls_options, ls_exits, "[operations]", "list operations",
+        .operand_choices = {"operations"}, .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",

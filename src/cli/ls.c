@@ -35,10 +35,21 @@ static void say_empty(const struct cli *cli)
     }
     cli_say("no operation%s", filter_given(cli) || cli_flag(cli, "status") ? " matches" : "s");
     if (!cli_flag(cli, "tenant") && !cli_flag(cli, "server") && !cli_flag(cli, "all-tenants")) {
-        cli_hint("only tenant '%s' was listed; --tenant names a different one, --all-tenants lists "
-                 "all of a store",
+        cli_hint("these are of tenant '%s'; --tenant names a different one, --all-tenants all",
             cli_text(cli, "tenant"));
     }
+}
+
+static int check_options(struct cli *cli)
+{
+    const char *what = cli->operand_count > 0 ? cli->operands[0] : "operations";
+    if (strcmp(what, "operations") != 0) {
+        return cli_usage(
+            cli, "ls: '%s' is one argument too many: there are only operations to list", what);
+    }
+    return cli_flag(cli, "all-tenants") && cli_flag(cli, "tenant")
+               ? cli_usage(cli, "ls: give --tenant or --all-tenants, not both")
+               : CLI_OK;
 }
 
 /* All of them are read, whatever the limit: a store has them in no order. */
@@ -63,8 +74,8 @@ static int list(struct cli *cli, struct backend *backend)
 int cmd_ls(struct cli *cli)
 {
     struct backend backend;
-    int code = cli_flag(cli, "all-tenants") ? backend_open_all_tenants(cli, &backend)
-                                            : backend_open(cli, &backend);
+    int code = check_options(cli);
+    code = code != CLI_OK ? code : backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }

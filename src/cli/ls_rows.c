@@ -2,25 +2,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/macros.h"
 #include "base/text.h"
 
 enum {
-    NAME_COLUMNS_MAX = 32, /* of scope and key, or a tenant; past longer ones it is out of line */
+    NAME_COLUMNS_MAX = 32, /* of scope and key; after longer ones the reason is out of line */
     WORD_COLUMNS_MIN = 24, /* less is no sentence: it goes on in the next row */
-    FIXED_COLUMNS = 72,    /* of a line, before tenant, scope and key */
+    FIXED_COLUMNS = 72,    /* of a line, before scope and key */
     CUT_COLUMNS = 3,       /* "..." */
-};
-#define NAME_HEADING   "SCOPE KEY"
-#define TENANT_HEADING "TENANT"
-
-/* Columns of a terminal. */
-struct widths {
-    size_t name;
-    size_t tenant;
-    size_t terminal; /* 0: it is not one, so nothing is cut */
 };
 
 struct ls_row {
@@ -29,9 +22,8 @@ struct ls_row {
     int64_t since_ms;  /* of the last change */
     struct slice json; /* all that is printed with --json; the rest is for people */
     struct slice id;
-    struct slice tenant; /* empty without --all-tenants */
-    struct slice name;   /* scope and key */
-    struct slice word;   /* the last one */
+    struct slice name; /* tenant, if it is shown, scope and key */
+    struct slice word; /* the last one */
     uint64_t attempt;
     uint64_t duplicates;
 };
@@ -40,7 +32,7 @@ void ls_rows_init(struct ls_rows *list, struct cli *cli, bool is_unknown, size_t
 {
     *list = (struct ls_rows){.cli = cli,
         .is_unknown = is_unknown,
-        .has_tenants = cli_flag(cli, "all-tenants"),
+        .has_tenant = cli_flag(cli, "all-tenants"),
         .now_ms = cli_now_ms(),
         .left = limit == 0 ? SIZE_MAX : limit};
     arena_init(&list->rows, &mem_libc, LS_ROWS_BYTES_MAX);
@@ -95,15 +87,12 @@ void ls_put_document(struct buf *out, const struct operation *operation, int64_t
 {
     struct jsonw json = {.out = out, .comma = true};
     buf_clear(out);
-    if (operation->status != ONCE_STATUS_UNKNOWN) {
+    if (age_ms < 0) {
         buf_slice(out, operation->json);
         return;
     }
     buf_slice(out, slice_of(operation->json.data, operation->json.len - 1)); /* without its "}" */
-    jsonw_time(&json, "unknown_since", operation->updated_ms);
-    if (age_ms >= 0) {
-        jsonw_i64(&json, "age_ms", age_ms);
-    }
+    jsonw_i64(&json, "age_ms", age_ms);
     buf_char(out, '}');
 }
 
@@ -118,23 +107,31 @@ static bool copy_json(struct ls_rows *list, const struct operation *operation, s
     return copied;
 }
 
+/* What it is called: texts with a blank between them. */
+static bool copy_name(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
+{
+    const struct json_value *tenant = operation_member(operation, "tenant");
+    struct slice parts[] = {
+        list->has_tenant && json_is(tenant, JSON_STRING) ? json_text(tenant) : SLICE_EMPTY,
+        operation->scope, operation->key};
+    struct buf name;
+    buf_init(&name, &mem_libc, LS_DOCUMENT_BYTES_MAX);
+    for (size_t i = list->has_tenant ? 0 : 1; i < COUNT(parts); i++) {
+        buf_str(&name, name.len > 0 ? " " : "");
+        buf_slice(&name, parts[i]);
+    }
+    bool copied =
+        buf_status(&name) == OK && arena_copy(&list->rows, buf_view(&name), &row->name) == OK;
+    buf_release(&name);
+    return copied;
+}
+
 static bool copy_words(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
 {
-    struct slice scope = operation->scope;
-    struct slice key = operation->key;
-    char *name = arena_zalloc(&list->rows, scope.len + 1 + key.len);
-    if (name == NULL) {
-        return false;
-    }
-    (void)memcpy(name, scope.len == 0 ? "" : scope.data, scope.len);
-    name[scope.len] = ' ';
-    (void)memcpy(name + scope.len + 1, key.len == 0 ? "" : key.data, key.len);
-    row->name = slice_of(name, scope.len + 1 + key.len);
-    struct slice tenant = list->has_tenants ? operation->tenant : SLICE_EMPTY;
     row->attempt = operation->attempt;
     row->duplicates = operation->duplicates;
-    return arena_copy(&list->rows, operation->id, &row->id) == OK &&
-           arena_copy(&list->rows, tenant, &row->tenant) == OK &&
+    return copy_name(list, operation, row) &&
+           arena_copy(&list->rows, operation->id, &row->id) == OK &&
            arena_copy(&list->rows, operation->reason, &row->word) == OK;
 }
 
@@ -217,22 +214,12 @@ static void print_word(struct slice word, size_t used, size_t columns)
     out_text("...");
 }
 
-/* Text, and spaces up to the next column. Returns how many columns that took. */
-static size_t print_column(struct slice text, size_t columns)
-{
-    size_t used = columns_of(text);
-    size_t pad = used < columns ? columns - used : 0;
-    out_safe(text);
-    out_text("%*s  ", (int)pad, "");
-    return used + pad + 2;
-}
-
 static void print_row(
-    const struct ls_rows *list, const struct ls_row *row, const struct widths *widths)
+    const struct ls_rows *list, const struct ls_row *row, size_t name_columns, size_t columns)
 {
     char age[32];
     char time[TEXT_TIME_BYTES];
-    size_t used = FIXED_COLUMNS;
+    size_t used = columns_of(row->name);
     out_text("%-39.*s  %s%-11s%s  ", SLICE_ARGS(row->id), out_tint(operation_tint(row->status)),
         once_status_name(row->status), out_plain());
     if (list->is_unknown) {
@@ -242,52 +229,46 @@ static void print_row(
     }
     out_text(
         "%4llu  %4llu  ", (unsigned long long)row->attempt, (unsigned long long)row->duplicates);
-    used += list->has_tenants ? print_column(row->tenant, widths->tenant) : 0;
+    out_safe(row->name);
     if (list->is_unknown && row->word.len > 0) {
-        used += print_column(row->name, widths->name);
-        print_word(row->word, used, widths->terminal);
-    } else {
-        out_safe(row->name);
+        size_t pad = used < name_columns ? name_columns - used : 0;
+        out_text("%*s  ", (int)pad, "");
+        print_word(row->word, FIXED_COLUMNS + used + pad + 2, columns);
     }
     out_text("\n");
 }
 
-static void print_heading(const struct ls_rows *list, const struct widths *widths)
+static const char *name_heading(const struct ls_rows *list)
 {
-    out_text("%s%-39s  %-11s  ", out_tint(TINT_FAINT), "OPERATION", "STATUS");
-    out_text(list->is_unknown ? "%4s  " : "%-24s  ", list->is_unknown ? "AGE" : "UPDATED");
-    out_text("%4s  %4s  ", "TRY", "DUP");
-    if (list->has_tenants) {
-        (void)print_column(SLICE_LIT(TENANT_HEADING), widths->tenant);
-    }
-    if (list->is_unknown) {
-        (void)print_column(SLICE_LIT(NAME_HEADING), widths->name);
-    }
-    out_text("%s%s\n", list->is_unknown ? "REASON" : NAME_HEADING, out_plain());
+    return list->has_tenant ? "TENANT SCOPE KEY" : "SCOPE KEY";
 }
 
-/* As wide as the widest of them, up to a bound. */
-static void widen(size_t *columns, struct slice text)
+static void print_heading(const struct ls_rows *list, size_t name_columns)
 {
-    size_t wanted = columns_of(text);
-    wanted = wanted < NAME_COLUMNS_MAX ? wanted : NAME_COLUMNS_MAX;
-    *columns = wanted > *columns ? wanted : *columns;
+    const char *name = name_heading(list);
+    out_text("%s%-39s  %-11s  ", out_tint(TINT_FAINT), "OPERATION", "STATUS");
+    if (list->is_unknown) {
+        out_text("%4s  %4s  %4s  %-*s  REASON", "AGE", "TRY", "DUP", (int)name_columns, name);
+    } else {
+        out_text("%-24s  %4s  %4s  %s", "UPDATED", "TRY", "DUP", name);
+    }
+    out_text("%s\n", out_plain());
 }
 
 static void print_words(const struct ls_rows *list, struct ls_row **rows, size_t count)
 {
-    struct widths widths = {.name = sizeof NAME_HEADING - 1,
-        .tenant = sizeof TENANT_HEADING - 1,
-        .terminal = terminal_columns()};
+    size_t name_columns = strlen(name_heading(list));
     for (size_t i = 0; i < count; i++) {
-        widen(&widths.name, rows[i]->name);
-        widen(&widths.tenant, rows[i]->tenant);
+        size_t columns = columns_of(rows[i]->name);
+        columns = columns < NAME_COLUMNS_MAX ? columns : NAME_COLUMNS_MAX;
+        name_columns = columns > name_columns ? columns : name_columns;
     }
     if (list->printed == 0 && count > 0) {
-        print_heading(list, &widths);
+        print_heading(list, name_columns);
     }
+    size_t columns = terminal_columns();
     for (size_t i = 0; i < count && !out_broken(); i++) {
-        print_row(list, rows[i], &widths);
+        print_row(list, rows[i], name_columns, columns);
     }
 }
 

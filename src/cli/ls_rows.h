@@ -2,7 +2,7 @@
  * ls_rows: operations as once ls prints them: the latest change first; or, of those that somebody
  * has to settle, the oldest first, each with how long it has been unknown and the last word about
  * it: why nobody knows. That is the reason in its record, and the time is that of its last change:
- * duplicates do not change it. With --all-tenants each row names its tenant.
+ * duplicates do not change it.
  *
  * Does not:  hold more than LS_ROWS_BYTES_MAX of them. Past that they are printed in parts, each
  *            of them in order.
@@ -18,16 +18,16 @@ enum {
     LS_DOCUMENT_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
 };
 
-/* The document into a buffer, in place of what is there; of an unknown one with when it became
- * unknown and, unless it is negative, for how long it has been. */
+/* The document into a buffer, in place of what is there, with how long it has been unknown unless
+ * that is negative. */
 void ls_put_document(struct buf *out, const struct operation *operation, int64_t age_ms);
 
 struct ls_row;
 
 struct ls_rows {
     struct cli *cli;
-    bool is_unknown;  /* of unknown ones only: with age and reason, the oldest first */
-    bool has_tenants; /* of all tenants: each with its own */
+    bool is_unknown; /* of unknown ones only: with age and reason, the oldest first */
+    bool has_tenant; /* of every tenant: each is named */
     int64_t now_ms;
     struct arena rows;
     struct ls_row *newest; /* each knows the one before it */

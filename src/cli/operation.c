@@ -48,7 +48,6 @@ static enum status read_members(
         !status_of(cli_member(root, SLICE_LIT("status")), &operation->status)) {
         return err_set(err, E_INVALID, "an operation without id or status");
     }
-    operation->tenant = cli_member(root, SLICE_LIT("tenant"));
     operation->scope = cli_member(root, SLICE_LIT("scope"));
     operation->principal = cli_member(root, SLICE_LIT("principal"));
     operation->key = cli_member(root, SLICE_LIT("key"));

@@ -34,7 +34,6 @@ struct operation {
         request; /* the first one: as JSON when it was JSON, else its bytes; may be empty */
     enum once_status status;
     struct slice id;
-    struct slice tenant;
     struct slice scope;
     struct slice principal; /* may be empty */
     struct slice key;

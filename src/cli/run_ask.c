@@ -250,6 +250,7 @@ int run_ask(struct run *run, struct backend_answer *ret_answer)
         /* Blocked before the store is opened, because its threads inherit the mask; and before the
          * begin, so that a signal cannot end us between the grant and the command. */
         child_block(&run->mask_before);
+        run->asked_ms = cli_boot_ms();
         int code = begin(run, ret_answer);
         if (code == CLI_OK && ret_answer->decision == ONCE_FIRST_SEEN) {
             return CLI_OK;

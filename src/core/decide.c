@@ -694,8 +694,9 @@ static void holder_is_gone(struct decision *decision, const struct record *found
     const struct request *request, struct decide_moment moment)
 {
     ASSERT(request->holder != 0);
-    /* What a caller outside holds has no holder, and only its lease says when it is over (R9). */
-    if (found->holder == 0 || found->holder == request->holder) {
+    /* What a caller outside holds has no holder, and only its lease says when it is over (R9). On a
+     * shared store the grant that was meant may be over, and a living process hold the next. */
+    if (found->holder == 0 || found->holder == request->holder || other_attempt(found, request)) {
         leave(decision, DECISION_NOTHING, "J5", found);
         return;
     }

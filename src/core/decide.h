@@ -90,7 +90,7 @@
  *
  * The janitor's lease_over: J1 as H1: nothing; J2 in_progress and lease over: unknown; J3 else:
  * nothing. Its holder_gone: J1; J4 in_progress, held by an incarnation other than the living one
- * that the request names: unknown; J5 else: nothing.
+ * that the request names, and the request names no other fence: unknown; J5 else: nothing.
  *
  *   wake        W1 as H1: not_found. W2 waiting: pending, in_progress (claimed: a grant), executed,
  *               failed or rejected, as asked. W3 its due is over, and pending or in_progress is

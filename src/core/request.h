@@ -39,7 +39,8 @@ struct request {
                                      override window_ms (> 0) */
     struct digest fingerprint;    /* begin, enqueue: keyed */
     uint8_t fingerprint_version;  /* begin, enqueue */
-    uint64_t fence;               /* the holder's calls; resolve: of the attempt meant, 0 for any */
+    uint64_t fence;               /* the holder's calls; resolve, postpone and holder_gone: of the
+                                     attempt meant, 0 for any */
     enum record_status status; /* seal, resolve: what it became; resolve: released or pending = not
                                   executed; enqueue: pending (or 0) or waiting; wake: what it is to
                                   be; compensation_settle: compensated or unknown */

@@ -168,6 +168,7 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
     for (size_t i = 0; i < count; i++) {
         calls[i] = own_call(janitor, i, REQUEST_HOLDER_GONE, &dues[i]);
         calls[i]->request.holder = janitor->incarnation;
+        calls[i]->request.fence = dues[i].fence;
     }
     status = cycle_run(janitor->cycle, calls, count, err);
     if (status == OK && store->ops->flush(store, err) != OK) {

@@ -77,14 +77,9 @@ enum status checkpoint_key_of(
     const struct store_identity *identity, struct checkpoint_key *ret_key, struct err *err)
 {
     struct checkpoint_key key;
-    size_t size = sizeof key.ed25519;
-    EVP_PKEY *pair = EVP_PKEY_new_raw_private_key(
-        EVP_PKEY_ED25519, NULL, identity->signing_seed, sizeof identity->signing_seed);
-    bool ok = pair != NULL && EVP_PKEY_get_raw_public_key(pair, key.ed25519, &size) == 1 &&
-              size == sizeof key.ed25519;
-    EVP_PKEY_free(pair); /* clears the private half */
-    if (!ok) {
-        return crypto_failed(err, "make a public key");
+    enum status status = store_identity_public(identity, key.ed25519, err);
+    if (status != OK) {
+        return status;
     }
     (void)uuid_put(key.chain_id, identity->chain_id);
     make_key_id(&key);

@@ -1,5 +1,5 @@
 /*
- * inspect: what `once doctor`, `once tail --checkpoint` and `once ls --all-tenants` read of a store
+ * inspect: what `once doctor`, `once ls --all-tenants` and `once tail --checkpoint` read of a store
  * besides what once.h shows. Part of the program, not of libonce.
  *
  * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
@@ -53,10 +53,9 @@ struct inspect_speed {
 enum status inspect_speed(
     const char *dir, struct inspect_speed *ret_speed, struct err *err) MUST_CHECK;
 
-/* As once_iterate, of every tenant, with a read-only handle: for an operator, who can read the
- * store's files anyway, and for nobody else (P9). */
-int inspect_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
-    void *context, struct once_error *error) MUST_CHECK;
+/* As once_iterate, but of every tenant: for whoever may open the store itself (P9). */
+int inspect_iterate_all(struct once *once, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error) MUST_CHECK;
 
 /* "op_" and a UUID. */
 bool inspect_is_operation_id(const char *text);

@@ -267,41 +267,34 @@ static enum status iterate(struct lib_query *self, size_t limit, once_operation_
     return OK;
 }
 
-static enum status iterate_filtered(struct lib_query *self, const struct once_filter *filter,
-    once_operation_visit visit, void *context, struct err *err)
-{
-    enum status status = take_filter(&self->query.scan, filter, err);
-    if (status == OK) {
-        status = iterate(self, filter == NULL ? 0 : filter->limit, visit, context, err);
-    }
-    arena_release(&self->arena);
-    return status;
-}
-
-int once_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
-    void *context, struct once_error *error)
+static int iterate_of(struct once *once, bool any_tenant, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error)
 {
     struct err err = {0};
     struct lib_query self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_query_init(&self, once, QUERY_RECORDS);
-        status = iterate_filtered(&self, filter, visit, context, &err);
+        self.query.any_tenant = any_tenant;
+        status = take_filter(&self.query.scan, filter, &err);
+        if (status == OK) {
+            status = iterate(&self, filter == NULL ? 0 : filter->limit, visit, context, &err);
+        }
+        arena_release(&self.arena);
     }
     return handle_say(error, status, &err);
 }
 
-int inspect_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
+int once_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
     void *context, struct once_error *error)
 {
-    struct err err = {0};
-    struct lib_query self;
-    ASSERT(once->engine == NULL && visit != NULL); /* P9: for those who can read the files anyway */
-    lib_query_init(&self, once, QUERY_RECORDS);
-    self.query.any_tenant = true;
-    self.query.tenant = SLICE_EMPTY;
-    enum status status = iterate_filtered(&self, filter, visit, context, &err);
-    return handle_say(error, status, &err);
+    return iterate_of(once, false, filter, visit, context, error);
+}
+
+int inspect_iterate_all(struct once *once, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error)
+{
+    return iterate_of(once, true, filter, visit, context, error);
 }
 
 /* ---- evidence ------------------------------------------------------------------------------ */

@@ -24,7 +24,7 @@ const char *store_call_name(enum store_call call)
 {
     static const char *const names[STORE_CALL_COUNT] = {
 #define FAULT_NAME(number, member, parameters, arguments) [STORE_CALL_##number] = #member,
-        STORE_CALLS(FAULT_NAME) STORE_HOUSEKEEPING_CALLS(FAULT_NAME)
+        STORE_CALLS(FAULT_NAME) STORE_SHARED_CALLS(FAULT_NAME) STORE_HOUSEKEEPING_CALLS(FAULT_NAME)
 #undef FAULT_NAME
             [STORE_CALL_CLOSE] = "close",
     };
@@ -82,6 +82,7 @@ static void fault_settle(const struct fault *fault, enum store_call call, enum f
 #define FAULT_DUTY(number, member, parameters, arguments)                                          \
     FAULT_AROUND(number, housekeeping->, member, parameters, arguments)
 STORE_CALLS(FAULT_CALL)
+STORE_SHARED_CALLS(FAULT_CALL)
 STORE_HOUSEKEEPING_CALLS(FAULT_DUTY)
 
 /* A fault that makes changes stale waits for a commit that changes records. */
@@ -157,6 +158,22 @@ static enum status fault_open_reader(
     return wrapped->ops->open_reader(wrapped, ret_reader, err);
 }
 
+static void fault_listen(struct store *store, store_notice notice, void *context)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    wrapped->ops->listen(wrapped, notice, context);
+}
+
+/* What the wrapped store may leave out of its table. */
+static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
+{
+    ops->open_reader = wrapped->open_reader == NULL ? NULL : fault_open_reader;
+    ops->shared = wrapped->shared;
+    ops->beat = wrapped->beat == NULL ? NULL : fault_inner_beat;
+    ops->listen = wrapped->listen == NULL ? NULL : fault_listen;
+    ops->chains = wrapped->chains == NULL ? NULL : fault_inner_chains;
+}
+
 static const struct store_housekeeping fault_housekeeping = {
     .maintain = fault_maintain,
     .removable = fault_removable,
@@ -189,7 +206,7 @@ enum status fault_new(
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     fault->ops = fault_ops;
-    fault->ops.open_reader = wrapped->ops->open_reader == NULL ? NULL : fault_open_reader;
+    fault_ops_optional(&fault->ops, wrapped->ops);
     fault->store.ops = &fault->ops;
     fault->mem = mem;
     fault->wrapped = wrapped;

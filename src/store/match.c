@@ -23,7 +23,8 @@ struct store_due store_due_of(const struct record *record)
         .reason = record_due(record),
         .door = record->door,
         .operation_id = record->operation_id,
-        .due_ms = record_due_ms(record)};
+        .due_ms = record_due_ms(record),
+        .fence = record->fence};
 }
 
 bool store_due_before(const struct store_due_cursor *a, const struct store_due_cursor *b)
@@ -55,13 +56,17 @@ struct entry_cursor entry_cursor_own(struct store *store, uint64_t seq)
     return cursor;
 }
 
+bool entry_match(const struct entry_range *range, const struct entry *entry)
+{
+    return (range->tenant.len == 0 || slice_equal(range->tenant, entry->tenant)) && /* P9 */
+           (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
+           (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
+}
+
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
     /* A note belongs after the entries it covers: it comes with those after the cursor. */
-    return entry->seq > range->after.seq &&
-           (range->tenant.len == 0 || slice_equal(range->tenant, entry->tenant)) && /* P9 */
-           (range->from_ms == 0 || entry->time_ms >= range->from_ms) &&
-           (range->operation_id == NULL || op_id_equal(range->operation_id, &entry->operation_id));
+    return entry->seq > range->after.seq && entry_match(range, entry);
 }
 
 struct scan_walk scan_walk_start(const struct scan *scan)

@@ -1,88 +1,69 @@
 /*
- * past 800 lines because the whole store, with the crashes that tests want of it, is in this file.
+ * past 800 lines because the whole store, with the crashes that tests want of it, is in this file;
+ * what reads beside it is in mem_reader.c.
  */
 #include "store/mem.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/rand.h"
 #include "core/source.h"
-#include "store/clock.h"
+#include "store/mem_impl.h"
 
-/* One record, never changed once made; a change makes another. */
-struct item {
-    struct record record; /* points into bytes */
-    size_t size;
-    char bytes[]; /* as record_encode wrote them */
-};
-
-struct kept_entry {
-    struct entry entry;
-    char *bytes; /* owned */
-};
-
-/* What a change replaced, so that it can be taken back. */
-struct undo {
-    struct item *before; /* NULL: there was none */
-    struct item *after;  /* NULL: it was forgotten */
-};
-
-/* Where the store stood before a commit that is not flushed: a crash may take it back to here. */
-struct mem_unit {
-    struct store_head head;
-    struct store_tally tally;
-    uint64_t fence;
-    size_t undo; /* bytes of undo, entries and bodies then */
-    size_t entries;
-    size_t bodies;
-};
-
-struct mem_store {
-    struct store store; /* first: the table's functions cast */
-    const struct mem *mem;
-    struct clock system; /* the machine's, when no other was given */
-    struct store_clock clock;
-    struct store_identity identity;
-    struct store_shared shared;
-    struct store_head head;
-    struct store_tally tally;
-    struct store_moment now; /* of the batch that is prepared */
-    bool prepared;           /* a commit or abort is to come */
-    uint64_t fence;          /* the highest given out */
-    struct buf items;        /* struct item *, sorted by key hash */
-    struct buf entries;      /* struct kept_entry, in order */
-    struct buf bodies;       /* struct slice, owned; a body's place is its index + 1 */
-    pthread_mutex_t mutex;   /* over all changes, for those beside the store's thread: flush, … */
-    struct buf undo;         /* struct undo of all that is not flushed */
-    struct buf units;        /* struct mem_unit, likewise */
-    unsigned readers;        /* … and these, which are open */
-};
-
-/* Reads what is flushed, beside the store's thread. */
-struct mem_reader {
-    struct store store; /* first: the table's functions cast */
-    struct mem_store *self;
-};
-
-static struct mem_store *mem_of(struct store *store)
+static struct mem_handle *handle_of(struct store *store)
 {
-    return (struct mem_store *)store;
+    return (struct mem_handle *)store;
 }
 
-static struct item **items_of(const struct mem_store *self)
+struct store_mem_hub *mem_lock(struct store_mem_hub *hub)
+{
+    (void)pthread_mutex_lock(&hub->mutex);
+    return hub;
+}
+
+void mem_unlock(struct store_mem_hub *hub)
+{
+    (void)pthread_mutex_unlock(&hub->mutex);
+}
+
+static struct mem_chain *chains_of(const struct store_mem_hub *hub)
+{
+    return (struct mem_chain *)(void *)hub->chains.data;
+}
+
+static size_t chains_count(const struct store_mem_hub *hub)
+{
+    return hub->chains.len / sizeof(struct mem_chain);
+}
+
+static struct mem_chain *own_chain(const struct mem_handle *handle)
+{
+    ASSERT(handle->chain < chains_count(handle->hub));
+    return &chains_of(handle->hub)[handle->chain];
+}
+
+/* Where a handle's chain ends, with the time of the last commit. With the mutex. */
+static struct store_head head_of(const struct mem_handle *handle)
+{
+    struct store_head head = own_chain(handle)->head;
+    head.moment = handle->hub->moment;
+    return head;
+}
+
+static struct item **items_of(const struct store_mem_hub *self)
 {
     return (struct item **)(void *)self->items.data;
 }
 
-static size_t items_count(const struct mem_store *self)
+static size_t items_count(const struct store_mem_hub *self)
 {
     return self->items.len / sizeof(struct item *);
 }
 
-static struct store_counts counts_of(const struct mem_store *self, unsigned kinds)
+struct store_counts mem_counts_of(const struct store_mem_hub *self, unsigned kinds)
 {
     struct store_counts counts = store_tally_of(&self->tally, kinds);
     for (size_t i = 0; i < items_count(self) && counts.by_status[RECORD_UNKNOWN] > 0; i++) {
@@ -97,7 +78,7 @@ static struct store_counts counts_of(const struct mem_store *self, unsigned kind
 }
 
 /* The index of the first item not less than the hash. */
-static size_t items_search(const struct mem_store *self, const struct digest *hash)
+static size_t items_search(const struct store_mem_hub *self, const struct digest *hash)
 {
     size_t low = 0;
     size_t high = items_count(self);
@@ -113,7 +94,7 @@ static size_t items_search(const struct mem_store *self, const struct digest *ha
     return low;
 }
 
-static struct item *item_get(const struct mem_store *self, const struct digest *hash)
+static struct item *item_get(const struct store_mem_hub *self, const struct digest *hash)
 {
     size_t at = items_search(self, hash);
     if (at == items_count(self)) {
@@ -124,7 +105,7 @@ static struct item *item_get(const struct mem_store *self, const struct digest *
 }
 
 /* Put, replace or (with item NULL) remove. Only adding one can fail. */
-static enum status item_set(struct mem_store *self, const struct digest *hash, struct item *item)
+enum status mem_item_set(struct store_mem_hub *self, const struct digest *hash, struct item *item)
 {
     size_t at = items_search(self, hash);
     bool there = item_get(self, hash) != NULL;
@@ -146,7 +127,7 @@ static enum status item_set(struct mem_store *self, const struct digest *hash, s
     return OK;
 }
 
-static struct item *item_new(struct mem_store *self, const struct record *record)
+static struct item *item_new(struct store_mem_hub *self, const struct record *record)
 {
     struct buf bytes;
     buf_init(&bytes, self->mem, SIZE_MAX / 2);
@@ -176,7 +157,8 @@ static enum status record_give(
     return OK;
 }
 
-static struct item *item_find(const struct mem_store *self, const struct op_id *id, unsigned kinds)
+static struct item *item_find(
+    const struct store_mem_hub *self, const struct op_id *id, unsigned kinds)
 {
     for (size_t i = 0; i < items_count(self); i++) {
         struct item *item = items_of(self)[i];
@@ -188,7 +170,7 @@ static struct item *item_find(const struct mem_store *self, const struct op_id *
     return NULL;
 }
 
-static enum status body_give(struct mem_store *self, const struct body_ref *body,
+static enum status body_give(struct store_mem_hub *self, const struct body_ref *body,
     struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
     ASSERT(body->retained);
@@ -211,7 +193,7 @@ static enum status body_give(struct mem_store *self, const struct body_ref *body
 }
 
 static enum status bodies_give(
-    struct mem_store *self, struct store_want *want, int64_t now_ms, struct err *err)
+    struct store_mem_hub *self, struct store_want *want, int64_t now_ms, struct err *err)
 {
     struct want_choice choice = want_choose(want, now_ms);
     const struct record *record = want->record;
@@ -226,7 +208,7 @@ static enum status bodies_give(
 }
 
 static enum status source_give(
-    struct mem_store *self, struct store_want *want, struct arena *arena, struct err *err)
+    struct store_mem_hub *self, struct store_want *want, struct arena *arena, struct err *err)
 {
     const struct record *record = want->record;
     if (!want->source || !source_ordered(&record->source)) {
@@ -237,7 +219,7 @@ static enum status source_give(
     return item == NULL ? status : record_give(item, arena, &want->source_record, err);
 }
 
-static enum status want_give(struct mem_store *self, struct store_want *want,
+static enum status want_give(struct store_mem_hub *self, struct store_want *want,
     const struct store_batch *batch, struct err *err)
 {
     enum status status = OK;
@@ -262,7 +244,7 @@ static enum status want_give(struct mem_store *self, struct store_want *want,
 }
 
 /* The time, for a batch. With the mutex. */
-static struct store_moment time_give(struct mem_store *self, struct store_batch *batch)
+struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch)
 {
     struct store_moment now = store_clock_now(&self->clock);
     batch->now_ms = now.time_ms;
@@ -270,9 +252,9 @@ static struct store_moment time_give(struct mem_store *self, struct store_batch 
     return now;
 }
 
-static enum status batch_give(struct mem_store *self, struct store_batch *batch, struct err *err)
+enum status mem_batch_give(struct store_mem_hub *self, struct store_batch *batch, struct err *err)
 {
-    batch->counts = counts_of(self, STORE_KINDS_ASKED);
+    batch->counts = mem_counts_of(self, STORE_KINDS_ASKED);
     batch->fence_first = self->fence + 1;
     enum status status = OK;
     for (size_t i = 0; i < batch->count && status == OK; i++) {
@@ -283,36 +265,39 @@ static enum status batch_give(struct mem_store *self, struct store_batch *batch,
 
 static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
 {
-    struct mem_store *self = mem_of(store);
-    ASSERT(!self->prepared);
-    (void)pthread_mutex_lock(&self->mutex);
-    self->now = time_give(self, batch);
-    (void)pthread_mutex_unlock(&self->mutex);
-    return batch_give(self, batch, err);
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(!handle->prepared);
+    struct store_mem_hub *self = mem_lock(handle->hub);
+    handle->now = mem_time_give(self, batch);
+    enum status status = mem_batch_give(self, batch, err);
+    mem_unlock(self);
+    return status;
 }
 
 static enum status mem_prepare(struct store *store, struct store_batch *batch, struct err *err)
 {
-    struct mem_store *self = mem_of(store);
-    enum status status = mem_read(store, batch, err);
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(!handle->prepared);
+    struct store_mem_hub *self = mem_lock(handle->hub);
+    handle->now = mem_time_give(self, batch);
+    enum status status = mem_batch_give(self, batch, err);
     if (status == OK) {
         ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
-        (void)pthread_mutex_lock(&self->mutex);
         self->fence += batch->fences;
-        (void)pthread_mutex_unlock(&self->mutex);
-        self->prepared = true;
+        handle->prepared = true;
     }
+    mem_unlock(self);
     return status;
 }
 
 static void mem_abort(struct store *store)
 {
-    struct mem_store *self = mem_of(store);
-    ASSERT(self->prepared);
-    self->prepared = false;
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(handle->prepared);
+    handle->prepared = false;
 }
 
-static void tally_item(struct mem_store *self, const struct item *item, bool more)
+static void tally_item(struct store_mem_hub *self, const struct item *item, bool more)
 {
     if (item != NULL) {
         store_tally_add(&self->tally, item->record.kind, item->record.status, more);
@@ -320,7 +305,7 @@ static void tally_item(struct mem_store *self, const struct item *item, bool mor
 }
 
 static enum status body_keep(
-    struct mem_store *self, struct slice bytes, struct body_ref *body, struct err *err)
+    struct store_mem_hub *self, struct slice bytes, struct body_ref *body, struct err *err)
 {
     if (bytes.len == 0) {
         return OK;
@@ -346,7 +331,7 @@ static enum status body_keep(
 }
 
 /* The record as it is from now on. */
-static enum status change_item(struct mem_store *self, const struct change *change,
+static enum status change_item(struct store_mem_hub *self, const struct change *change,
     const struct item *found, struct item **ret_item, struct err *err)
 {
     struct record record;
@@ -371,7 +356,7 @@ static enum status change_item(struct mem_store *self, const struct change *chan
 }
 
 static enum status change_record(
-    struct mem_store *self, const struct change *change, struct err *err)
+    struct store_mem_hub *self, const struct change *change, struct err *err)
 {
     const struct digest *hash = &change->record->key.hash;
     struct item *found = item_get(self, hash);
@@ -385,7 +370,7 @@ static enum status change_record(
     }
     struct undo undo = {.before = found, .after = item};
     buf_append(&self->undo, &undo, sizeof undo);
-    if (buf_status(&self->undo) == OK && item_set(self, hash, item) == OK) {
+    if (buf_status(&self->undo) == OK && mem_item_set(self, hash, item) == OK) {
         tally_item(self, found, false);
         tally_item(self, item, true);
         return OK;
@@ -397,18 +382,22 @@ static enum status change_record(
     return err_set(err, E_NOMEM, "out of memory for a commit");
 }
 
-static enum status change_entry(struct mem_store *self, const struct entry *entry, struct err *err)
+static enum status change_entry(
+    struct mem_handle *handle, const struct entry *entry, struct err *err)
 {
+    struct store_mem_hub *self = handle->hub;
+    struct mem_chain *chain = own_chain(handle);
     if (entry->bytes.len == 0) {
         return OK;
     }
-    if (entry->kind == ENTRY_EVIDENCE && entry->seq != self->head.seq + 1) {
+    if (entry->kind == ENTRY_EVIDENCE && entry->seq != chain->head.seq + 1) {
         return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
-            self->head.seq);
+            chain->head.seq);
     }
     size_t bytes = entry->bytes.len;
-    struct kept_entry kept = {
-        .entry = *entry, .bytes = mem_alloc(self->mem, bytes + entry->tenant.len)};
+    struct kept_entry kept = {.entry = *entry,
+        .before = chain->head.hash,
+        .bytes = mem_alloc(self->mem, bytes + entry->tenant.len)};
     if (kept.bytes == NULL) {
         return err_set(err, E_NOMEM, "out of memory for an entry");
     }
@@ -416,6 +405,7 @@ static enum status change_entry(struct mem_store *self, const struct entry *entr
     if (entry->tenant.len > 0) {
         memcpy(kept.bytes + bytes, entry->tenant.data, entry->tenant.len);
     }
+    memcpy(kept.entry.chain_id, chain->known.chain_id, sizeof kept.entry.chain_id);
     kept.entry.bytes = slice_of(kept.bytes, bytes);
     kept.entry.tenant = slice_of(kept.bytes + bytes, entry->tenant.len);
     buf_append(&self->entries, &kept, sizeof kept);
@@ -425,13 +415,13 @@ static enum status change_entry(struct mem_store *self, const struct entry *entr
         return err_set(err, E_NOMEM, "out of memory for an entry");
     }
     if (entry->kind == ENTRY_EVIDENCE) {
-        self->head.seq = entry->seq;
-        self->head.hash = entry->hash;
+        chain->head.seq = entry->seq;
+        chain->head.hash = entry->hash;
     }
     return OK;
 }
 
-static void bodies_cut(struct mem_store *self, size_t len)
+static void bodies_cut(struct store_mem_hub *self, size_t len)
 {
     const struct slice *bodies = (const struct slice *)(const void *)self->bodies.data;
     ASSERT(len <= self->bodies.len);
@@ -441,7 +431,7 @@ static void bodies_cut(struct mem_store *self, size_t len)
     self->bodies.len = len;
 }
 
-static void entries_cut(struct mem_store *self, size_t len)
+static void entries_cut(struct store_mem_hub *self, size_t len)
 {
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
     ASSERT(len <= self->entries.len);
@@ -452,14 +442,14 @@ static void entries_cut(struct mem_store *self, size_t len)
 }
 
 /* Take back everything since a unit began, the last change first. */
-static void unit_undo(struct mem_store *self, const struct mem_unit *unit)
+static void unit_undo(struct store_mem_hub *self, const struct mem_unit *unit)
 {
     const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
     ASSERT(unit->undo <= self->undo.len);
     for (size_t i = self->undo.len / sizeof *undone; i > unit->undo / sizeof *undone; i--) {
         const struct undo *undo = &undone[i - 1];
         const struct item *there = undo->after == NULL ? undo->before : undo->after;
-        enum status status = item_set(self, &there->record.key.hash, undo->before);
+        enum status status = mem_item_set(self, &there->record.key.hash, undo->before);
         ASSERT(status == OK); /* there is room: one was there before */
         mem_free(self->mem, undo->after);
     }
@@ -467,14 +457,17 @@ static void unit_undo(struct mem_store *self, const struct mem_unit *unit)
     self->undo.status = OK;
     entries_cut(self, unit->entries);
     bodies_cut(self, unit->bodies);
-    self->head = unit->head;
+    chains_of(self)[unit->chain].head = unit->head;
+    self->moment = unit->head.moment;
     self->tally = unit->tally;
 }
 
 /* Remember where the store stands, before it changes. With the mutex. */
-static enum status unit_begin(struct mem_store *self, struct mem_unit *ret_unit)
+static enum status unit_begin(struct mem_handle *handle, struct mem_unit *ret_unit)
 {
-    *ret_unit = (struct mem_unit){.head = self->head,
+    struct store_mem_hub *self = handle->hub;
+    *ret_unit = (struct mem_unit){.chain = handle->chain,
+        .head = head_of(handle),
         .tally = self->tally,
         .fence = self->fence,
         .undo = self->undo.len,
@@ -488,8 +481,9 @@ static enum status unit_begin(struct mem_store *self, struct mem_unit *ret_unit)
 
 /* Every change is looked at, so that all that are stale are known. */
 static enum status commit_apply(
-    struct mem_store *self, const struct commit *commit, struct err *err)
+    struct mem_handle *handle, const struct commit *commit, struct err *err)
 {
+    struct store_mem_hub *self = handle->hub;
     bool stale = false;
     enum status status = OK;
     for (size_t i = 0; i < commit->count && status == OK; i++) {
@@ -503,40 +497,15 @@ static enum status commit_apply(
         stale = stale || status == E_STALE;
         status = status == E_STALE ? OK : status;
         if (status == OK) {
-            status = change_entry(self, &change->entry, err);
+            status = change_entry(handle, &change->entry, err);
         }
     }
     return status == OK && stale ? err_set(err, E_STALE, "a record has changed since it was read")
                                  : status;
 }
 
-static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
-{
-    struct mem_store *self = mem_of(store);
-    struct mem_unit unit;
-    ASSERT(self->prepared);
-    self->prepared = false;
-    (void)pthread_mutex_lock(&self->mutex);
-    enum status status = unit_begin(self, &unit);
-    if (status == OK) {
-        status = commit_apply(self, commit, err);
-        if (status != OK) {
-            unit_undo(self, &unit);
-            self->units.len -= sizeof unit;
-        }
-    } else {
-        (void)err_set(err, status, "out of memory for a commit");
-    }
-    if (status == OK) {
-        self->head.moment = self->now;
-        self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
-    }
-    (void)pthread_mutex_unlock(&self->mutex);
-    return status;
-}
-
 /* Nothing can be taken back any more: what was replaced goes. With the mutex. */
-static void units_end(struct mem_store *self)
+static void units_end(struct store_mem_hub *self)
 {
     const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
     for (size_t i = 0; i < self->undo.len / sizeof *undone; i++) {
@@ -546,17 +515,89 @@ static void units_end(struct mem_store *self)
     buf_clear(&self->units);
 }
 
-static enum status mem_flush(struct store *store, struct err *err)
+/* Tell the other handles what was settled (S13). With the mutex, so that none of them is closed
+ * meanwhile. */
+static void announce(const struct mem_handle *handle, const struct commit *commit)
 {
-    (void)err;
-    struct mem_store *self = mem_of(store);
-    (void)pthread_mutex_lock(&self->mutex);
-    units_end(self);
-    (void)pthread_mutex_unlock(&self->mutex);
+    for (size_t i = 0; i < commit->count; i++) {
+        const struct change *change = &commit->changes[i];
+        if (change->kind != CHANGE_PUT || change->record->status == RECORD_IN_PROGRESS) {
+            continue;
+        }
+        for (struct mem_handle *other = handle->hub->handles; other != NULL; other = other->next) {
+            if (other != handle && other->notice != NULL) {
+                other->notice(other->context, &change->record->key.hash);
+            }
+        }
+    }
+}
+
+/* What is committed holds: a server's memory does not end with the process (S2, S9). */
+static void commit_share(struct mem_handle *handle, const struct commit *commit)
+{
+    if (handle->hub->many) {
+        units_end(handle->hub);
+        announce(handle, commit);
+    }
+}
+
+/* Whether a batch was prepared too long ago (S10). With the mutex. */
+static bool is_late(struct mem_handle *handle)
+{
+    struct store_mem_hub *self = handle->hub;
+    return self->many &&
+           store_clock_now(&self->clock).time_ms - handle->now.time_ms > LIMIT_PREPARED_MS_MAX;
+}
+
+static enum status commit_all(
+    struct mem_handle *handle, const struct commit *commit, struct err *err)
+{
+    struct store_mem_hub *self = handle->hub;
+    struct mem_unit unit;
+    if (is_late(handle)) {
+        return err_set(err, E_UNAVAILABLE,
+            "the commit came later than prepared_ms_max (%d) after its prepare",
+            LIMIT_PREPARED_MS_MAX);
+    }
+    enum status status = unit_begin(handle, &unit);
+    if (status != OK) {
+        return err_set(err, status, "out of memory for a commit");
+    }
+    status = commit_apply(handle, commit, err);
+    if (status != OK) {
+        unit_undo(self, &unit);
+        self->units.len -= sizeof unit;
+        return status;
+    }
+    if (handle->now.time_ms >= self->moment.time_ms) {
+        self->moment = handle->now; /* a different handle may have prepared later (S8) */
+    }
+    self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+    commit_share(handle, commit);
     return OK;
 }
 
-static enum status scan_give(const struct mem_store *self, const struct scan *scan,
+static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(handle->prepared);
+    handle->prepared = false;
+    (void)mem_lock(handle->hub);
+    enum status status = commit_all(handle, commit, err);
+    mem_unlock(handle->hub);
+    return status;
+}
+
+static enum status mem_flush(struct store *store, struct err *err)
+{
+    (void)err;
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    units_end(self);
+    mem_unlock(self);
+    return OK;
+}
+
+enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *scan,
     struct arena *arena, const struct record **ret_records, size_t *ret_count, struct err *err)
 {
     struct scan_walk walk = scan_walk_start(scan);
@@ -590,16 +631,33 @@ static enum status scan_give(const struct mem_store *self, const struct scan *sc
 static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
-    return scan_give(mem_of(store), scan, arena, ret_records, ret_count, err);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    enum status status = mem_scan_give(self, scan, arena, ret_records, ret_count, err);
+    mem_unlock(self);
+    return status;
 }
 
-static bool due_wanted(
-    const struct store_due_filter *filter, const struct record *record, int64_t now_ms)
+/* Whether nobody beats for a holder any more (S12). With the mutex. */
+static bool holder_gone(const struct mem_handle *handle, uint64_t holder, int64_t now_ms)
+{
+    const struct store_mem_hub *self = handle->hub;
+    bool gone = true;
+    for (size_t i = 0; i < chains_count(self) && gone; i++) {
+        const struct store_chain *chain = &chains_of(self)[i].known;
+        bool beats = !chain->ended && now_ms - chain->seen_ms < LIMIT_HOLDER_GONE_MS;
+        gone = chain->incarnation != holder || (!beats && i != handle->chain);
+    }
+    return gone;
+}
+
+static bool due_wanted(const struct mem_handle *handle, const struct store_due_filter *filter,
+    const struct record *record, int64_t now_ms)
 {
     if (!store_kind_in(filter->kinds, record->kind)) {
         return false;
     }
-    return filter->held ? record->holder != 0
+    return filter->held ? record->holder != 0 &&
+                              (!handle->hub->many || holder_gone(handle, record->holder, now_ms))
                         : (filter->reasons & STORE_DUES_ALL & STORE_DUE(record_due(record))) != 0 &&
                               record_due_ms(record) <= now_ms;
 }
@@ -614,16 +672,17 @@ static struct store_due_cursor cursor_at(const struct record *record)
     return cursor;
 }
 
-/* The first one that is due after the cursor; NULL: there is none. */
+/* The first one that is due by then, after the cursor; NULL: there is none. */
 static const struct record *due_after(
-    struct mem_store *self, const struct store_due_filter *filter, int64_t now_ms)
+    const struct mem_handle *handle, const struct store_due_filter *filter, int64_t until_ms)
 {
+    const struct store_mem_hub *self = handle->hub;
     const struct record *first = NULL;
     struct store_due_cursor first_at = {0};
     for (size_t i = 0; i < items_count(self); i++) {
         const struct record *record = &items_of(self)[i]->record;
         struct store_due_cursor at = cursor_at(record);
-        if (due_wanted(filter, record, now_ms - 1) && store_due_before(filter->cursor, &at) &&
+        if (due_wanted(handle, filter, record, until_ms) && store_due_before(filter->cursor, &at) &&
             (first == NULL || store_due_before(&at, &first_at))) {
             first = record;
             first_at = at;
@@ -632,17 +691,14 @@ static const struct record *due_after(
     return first;
 }
 
-static enum status mem_due(struct store *store, const struct store_due_filter *filter,
-    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
+static size_t due_give(const struct mem_handle *handle, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, int64_t now_ms)
 {
-    (void)err;
-    struct mem_store *self = mem_of(store);
-    (void)pthread_mutex_lock(&self->mutex);
-    int64_t now_ms = store_clock_now(&self->clock).time_ms;
-    (void)pthread_mutex_unlock(&self->mutex);
+    const struct store_mem_hub *self = handle->hub;
+    int64_t until_ms = now_ms - (self->many ? LIMIT_PREPARED_MS_MAX : 0) - 1;
     size_t count = 0;
     for (const struct record *next = NULL; filter->cursor != NULL && count < limit;) {
-        next = due_after(self, filter, now_ms);
+        next = due_after(handle, filter, until_ms);
         if (next == NULL) {
             break;
         }
@@ -651,12 +707,22 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
     }
     for (size_t i = 0; filter->cursor == NULL && i < items_count(self) && count < limit; i++) {
         const struct record *record = &items_of(self)[i]->record;
-        if (due_wanted(filter, record, now_ms)) {
+        if (due_wanted(handle, filter, record, now_ms)) {
             ret_dues[count++] = store_due_of(record);
         }
     }
     ASSERT(count <= limit);
-    *ret_count = count;
+    return count;
+}
+
+static enum status mem_due(struct store *store, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
+{
+    (void)err;
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    int64_t now_ms = store_clock_now(&self->clock).time_ms;
+    *ret_count = due_give(handle_of(store), filter, ret_dues, limit, now_ms);
+    mem_unlock(self);
     return OK;
 }
 
@@ -664,12 +730,36 @@ static enum status mem_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
 {
     (void)err;
-    *ret_counts = counts_of(mem_of(store), kinds);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    *ret_counts = mem_counts_of(self, kinds);
+    mem_unlock(self);
+    return OK;
+}
+
+/* The index of the first entry after a cursor. Cut evidence begins with what is left. */
+static enum status entries_after(const struct store_mem_hub *self,
+    const struct entry_cursor *cursor, size_t *ret_at, struct err *err)
+{
+    static const struct entry_cursor start = {{0}, 0};
+    const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
+    bool known = memcmp(cursor, &start, sizeof start) == 0;
+    for (size_t i = 0; i < chains_count(self) && !known; i++) {
+        known = memcmp(chains_of(self)[i].known.chain_id, cursor->chain_id, 16) == 0;
+    }
+    if (!known) {
+        return err_set(err, E_INVALID, "the cursor belongs to a different chain of evidence");
+    }
+    size_t at = cursor->seq == 0 ? 0 : self->entries.len / sizeof *kept;
+    while (at > 0 && (kept[at - 1].entry.seq > cursor->seq ||
+                         memcmp(kept[at - 1].entry.chain_id, cursor->chain_id, 16) != 0)) {
+        at--;
+    }
+    *ret_at = at;
     return OK;
 }
 
 /* A place is the index of the next entry + 1. */
-static enum status entries_give(const struct mem_store *self, const struct entry_range *range,
+enum status mem_entries_give(const struct store_mem_hub *self, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
@@ -679,21 +769,26 @@ static enum status entries_give(const struct mem_store *self, const struct entry
     size_t at = pace->place == 0 ? 0 : (size_t)pace->place - 1;
     size_t bytes = 0;
     bool stopped = false;
-    enum status status = entry_cursor_check(&range->after, self->identity.chain_id, err);
-    if (status != OK) {
-        return status;
-    }
-    memcpy(pace->at.chain_id, self->identity.chain_id, sizeof pace->at.chain_id);
-    for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
-        struct entry entry = kept[at].entry;
-        memcpy(entry.chain_id, pace->at.chain_id, sizeof entry.chain_id);
-        bytes += entry.bytes.len;
-        if (range->pace == NULL || entry.kind == ENTRY_EVIDENCE) {
-            stopped = entry_in_range(range, &entry) && !visit(context, &entry);
+    if (pace->place == 0) {
+        enum status status = entries_after(self, &range->after, &at, err);
+        if (status != OK) {
+            return status;
         }
-        if (entry.kind == ENTRY_EVIDENCE) {
-            pace->at.seq = entry.seq;
-            pace->hash = entry.hash;
+        pace->at = range->after;
+    }
+    if (pace->at.seq == 0) { /* it names a chain even when nothing was passed */
+        memcpy(pace->at.chain_id, chains_of(self)[0].known.chain_id, sizeof pace->at.chain_id);
+    }
+    for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
+        const struct entry *entry = &kept[at].entry;
+        bool is_evidence = entry->kind == ENTRY_EVIDENCE;
+        bytes += entry->bytes.len;
+        pace->hash = kept[at].before;
+        stopped = (range->pace == NULL || is_evidence) && entry_match(range, entry) &&
+                  !visit(context, entry);
+        if (is_evidence) {
+            memcpy(pace->at.chain_id, entry->chain_id, sizeof entry->chain_id);
+            pace->at.seq = entry->seq;
         }
     }
     pace->place = at + 1;
@@ -704,204 +799,85 @@ static enum status entries_give(const struct mem_store *self, const struct entry
 static enum status mem_entries(struct store *store, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
-    return entries_give(mem_of(store), range, visit, context, err);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    enum status status = mem_entries_give(self, range, visit, context, err);
+    mem_unlock(self);
+    return status;
 }
 
 static void mem_head(struct store *store, struct store_head *ret_head)
 {
-    *ret_head = mem_of(store)->head;
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    *ret_head = head_of(handle_of(store));
+    mem_unlock(self);
 }
 
-static void identity_give(const struct mem_store *self, struct store_identity *ret_identity,
+struct store_head mem_durable_head(const struct mem_handle *handle)
+{
+    const struct store_mem_hub *self = handle->hub;
+    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
+    ASSERT(!self->many || self->units.len == 0);
+    return self->units.len > 0 ? units[0].head : head_of(handle);
+}
+
+void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
     struct store_shared *ret_shared)
 {
     if (ret_identity != NULL) {
-        *ret_identity = self->identity;
+        *ret_identity = handle->identity;
     }
     if (ret_shared != NULL) {
-        *ret_shared = self->shared;
+        *ret_shared = handle->hub->shared;
     }
 }
 
 static void mem_identity(
     struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
-    identity_give(mem_of(store), ret_identity, ret_shared);
+    mem_identity_give(handle_of(store), ret_identity, ret_shared);
 }
 
-/* ---- readers ------------------------------------------------------------------------------- */
+/* ---- several handles ----------------------------------------------------------------------- */
 
-static struct mem_store *reader_of(struct store *store)
-{
-    return ((struct mem_reader *)store)->self;
-}
-
-/* The end of the chain that is flushed. With the mutex. */
-static struct store_head durable_head(const struct mem_store *self)
-{
-    const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
-    return self->units.len > 0 ? units[0].head : self->head;
-}
-
-/* The records without the changes that are not flushed, the last one first. */
-static enum status view_undo(const struct mem_store *self, struct mem_store *view)
-{
-    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
-    enum status status = OK;
-    for (size_t i = self->undo.len / sizeof *undone; i > 0 && status == OK; i--) {
-        struct item *before = undone[i - 1].before;
-        const struct item *named = before != NULL ? before : undone[i - 1].after;
-        ASSERT(named != NULL); /* a change has a record before it or after it */
-        status = item_set(view, &named->record.key.hash, before);
-    }
-    return status;
-}
-
-/* The store as a crash would leave it now: what is flushed (P2). It has a list of its own, what is
- * in the list is the store's. With the mutex, which stays held until view_end. */
-static enum status view_begin(struct mem_store *self, struct mem_store *ret_view, struct err *err)
-{
-    (void)pthread_mutex_lock(&self->mutex);
-    *ret_view = (struct mem_store){.mem = self->mem,
-        .identity = self->identity,
-        .shared = self->shared,
-        .head = durable_head(self),
-        .tally = self->tally,
-        .fence = self->fence,
-        .entries = self->entries,
-        .bodies = self->bodies};
-    if (self->units.len > 0) {
-        const struct mem_unit *unit = (const struct mem_unit *)(const void *)self->units.data;
-        ASSERT(unit->undo == 0); /* the first that is not flushed begins the list */
-        ASSERT(unit->head.seq <= self->head.seq);
-        ret_view->tally = unit->tally;
-        ret_view->fence = unit->fence;
-        ret_view->entries.len = unit->entries;
-        ret_view->bodies.len = unit->bodies;
-    }
-    buf_init(&ret_view->items, self->mem, SIZE_MAX / 2);
-    buf_append(&ret_view->items, self->items.data, self->items.len);
-    enum status status = buf_status(&ret_view->items);
-    status = status == OK ? view_undo(self, ret_view) : status;
-    return status == OK ? OK : err_set(err, status, "out of memory for a reader");
-}
-
-static void view_end(struct mem_store *self, struct mem_store *view)
-{
-    (void)pthread_mutex_unlock(&self->mutex);
-    buf_release(&view->items);
-    mem_wipe(&view->identity, sizeof view->identity);
-    mem_wipe(&view->shared, sizeof view->shared);
-}
-
-static enum status reader_read(struct store *store, struct store_batch *batch, struct err *err)
-{
-    struct mem_store *self = reader_of(store);
-    struct mem_store view;
-    enum status status = view_begin(self, &view, err);
-    if (status == OK) {
-        (void)time_give(self, batch);
-        status = batch_give(&view, batch, err);
-    }
-    view_end(self, &view);
-    return status;
-}
-
-static enum status reader_scan(struct store *store, const struct scan *scan, struct arena *arena,
-    const struct record **ret_records, size_t *ret_count, struct err *err)
-{
-    struct mem_store *self = reader_of(store);
-    struct mem_store view;
-    enum status status = view_begin(self, &view, err);
-    if (status == OK) {
-        status = scan_give(&view, scan, arena, ret_records, ret_count, err);
-    }
-    view_end(self, &view);
-    return status;
-}
-
-static enum status reader_entries(struct store *store, const struct entry_range *range,
-    entry_visit visit, void *context, struct err *err)
-{
-    struct mem_store *self = reader_of(store);
-    struct mem_store view;
-    enum status status = view_begin(self, &view, err);
-    if (status == OK) {
-        status = entries_give(&view, range, visit, context, err);
-    }
-    view_end(self, &view);
-    return status;
-}
-
-static enum status reader_counts(
-    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
-{
-    struct mem_store *self = reader_of(store);
-    struct mem_store view;
-    enum status status = view_begin(self, &view, err);
-    if (status == OK) {
-        *ret_counts = counts_of(&view, kinds);
-    }
-    view_end(self, &view);
-    return status;
-}
-
-static void reader_head(struct store *store, struct store_head *ret_head)
-{
-    struct mem_store *self = reader_of(store);
-    (void)pthread_mutex_lock(&self->mutex);
-    *ret_head = durable_head(self);
-    (void)pthread_mutex_unlock(&self->mutex);
-}
-
-static void reader_identity(
-    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
-{
-    identity_give(reader_of(store), ret_identity, ret_shared);
-}
-
-static enum status reader_close(struct store *store, struct err *err)
+static enum status mem_beat(struct store *store, uint64_t incarnation, struct err *err)
 {
     (void)err;
-    struct mem_store *self = reader_of(store);
-    (void)pthread_mutex_lock(&self->mutex);
-    ASSERT(self->readers > 0);
-    self->readers--;
-    (void)pthread_mutex_unlock(&self->mutex);
-    mem_free(self->mem, store);
+    ASSERT(incarnation > 0);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_chain *chain = &own_chain(handle_of(store))->known;
+    chain->incarnation = incarnation;
+    chain->seen_ms = store_clock_now(&self->clock).time_ms;
+    mem_unlock(self);
     return OK;
 }
 
-static const struct store_ops reader_ops = {
-    .name = "mem reader",
-    .read = reader_read,
-    .scan = reader_scan,
-    .entries = reader_entries,
-    .counts = reader_counts,
-    .head = reader_head,
-    .identity = reader_identity,
-    .close = reader_close,
-};
-
-static enum status mem_open_reader(struct store *store, struct store **ret_reader, struct err *err)
+static void mem_listen(struct store *store, store_notice notice, void *context)
 {
-    struct mem_store *self = mem_of(store);
-    struct mem_reader *reader = mem_zalloc(self->mem, 1, sizeof *reader);
-    if (reader == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for a reader");
+    struct mem_handle *handle = handle_of(store);
+    (void)mem_lock(handle->hub);
+    ASSERT(handle->notice == NULL);
+    handle->notice = notice;
+    handle->context = context;
+    mem_unlock(handle->hub);
+}
+
+static enum status mem_chains(
+    struct store *store, store_chain_visit visit, void *context, struct err *err)
+{
+    (void)err;
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    bool more = true;
+    for (size_t i = 0; i < chains_count(self) && more; i++) {
+        more = visit(context, &chains_of(self)[i].known);
     }
-    *reader = (struct mem_reader){.store = {&reader_ops}, .self = self};
-    (void)pthread_mutex_lock(&self->mutex);
-    self->readers++;
-    (void)pthread_mutex_unlock(&self->mutex);
-    *ret_reader = &reader->store;
+    mem_unlock(self);
     return OK;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
 /* E_NOMEM: it stays for now. With the mutex. */
-static enum status item_forget(struct mem_store *self, struct item *item)
+static enum status item_forget(struct store_mem_hub *self, struct item *item)
 {
     struct undo undo = {.before = item};
     buf_append(&self->undo, &undo, sizeof undo);
@@ -909,7 +885,7 @@ static enum status item_forget(struct mem_store *self, struct item *item)
     self->undo.status = OK;
     if (status == OK) {
         tally_item(self, item, false);
-        status = item_set(self, &item->record.key.hash, NULL);
+        status = mem_item_set(self, &item->record.key.hash, NULL);
         ASSERT(status == OK);
     }
     return status;
@@ -920,12 +896,12 @@ static enum status item_forget(struct mem_store *self, struct item *item)
 static enum status mem_maintain(struct store *store, struct err *err)
 {
     (void)err;
-    struct mem_store *self = mem_of(store);
+    struct mem_handle *handle = handle_of(store);
     struct mem_unit unit;
-    ASSERT(!self->prepared);
-    (void)pthread_mutex_lock(&self->mutex);
+    ASSERT(!handle->prepared);
+    struct store_mem_hub *self = mem_lock(handle->hub);
     struct store_moment now = store_clock_now(&self->clock);
-    enum status status = unit_begin(self, &unit);
+    enum status status = unit_begin(handle, &unit);
     for (size_t i = items_count(self); i > 0 && status == OK; i--) {
         struct item *item = items_of(self)[i - 1];
         if (record_window_over(&item->record, now.time_ms)) {
@@ -933,19 +909,57 @@ static enum status mem_maintain(struct store *store, struct err *err)
         }
     }
     if (self->undo.len > unit.undo) {
-        self->head.moment = now;
+        self->moment = now;
     } else if (status == OK) {
         self->units.len -= sizeof unit;
     }
-    (void)pthread_mutex_unlock(&self->mutex);
+    commit_share(handle, &(struct commit){.count = 0});
+    mem_unlock(self);
     return OK;
+}
+
+/* The handle is gone; the memory of a plain store with it. */
+static void handle_free(struct mem_handle *handle)
+{
+    struct store_mem_hub *self = mem_lock(handle->hub);
+    struct mem_handle **at = &self->handles;
+    while (*at != handle) {
+        ASSERT(*at != NULL);
+        at = &(*at)->next;
+    }
+    ASSERT(handle->readers == 0); /* they would read what is gone */
+    *at = handle->next;
+    mem_unlock(self);
+    mem_wipe(&handle->identity, sizeof handle->identity);
+    mem_free(self->mem, handle);
+    if (!self->many) {
+        store_mem_hub_free(self);
+    }
 }
 
 static enum status mem_close(struct store *store, struct err *err)
 {
     (void)err;
-    struct mem_store *self = mem_of(store);
-    ASSERT(self->readers == 0); /* they would read what is gone */
+    struct mem_handle *handle = handle_of(store);
+    (void)mem_lock(handle->hub);
+    own_chain(handle)->known.ended = true;
+    mem_unlock(handle->hub);
+    handle_free(handle);
+    return OK;
+}
+
+void store_mem_kill(struct store *store)
+{
+    ASSERT(store->ops->shared && store->ops->close == mem_close);
+    handle_free(handle_of(store));
+}
+
+void store_mem_hub_free(struct store_mem_hub *self)
+{
+    if (self == NULL) {
+        return;
+    }
+    ASSERT(self->handles == NULL);
     units_end(self);
     for (size_t i = 0; i < items_count(self); i++) {
         mem_free(self->mem, items_of(self)[i]);
@@ -957,100 +971,154 @@ static enum status mem_close(struct store *store, struct err *err)
     buf_release(&self->bodies);
     buf_release(&self->undo);
     buf_release(&self->units);
+    buf_release(&self->chains);
     (void)pthread_mutex_destroy(&self->mutex);
-    mem_wipe(&self->identity, sizeof self->identity);
     mem_wipe(&self->shared, sizeof self->shared);
     mem_free(self->mem, self);
-    return OK;
 }
 
 static const struct store_housekeeping mem_housekeeping = {.maintain = mem_maintain};
 
-static const struct store_ops mem_ops = {
-    .name = "mem",
-    .prepare = mem_prepare,
-    .commit = mem_commit,
-    .abort = mem_abort,
-    .flush = mem_flush,
-    .read = mem_read,
-    .scan = mem_scan,
-    .due = mem_due,
-    .entries = mem_entries,
-    .counts = mem_counts,
-    .head = mem_head,
-    .identity = mem_identity,
-    .close = mem_close,
-    .housekeeping = &mem_housekeeping,
-    .open_reader = mem_open_reader,
-};
+/* What both tables have. */
+#define MEM_OPS                                                                                    \
+    .prepare = mem_prepare, .commit = mem_commit, .abort = mem_abort, .flush = mem_flush,          \
+    .read = mem_read, .scan = mem_scan, .due = mem_due, .entries = mem_entries,                    \
+    .counts = mem_counts, .head = mem_head, .identity = mem_identity, .close = mem_close,          \
+    .housekeeping = &mem_housekeeping, .open_reader = mem_open_reader
+
+static const struct store_ops mem_ops = {.name = "mem", MEM_OPS};
+
+static const struct store_ops hub_ops = {.name = "mem hub",
+    .shared = true,
+    .beat = mem_beat,
+    .listen = mem_listen,
+    .chains = mem_chains,
+    MEM_OPS};
 
 size_t store_mem_unflushed(struct store *store)
 {
-    struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
-    (void)pthread_mutex_lock(&self->mutex);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
     size_t count = self->units.len / sizeof(struct mem_unit);
-    (void)pthread_mutex_unlock(&self->mutex);
+    mem_unlock(self);
     return count;
 }
 
 uint64_t store_mem_durable_seq(struct store *store)
 {
-    struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
-    (void)pthread_mutex_lock(&self->mutex);
-    uint64_t seq = durable_head(self).seq;
-    (void)pthread_mutex_unlock(&self->mutex);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    uint64_t seq = mem_durable_head(handle_of(store)).seq;
+    mem_unlock(self);
     return seq;
 }
 
 void store_mem_restart(struct store *store, size_t kept)
 {
-    struct mem_store *self = mem_of(store);
     ASSERT(store->ops == &mem_ops);
-    (void)pthread_mutex_lock(&self->mutex);
+    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
     const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
     if (kept < self->units.len / sizeof *units) {
         unit_undo(self, &units[kept]);
         self->fence = units[kept].fence;
     }
     units_end(self);
-    self->prepared = false;
-    store_clock_init(&self->clock, self->clock.clock, &self->head.moment);
-    (void)pthread_mutex_unlock(&self->mutex);
+    handle_of(store)->prepared = false;
+    store_clock_init(&self->clock, self->clock.clock, &self->moment);
+    mem_unlock(self);
 }
 
-enum status store_mem_new(const struct store_options *options,
-    const struct store_mem_secrets *secrets, struct store **ret_store, struct err *err)
+/* ---- opening ------------------------------------------------------------------------------- */
+
+enum status store_mem_hub_new(const struct store_options *options,
+    const struct store_shared *shared, struct store_mem_hub **ret_hub, struct err *err)
 {
     const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
-    struct mem_store *self = mem_zalloc(mem, 1, sizeof *self);
+    struct store_mem_hub *self = mem_zalloc(mem, 1, sizeof *self);
     if (self == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
-    enum status status = OK;
-    if (secrets != NULL) {
-        self->identity = secrets->identity;
-        self->shared = secrets->shared;
-    } else {
-        status = rand_bytes(&self->identity, sizeof self->identity, err);
-        status = status == OK ? rand_bytes(&self->shared, sizeof self->shared, err) : status;
-    }
-    if (status != OK) {
+    if (shared != NULL) {
+        self->shared = *shared;
+    } else if (rand_bytes(&self->shared, sizeof self->shared, err) != OK) {
         mem_free(mem, self);
-        return status;
+        return E_UNAVAILABLE;
     }
-    self->store.ops = &mem_ops;
     self->mem = mem;
+    self->many = true;
     clock_system(&self->system);
     store_clock_init(
-        &self->clock, options->clock == NULL ? &self->system : options->clock, &self->head.moment);
+        &self->clock, options->clock == NULL ? &self->system : options->clock, &self->moment);
     (void)pthread_mutex_init(&self->mutex, NULL);
     buf_init(&self->items, mem, SIZE_MAX / 2);
     buf_init(&self->entries, mem, SIZE_MAX / 2);
     buf_init(&self->bodies, mem, SIZE_MAX / 2);
     buf_init(&self->undo, mem, SIZE_MAX / 2);
     buf_init(&self->units, mem, SIZE_MAX / 2);
-    *ret_store = &self->store;
+    buf_init(&self->chains, mem, SIZE_MAX / 2);
+    *ret_hub = self;
     return OK;
+}
+
+/* A new chain for a handle. With the mutex. */
+static enum status chain_begin(struct mem_handle *handle, struct err *err)
+{
+    struct store_mem_hub *self = handle->hub;
+    struct mem_chain chain = {.known = {.started_ms = store_clock_now(&self->clock).time_ms}};
+    memcpy(chain.known.chain_id, handle->identity.chain_id, sizeof chain.known.chain_id);
+    enum status status = store_identity_public(&handle->identity, chain.known.public_key, err);
+    if (status != OK) {
+        return status;
+    }
+    handle->chain = chains_count(self);
+    buf_append(&self->chains, &chain, sizeof chain);
+    status = buf_status(&self->chains);
+    self->chains.status = OK;
+    return status == OK ? OK : err_set(err, status, "out of memory for a chain of evidence");
+}
+
+enum status store_mem_hub_open(struct store_mem_hub *hub, const struct store_identity *identity,
+    struct store **ret_store, struct err *err)
+{
+    struct mem_handle *handle = mem_zalloc(hub->mem, 1, sizeof *handle);
+    if (handle == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a store");
+    }
+    *handle = (struct mem_handle){.store = {hub->many ? &hub_ops : &mem_ops}, .hub = hub};
+    enum status status = OK;
+    if (identity != NULL) {
+        handle->identity = *identity;
+    } else {
+        status = store_identity_make(&handle->identity, err);
+    }
+    (void)mem_lock(hub);
+    status = status == OK ? chain_begin(handle, err) : status;
+    if (status == OK) {
+        handle->next = hub->handles;
+        hub->handles = handle;
+        *ret_store = &handle->store;
+    }
+    mem_unlock(hub);
+    if (status != OK) {
+        mem_wipe(&handle->identity, sizeof handle->identity);
+        mem_free(hub->mem, handle);
+    }
+    return status;
+}
+
+enum status store_mem_new(const struct store_options *options,
+    const struct store_mem_secrets *secrets, struct store **ret_store, struct err *err)
+{
+    struct store_mem_hub *hub = NULL;
+    enum status status =
+        store_mem_hub_new(options, secrets == NULL ? NULL : &secrets->shared, &hub, err);
+    if (status != OK) {
+        return status;
+    }
+    hub->many = false;
+    status = store_mem_hub_open(hub, secrets == NULL ? NULL : &secrets->identity, ret_store, err);
+    if (status != OK) {
+        store_mem_hub_free(hub);
+    }
+    return status;
 }

@@ -19,6 +19,21 @@
  *            S8  the time that prepare gives never goes back and does not follow a wall clock that
  *                jumps (P8; store/clock.h for stores that have no server's time).
  *
+ * A shared store (store_ops.shared) is used by several processes at once, each through a handle of
+ * its own. It promises besides:
+ *            S9  what one handle committed, every other one sees at its next prepare or read. The
+ *                fences and the time of a prepare are later than those of all records that it
+ *                gives back: it draws them when it has read (or locked) these, not before.
+ *            S10 a prepared batch holds nobody up for longer than LIMIT_PREPARED_MS_MAX, and a
+ *                commit that comes later than that fails: E_UNAVAILABLE or E_STALE.
+ *            S11 a reading that goes on after its cursor misses nothing, however the commits of
+ *                several handles interleave: an entry is not shown before every entry that the
+ *                store's order puts before it is there too.
+ *            S12 a holder that beats is never reported as gone, and one that has not for
+ *                LIMIT_HOLDER_GONE_MS, or whose handle was closed, is. By the store's time.
+ *            S13 a settled record is announced to the other handles that listen, after its commit;
+ *                an announcement may be lost, repeated or late.
+ *
  * What a failure means:
  *   prepare E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened; there is nothing to commit or abort
  *   commit  E_STALE        lost a race with another process; nothing happened
@@ -171,7 +186,8 @@ struct commit {
 struct store_head {
     uint64_t seq;               /* of the last evidence entry; 0 for none */
     struct digest hash;         /* its chained hash; zero for none */
-    struct store_moment moment; /* of the last commit */
+    struct store_moment moment; /* of the last commit; of a shared store: by any process, as far as
+                                   it is known here */
 };
 
 /* What every process of one store has in common. Made once, when the store is created. Secret. */
@@ -179,11 +195,31 @@ struct store_shared {
     unsigned char fingerprint_key[32]; /* HMAC key for fingerprints (DESIGN section 6) */
 };
 
-/* What each process that writes has alone. Secret but for the chain id. */
+/*
+ * What each process that writes has alone. Secret but for the chain id. On a shared store every
+ * open for writing makes a new one, in memory only, and starts a new chain with it: writers never
+ * contend for a head, and no process needs a disk. The store keeps the public half (chains).
+ */
 struct store_identity {
     unsigned char chain_id[16];     /* a UUID; names this chain of evidence */
     unsigned char signing_seed[32]; /* Ed25519 private key of the checkpoints */
 };
+
+/* What a store knows of one chain of evidence. */
+struct store_chain {
+    unsigned char chain_id[16];
+    unsigned char public_key[32]; /* Ed25519, of its checkpoints; made from the signing seed */
+    uint64_t incarnation;         /* the holder that beats for it; 0: it never did */
+    int64_t started_ms;           /* the store's time when it was opened */
+    int64_t seen_ms;              /* … and of its last beat; 0: it never did */
+    bool ended;                   /* its handle was closed */
+};
+
+/* Called for each chain, the oldest first. Return false to stop. */
+typedef bool (*store_chain_visit)(void *context, const struct store_chain *chain);
+
+/* The record with this key hash was settled (left in_progress) by a different process. */
+typedef void (*store_notice)(void *context, const struct digest *key_hash);
 
 /* Reasons for a due as a set: STORE_DUE(RECORD_DUE_LEASE_OVER) | STORE_DUE(…). The end of a window
  * is the store's own affair and is none of them. */
@@ -201,11 +237,13 @@ struct store_due_cursor {
 struct store_due_filter {
     unsigned kinds;   /* STORE_KIND(…), or-ed */
     unsigned reasons; /* STORE_DUE(…), or-ed */
-    bool held;        /* those in progress that a process incarnation of ours holds (record.holder),
-                         whether their lease is over or not; reasons are not looked at */
+    bool held;        /* those in progress that a process incarnation holds (record.holder) and
+                         whose lease may not be over; reasons are not looked at. Embedded: of every
+                         incarnation. Shared: of those that are gone (S12), never our own */
     /* NULL: in no order. Else in the order of their dues, those after the cursor, which moves to
      * the last one. A due is made for now or later, never for a past time, so that none is missed;
-     * those of the present moment come a moment later. */
+     * those of the present moment come a moment later. On a shared store now is the time of a
+     * prepare whose commit may still come: dues of the last LIMIT_PREPARED_MS_MAX come later. */
     struct store_due_cursor *cursor;
 };
 
@@ -216,6 +254,7 @@ struct store_due {
     enum record_door door; /* that made it */
     struct op_id operation_id;
     int64_t due_ms; /* since when, at the latest */
+    uint64_t fence; /* of its last grant; 0: it was never granted */
 };
 
 /* A bound on what one call of scan may cost; the caller goes on with scan.after = after. */
@@ -247,7 +286,8 @@ struct scan {
  */
 struct entry_cursor {
     unsigned char chain_id[16]; /* a UUID, of the chain; zero: of none, then seq is 0 too */
-    uint64_t seq;               /* of the entry; 0: before the first of that chain */
+    uint64_t seq;               /* of the entry; 0: before the first of that chain, and before all
+                                   of a store of many chains */
 };
 
 /* Called for each entry in order. Return false to stop. The bytes are valid during the call. */
@@ -301,6 +341,8 @@ struct store_housekeeping {
 
 struct store_ops {
     const char *name; /* "journal", "mem", … */
+    bool shared;      /* other processes may change it (S9 to S13): beat, listen and chains are set,
+                         and a commit may be E_STALE */
 
     /* Everything that a batch has to know, at once. Afterwards exactly one commit or abort. */
     enum status (*prepare)(struct store *store, struct store_batch *batch, struct err *err);
@@ -337,6 +379,20 @@ struct store_ops {
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
 
+    /* Shared stores alone have the next three; NULL otherwise. */
+
+    /* This process is alive as this incarnation, a fence that it drew: called before the first
+     * grant that names it as the holder, then every LIMIT_BEAT_MS. A prepare of the same handle may
+     * count as one. E_UNAVAILABLE, E_NOMEM: it was not noted. */
+    enum status (*beat)(struct store *store, uint64_t incarnation, struct err *err);
+    /* Call notice for each record that a different handle settles from now on (S13), from any
+     * thread, until close returns. It must not block nor call the store. At most once, before any
+     * other thread uses the handle. */
+    void (*listen)(struct store *store, store_notice notice, void *context);
+    /* Every chain whose evidence is in the store. Failures as read's. */
+    enum status (*chains)(
+        struct store *store, store_chain_visit visit, void *context, struct err *err);
+
     /* NULL: queries run on the thread of the store. A handle of its own that reads beside it and
      * waits for nothing but memory and the medium: only read, scan, entries, counts, head, identity
      * and close are in its table. It sees what is flushed and nothing else (P2), each call all of
@@ -344,11 +400,20 @@ struct store_ops {
     enum status (*open_reader)(struct store *store, struct store **ret_reader, struct err *err);
 };
 
+/* A new chain id and signing seed. E_UNAVAILABLE: there were no random bytes. */
+enum status store_identity_make(struct store_identity *ret_identity, struct err *err) MUST_CHECK;
+/* The public half of the signing key, for store_chain. E_UNAVAILABLE: the crypto library has no
+ * Ed25519. */
+enum status store_identity_public(
+    const struct store_identity *identity, unsigned char ret_key[32], struct err *err) MUST_CHECK;
+
 /* What the members above mean, for all stores. */
 struct store_due store_due_of(const struct record *record);
 bool store_due_before(const struct store_due_cursor *a, const struct store_due_cursor *b);
 bool scan_match(const struct scan *scan, const struct record *record);
-/* For stores of one chain. */
+/* What a range asks for, but that it is after the cursor. */
+bool entry_match(const struct entry_range *range, const struct entry *entry);
+/* With the cursor, for stores of one chain. */
 bool entry_in_range(const struct entry_range *range, const struct entry *entry);
 /* Likewise: E_INVALID: the cursor is of a different chain. */
 enum status entry_cursor_check(const struct entry_cursor *cursor, const unsigned char chain_id[16],
@@ -388,7 +453,8 @@ void scan_walk_end(struct scan_walk *walk, bool done);
 struct store_options {
     const struct mem *mem;     /* NULL: the C library's */
     const struct io *io;       /* NULL: the machine's own */
-    const struct clock *clock; /* NULL: the machine's own; must outlive the store */
+    const struct clock *clock; /* NULL: the machine's own, of a shared store its server's; must
+                                  outlive the store */
     bool read_only;            /* look without locking; every change is E_MISUSE */
     bool must_exist;           /* do not create it */
     int64_t lock_wait_ms;      /* how long to wait for another process to let go */

@@ -58,6 +58,8 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
     (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", filter->kinds, limit)
 #define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after.seq)
 #define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
+#define TELL_BEAT      (void)snprintf(text, sizeof text, " of %" PRIu64, incarnation)
+#define TELL_CHAINS    text[0] = '\0'
 #define TELL_MAINTAIN  text[0] = '\0'
 #define TELL_REMOVABLE text[0] = '\0'
 #define TELL_REMOVE    (void)snprintf(text, sizeof text, " %" PRIu64, place)
@@ -77,6 +79,7 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
 #define TRACE_DUTY(number, member, parameters, arguments)                                          \
     TRACE_AROUND(number, housekeeping->, member, parameters, arguments)
 STORE_CALLS(TRACE_CALL)
+STORE_SHARED_CALLS(TRACE_CALL)
 STORE_HOUSEKEEPING_CALLS(TRACE_DUTY)
 
 static void trace_abort(struct store *store)
@@ -119,6 +122,23 @@ static enum status trace_open_reader(
     return trace_say(trace, "open_reader", "", status, err);
 }
 
+static void trace_listen(struct store *store, store_notice notice, void *context)
+{
+    struct trace *trace = trace_of(store);
+    trace->wrapped->ops->listen(trace->wrapped, notice, context);
+    (void)trace_say(trace, "listen", "", OK, NULL);
+}
+
+/* What the wrapped store may leave out of its table. */
+static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
+{
+    ops->open_reader = wrapped->open_reader == NULL ? NULL : trace_open_reader;
+    ops->shared = wrapped->shared;
+    ops->beat = wrapped->beat == NULL ? NULL : trace_beat;
+    ops->listen = wrapped->listen == NULL ? NULL : trace_listen;
+    ops->chains = wrapped->chains == NULL ? NULL : trace_chains;
+}
+
 /* The duties that the wrapped store has; the table itself is left out when it has none. */
 static void trace_duties(struct trace *trace, const struct store_housekeeping *wrapped)
 {
@@ -157,7 +177,7 @@ enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line l
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     trace->ops = trace_ops;
-    trace->ops.open_reader = wrapped->ops->open_reader == NULL ? NULL : trace_open_reader;
+    trace_ops_optional(&trace->ops, wrapped->ops);
     trace_duties(trace, wrapped->ops->housekeeping);
     trace->store.ops = &trace->ops;
     trace->mem = mem;

@@ -33,6 +33,14 @@
         (struct store * store, unsigned kinds, struct store_counts *ret_counts, struct err *err),  \
         (wrapped, kinds, ret_counts, err))
 
+/* Those that only shared stores have. */
+#define STORE_SHARED_CALLS(X)                                                                      \
+    X(BEAT, beat, (struct store * store, uint64_t incarnation, struct err * err),                  \
+        (wrapped, incarnation, err))                                                               \
+    X(CHAINS, chains,                                                                              \
+        (struct store * store, store_chain_visit visit, void *context, struct err *err),           \
+        (wrapped, visit, context, err))
+
 /* Those of the second table, which the wrapped store may leave out. */
 #define STORE_HOUSEKEEPING_CALLS(X)                                                                \
     X(MAINTAIN, maintain, (struct store * store, struct err * err), (wrapped, err))                \
@@ -45,9 +53,10 @@
 /* Which call it is. */
 enum store_call {
 #define STORE_CALL_NUMBER(number, member, parameters, arguments) STORE_CALL_##number,
-    STORE_CALLS(STORE_CALL_NUMBER) STORE_HOUSEKEEPING_CALLS(STORE_CALL_NUMBER)
+    STORE_CALLS(STORE_CALL_NUMBER) STORE_SHARED_CALLS(STORE_CALL_NUMBER)
+        STORE_HOUSEKEEPING_CALLS(STORE_CALL_NUMBER)
 #undef STORE_CALL_NUMBER
-        STORE_CALL_CLOSE,
+            STORE_CALL_CLOSE,
 };
 
 enum { STORE_CALL_COUNT = STORE_CALL_CLOSE + 1 };

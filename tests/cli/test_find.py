@@ -110,6 +110,32 @@ def test_ls_filters_by_principal_and_age(several):
     assert listed(several, "--older-than", "1h") == []
 
 
+def test_ls_takes_the_kind_that_it_lists(several):
+    assert listed(several, "operations") == listed(several)
+    done = several("ls", "effects")
+    assert done.code == 64 and "there are only operations to list" in done.message
+
+
+def test_ls_of_all_tenants_names_each_tenant(several):
+    several.run("order-1", "echo", "five", options=["--scope", "pay", "--tenant", "acme"])
+    assert len(listed(several)) == 4 and len(listed(several, "--tenant", "acme")) == 1
+    tenants = [op["tenant"] for op in listed(several, "--all-tenants")]
+    assert tenants == ["acme"] + 4 * ["default"]
+    assert {op["tenant"] for op in listed(several, "--all-tenants", "--scope", "pay")} == \
+        {"acme", "default"}
+    heading, *lines = several("ls", "--all-tenants").text.splitlines()
+    assert heading.endswith("  TENANT SCOPE KEY")
+    assert lines[0].endswith("  acme pay order-1") and lines[1].endswith("  default mail other")
+    assert several("ls").text.splitlines()[0].endswith("  SCOPE KEY")
+
+
+def test_ls_of_all_tenants_is_not_for_one_tenant_nor_for_a_token(several):
+    done = several("ls", "--all-tenants", "--tenant", "acme")
+    assert done.code == 64 and "give --tenant or --all-tenants, not both" in done.message
+    done = several("ls", "--all-tenants", "--server", "http://127.0.0.1:9")
+    assert done.code == 64 and "--all-tenants does not go with --server" in done.message
+
+
 def terminal(once, *words, env=None):
     """Standard error, and standard output, both of them a terminal's."""
     ours, theirs = pty.openpty()
@@ -129,58 +155,9 @@ def terminal(once, *words, env=None):
 def test_on_a_terminal_an_empty_list_says_so_and_names_the_tenant(several):
     code, shown = terminal(several, "ls", "--scope", "nobody")
     assert code == 0 and "once: no operation matches" in shown and "tenant 'default'" in shown
-    assert "--all-tenants" in shown
     code, shown = terminal(several, "ls", "--tenant", "acme")
     assert code == 0 and "once: no operations" in shown
     assert several("ls", "--tenant", "acme").message == ""  # for a program it is just empty
-
-
-# ---- of every tenant
-
-
-@pytest.fixture
-def tenants(several):
-    """Two of acme beside those of the tenant default, one of them unknown."""
-    several.run("order-1", "true", options=["--scope", "pay", "--tenant", "acme"])
-    several.run("lost", "sh", "-c", "kill -9 $$", options=["--scope", "pay", "--tenant", "acme"])
-    return several
-
-
-def test_all_tenants_are_listed_each_with_its_own(tenants):
-    found = listed(tenants, "--all-tenants")
-    assert [(each["tenant"], each["key"]) for each in found[:3]] == \
-        [("acme", "lost"), ("acme", "order-1"), ("default", "other")] and len(found) == 6
-    assert len(listed(tenants)) == 4 and len(listed(tenants, "--tenant", "acme")) == 2
-    lines = tenants("ls", "--all-tenants").text.splitlines()
-    assert lines[0].split()[-3:] == ["TENANT", "SCOPE", "KEY"] and len(lines) == 7
-    assert re.search(r"  acme     pay lost$", lines[1]) and \
-        re.search(r"  default  mail other$", lines[3])
-    assert "TENANT" not in tenants("ls").text
-
-
-def test_the_filters_go_with_all_tenants(tenants):
-    assert {each["tenant"] for each in listed(tenants, "--all-tenants", "--scope", "pay")} == \
-        {"acme", "default"}
-    assert len(listed(tenants, "--all-tenants", "--principal", "ann")) == 2
-    assert len(listed(tenants, "--all-tenants", "--limit", "3")) == 3
-    lines = tenants("ls", "--all-tenants", "--status", "unknown").text.splitlines()
-    assert len(lines) == 2 and lines[0].split()[-4:] == ["TENANT", "SCOPE", "KEY", "REASON"]
-    assert re.search(r"  acme    pay lost   \S", lines[1])
-    [lost] = listed(tenants, "--all-tenants", "--status", "unknown")
-    assert tenants("show", lost["operation_id"]).code == 65
-    assert tenants("show", lost["operation_id"], "--tenant", lost["tenant"]).code == 0
-
-
-def test_all_tenants_are_a_stores_to_show_and_never_a_servers(tenants):
-    done = tenants("ls", "--all-tenants", "--server", "http://127.0.0.1:9")
-    assert done.code == 64 and "a token is for one tenant" in done.message, done
-    done = tenants("ls", "--all-tenants", env={"ONCE_SERVER": "http://127.0.0.1:9"})
-    assert done.code == 64 and "--store where the store is" in done.message, done
-    done = tenants("ls", "--all-tenants", "--store", "once-data", "--json",
-        env={"ONCE_SERVER": "http://127.0.0.1:9"})
-    assert done.code == 0 and len(json.loads(done.text)) == 6
-    done = tenants("ls", "--all-tenants", "--tenant", "acme")
-    assert done.code == 64 and "--tenant or --all-tenants, not both" in done.message, done
 
 
 def test_a_dumb_terminal_gets_no_colour(several):

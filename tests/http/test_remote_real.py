@@ -248,15 +248,6 @@ def test_the_socket_shows_the_tenant_named_alone(shared, tenant):
     assert shown("ls", "--store", f"journal:{shared.data_dir}") == []
 
 
-def test_all_tenants_are_listed_from_the_store_beside_its_server(shared):
-    store = f"journal:{shared.data_dir}"
-    listed = shown("ls", "--all-tenants", "--store", store)
-    assert {op["tenant"]: op["operation_id"] for op in listed} == shared.ids
-    for server in (shared.url, f"unix:{shared.data_dir}/once.sock"):
-        done = once("ls", "--all-tenants", "--server", server, "--token", "tok-acme")
-        assert (done.returncode, done.stdout) == (64, "") and "one tenant" in done.stderr, done
-
-
 def test_the_gaps_that_others_leave_are_no_damage(shared):
     for i in range(3):
         for tenant in ("acme", "zeta"):

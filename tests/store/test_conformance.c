@@ -10,99 +10,7 @@
 #include "core/source.h"
 #include "prng.h"
 #include "store/fault.h"
-#include "store/kit.h"
-#include "store/trace.h"
-
-/* Which store the tests run on; set per group. */
-struct subject {
-    const char *name;
-    bool durable;     /* can be closed and opened again */
-    bool fault;       /* wrapped in a fault store, no fault armed */
-    bool trace;       /* wrapped in a trace store */
-    const char *form; /* the URL; %s is a directory */
-};
-
-static const struct subject subjects[] = {
-    {.name = "mem", .form = "mem:"},
-    {.name = "journal", .durable = true, .form = "journal:%s/data"},
-    {.name = "journal with small segments",
-        .durable = true,
-        .form = "journal:%s/data?segment=64KiB&snapshot=64KiB"},
-    {.name = "journal without a thread", .durable = true, .form = "%s/data?background=off"},
-    {.name = "journal with direct writes", .durable = true, .form = "%s/data?write=direct"},
-    {.name = "fault(mem)", .fault = true, .form = "mem:"},
-    {.name = "fault(journal)", .durable = true, .fault = true, .form = "journal:%s/data"},
-    {.name = "trace(journal)", .durable = true, .trace = true, .form = "journal:%s/data"},
-};
-
-struct fixture {
-    const struct subject *subject;
-    struct kit_dir dir;
-    char url[512];
-    struct store *store;
-    struct arena arena;
-    unsigned lines; /* of the trace */
-};
-
-static void count_line(void *context, const char *line)
-{
-    struct fixture *fixture = context;
-    assert_non_null(strstr(line, " -> "));
-    fixture->lines++;
-}
-
-static void fixture_open(struct fixture *fixture)
-{
-    struct err err = {0};
-    struct store_options options = {.clock = &kit_clock};
-    enum status status = store_open(fixture->url, &options, &fixture->store, &err);
-    if (status != OK) {
-        print_error("open: %s\n", err.text);
-    }
-    assert_int_equal(status, OK);
-    if (fixture->subject->fault) {
-        assert_int_equal(fault_new(fixture->store, NULL, &fixture->store, &err), OK);
-    }
-    if (fixture->subject->trace) {
-        status = trace_new(fixture->store, NULL, count_line, fixture, &fixture->store, &err);
-        assert_int_equal(status, OK);
-    }
-}
-
-static int setup(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    assert_non_null(fixture);
-    fixture->subject = *state;
-    fixture->dir = kit_dir_make();
-    (void)snprintf(fixture->url, sizeof fixture->url, fixture->subject->form, fixture->dir.path);
-    arena_init(&fixture->arena, &mem_libc, 64 << 20);
-    kit_set_time(KIT_NOW);
-    fixture_open(fixture);
-    *state = fixture;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *fixture = *state;
-    assert_int_equal(kit_close(fixture->store), OK);
-    assert_true(!fixture->subject->trace || fixture->lines > 0);
-    kit_dir_remove(&fixture->dir);
-    arena_release(&fixture->arena);
-    *state = (void *)(uintptr_t)fixture->subject;
-    free(fixture);
-    return 0;
-}
-
-/* Close and open again, for stores that remember. */
-static void reopen(struct fixture *fixture)
-{
-    if (fixture->subject->durable) {
-        assert_int_equal(kit_close(fixture->store), OK);
-        fixture_open(fixture);
-    }
-}
+#include "store/subjects.h"
 
 static void what_is_put_is_loaded_and_survives(void **state)
 {
@@ -122,7 +30,7 @@ static void what_is_put_is_loaded_and_survives(void **state)
             struct err err;
             assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
         } else {
-            reopen(fixture);
+            subject_reopen(fixture);
         }
     }
 }
@@ -139,7 +47,7 @@ static void many_are_loaded_at_once(void **state)
             assert_int_equal(kit_put(fixture->store, &record, 0), OK);
         }
     }
-    reopen(fixture);
+    subject_reopen(fixture);
     static struct store_want wants[COUNT];
     struct err err;
     for (unsigned i = 0; i < COUNT; i++) {
@@ -180,7 +88,7 @@ static void another_version_is_stale_and_nothing_happens(void **state)
     fixture->store->ops->head(fixture->store, &after);
     assert_memory_equal(&before, &after, sizeof before);
     assert_null(kit_load(fixture->store, 2, &fixture->arena));
-    reopen(fixture);
+    subject_reopen(fixture);
     assert_null(kit_load(fixture->store, 2, &fixture->arena));
     assert_int_equal(kit_load(fixture->store, 1, &fixture->arena)->version, 1);
 }
@@ -198,7 +106,7 @@ static void one_commit_may_change_a_record_twice(void **state)
     struct commit commit = {.changes = changes, .count = 3};
     struct err err;
     assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
-    reopen(fixture);
+    subject_reopen(fixture);
     const struct record *found = kit_load(fixture->store, 1, &fixture->arena);
     assert_int_equal(found->version, 2);
     assert_int_equal(found->status, RECORD_EXECUTED);
@@ -243,7 +151,7 @@ static void of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice(void 
         assert_int_equal(
             kit_due(fixture->store, STORE_OPERATIONS, STORE_DUES_ALL, dues, 4, &due_count), OK);
         assert_int_equal(due_count, 0);
-        reopen(fixture);
+        subject_reopen(fixture);
     }
     fresh.request = (struct body_ref){.bytes = 0};
     kit_put_flush(fixture->store, &fresh, 0); /* it is as new as it was */
@@ -260,7 +168,7 @@ static void a_touch_counts_and_changes_nothing_else(void **state)
     struct err err;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
-        reopen(fixture);
+        subject_reopen(fixture);
     }
     const struct record *found = kit_load(fixture->store, 1, &fixture->arena);
     assert_int_equal(found->duplicates, 3);
@@ -279,7 +187,7 @@ static void an_operation_is_found_by_its_id(void **state)
         struct record record = kit_record(i, i + 1);
         kit_put_flush(fixture->store, &record, 0);
     }
-    reopen(fixture);
+    subject_reopen(fixture);
     for (unsigned i = 0; i < 50; i++) {
         struct record record = kit_record(i, i + 1);
         const struct record *found = NULL;
@@ -327,7 +235,7 @@ static void bodies_come_back_byte_for_byte(void **state)
     struct record record = kit_record(1, 1);
     record.request = kit_body(request);
     put_with_bodies(fixture->store, &record, 0, request, SLICE_EMPTY);
-    reopen(fixture);
+    subject_reopen(fixture);
     struct record sealed =
         kit_sealed(kit_load(fixture->store, 1, &fixture->arena), KIT_NOW + 86400000);
     sealed.outcome.body = kit_body(slice_of(large, size));
@@ -343,7 +251,7 @@ static void bodies_come_back_byte_for_byte(void **state)
                              &bytes, &err),
             OK);
         assert_true(slice_equal(bytes, slice_of(large, size)));
-        reopen(fixture);
+        subject_reopen(fixture);
     }
     /* A record that names a body the store does not have is damaged (S4). */
     struct record other = *kit_load(fixture->store, 1, &fixture->arena);
@@ -373,7 +281,7 @@ static void fences_only_grow(void **state)
         struct record record = kit_record(i, first);
         kit_put_flush(fixture->store, &record, 0);
         if (i % 5 == 4) {
-            reopen(fixture);
+            subject_reopen(fixture);
         }
     }
     struct store_head head;
@@ -385,7 +293,7 @@ static void fences_only_grow(void **state)
     struct err err = {0};
     assert_int_equal(kit_commit(fixture->store, &raise, KIT_NOW, &err), OK);
     assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
-    reopen(fixture);
+    subject_reopen(fixture);
     assert_int_equal(kit_fences(fixture->store, 1), last + 1001);
     raise.fence_floor = 5; /* never lowered */
     assert_int_equal(kit_commit(fixture->store, &raise, KIT_NOW, &err), OK);
@@ -404,7 +312,7 @@ static void time_comes_from_the_store_and_never_goes_back(void **state)
     assert_int_equal(kit_commit(fixture->store, &nothing, KIT_NOW + 5000, &err), OK);
     assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
     kit_set_time(KIT_NOW + 1000); /* set back */
-    reopen(fixture);
+    subject_reopen(fixture);
     assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
     fixture->store->ops->abort(fixture->store);
     assert_int_equal(batch.now_ms, KIT_NOW + 5000);
@@ -413,7 +321,7 @@ static void time_comes_from_the_store_and_never_goes_back(void **state)
     kit_jump(40000); /* followed, and not granted anew by an opening */
     assert_int_equal(kit_commit(fixture->store, &nothing, KIT_NOW + 6000, &err), OK);
     assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
-    reopen(fixture);
+    subject_reopen(fixture);
     struct store_head head;
     fixture->store->ops->head(fixture->store, &head);
     assert_int_equal(head.moment.time_ms, KIT_NOW + 46000);
@@ -503,7 +411,7 @@ static void one_prepare_brings_everything(void **state)
         assert_int_equal(wants[8].outcome.len + wants[8].request.len, 0); /* P9 */
         assert_int_equal(batch.counts.records, 1); /* sources are not counted */
         assert_int_equal(batch.fence_first + 2, kit_fence(fixture->store));
-        reopen(fixture);
+        subject_reopen(fixture);
     }
 }
 
@@ -608,7 +516,7 @@ static void a_commit_of_records_with_the_longest_details_fits(void **state)
     struct commit commit = {.changes = changes, .count = COUNT};
     assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
     assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
-    reopen(fixture);
+    subject_reopen(fixture);
     const struct record *last = kit_load(fixture->store, COUNT - 1, &fixture->arena);
     assert_true(slice_equal(last->detail, records[COUNT - 1].detail));
 }
@@ -627,7 +535,7 @@ static void kinds_are_told_apart(void **state)
     struct record source = source_record(&sealed);
     kit_put_flush(fixture->store, &sealed, 1);
     kit_put_flush(fixture->store, &source, 0);
-    reopen(fixture);
+    subject_reopen(fixture);
     struct store_counts operations = kit_counts(fixture->store, STORE_OPERATIONS);
     struct store_counts sources = kit_counts(fixture->store, STORE_KIND(RECORD_SOURCE));
     assert_int_equal(operations.records, 2);
@@ -673,7 +581,7 @@ static void a_scan_is_in_order_and_filters(void **state)
             assert_int_equal(kit_put(fixture->store, &sealed, 1), OK);
         }
     }
-    reopen(fixture);
+    subject_reopen(fixture);
     struct scan scan = {.kinds = STORE_OPERATIONS, .limit = 7};
     const struct record *found[COUNT];
     unsigned seen = 0;
@@ -724,7 +632,7 @@ static void leases_that_are_over_are_due(void **state)
     kit_put_flush(fixture->store, &sealed, 0);
     sealed = kit_sealed(&sealed, KIT_NOW + 86400000);
     kit_put_flush(fixture->store, &sealed, 1);
-    reopen(fixture);
+    subject_reopen(fixture);
     static const struct {
         int64_t after_ms;
         size_t limit;
@@ -760,7 +668,7 @@ static void pending_work_is_due_and_stays(void **state)
     struct record other = kit_record(2, 2);
     kit_put_flush(fixture->store, &pending, 0);
     kit_put_flush(fixture->store, &other, 0);
-    reopen(fixture);
+    subject_reopen(fixture);
     struct store_due dues[4];
     size_t count = 9;
     kit_set_time(KIT_NOW + 4000);
@@ -803,8 +711,9 @@ static void a_cursor_leads_through_the_dues_once(void **state)
         records[i].due_ms = i % 4 == 0 ? 0 : KIT_NOW + 1000 * (1 + i % 4); /* some at once */
         kit_put_flush(fixture->store, &records[i], 0);
     }
-    reopen(fixture);
-    kit_set_time(KIT_NOW + 3000);
+    subject_reopen(fixture);
+    int64_t late_ms = fixture->store->ops->shared ? LIMIT_PREPARED_MS_MAX : 0;
+    kit_set_time(KIT_NOW + 3000 + late_ms);
     unsigned given[RECORDS] = {0};
     for (unsigned rounds = 0; rounds < 8; rounds++) {
         struct store_due dues[PAGE];
@@ -940,7 +849,7 @@ static void what_is_due_is_found_and_nothing_else(void **state)
         now_ms += (int64_t)prng_below(&prng, 800);
         kit_set_time(now_ms);
         if (step % 100 == 99) {
-            reopen(fixture);
+            subject_reopen(fixture);
             kit_set_time(now_ms);
         }
         if (step % 10 == 0) {
@@ -975,7 +884,7 @@ static void only_what_expired_is_forgotten(void **state)
     struct store_counts counts = kit_counts(fixture->store, STORE_OPERATIONS);
     assert_int_equal(counts.records, COUNT / 4 * 3);
     assert_int_equal(counts.by_status[RECORD_IN_PROGRESS], COUNT / 2);
-    reopen(fixture);
+    subject_reopen(fixture);
     assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 2 * day, &err), OK);
     struct store_head head;
     fixture->store->ops->head(fixture->store, &head);
@@ -1024,7 +933,7 @@ static void a_paced_scan_sees_all_in_bounded_steps(void **state)
             assert_int_equal(kit_put(fixture->store, &sealed, 1), OK);
         }
     }
-    reopen(fixture);
+    subject_reopen(fixture);
     unsigned seen;
     for (size_t looks = 1; looks < COUNT + 2; looks += looks < 4 ? 1 : 13) {
         struct scan_pace pace = {.looks_max = looks, .reads_max = COUNT};
@@ -1144,9 +1053,9 @@ static void paced_entries_go_on_where_they_stopped(void **state)
         for (uint64_t after = 0; after < COUNT;) {
             struct paced fresh = {.pace = {.bytes_max = 100}, .a_call = page, .last = after};
             struct entry_range range = {
-                .after = entry_cursor_own(fixture->store, after), .pace = &fresh.pace};
+                .after = subject_cursor(fixture, after), .pace = &fresh.pace};
             const struct entry_range before = {
-                .after = entry_cursor_own(fixture->store, after == 0 ? 0 : after - 1)};
+                .after = subject_cursor(fixture, after == 0 ? 0 : after - 1)};
             struct entry found = {0};
             assert_int_equal(
                 fixture->store->ops->entries(fixture->store, &before, see_first, &found, &err), OK);
@@ -1159,7 +1068,7 @@ static void paced_entries_go_on_where_they_stopped(void **state)
             after = fresh.last;
         }
         if (page % 3 == 0) {
-            reopen(fixture);
+            subject_reopen(fixture);
         }
     }
 }
@@ -1202,7 +1111,7 @@ static void entries_come_back_in_order(void **state)
         assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &all, &err), OK);
         assert_int_equal(all.count, COUNT); /* S7 */
         struct seen some = {.next = 151, .stop_at = 10};
-        range.after = entry_cursor_own(fixture->store, 150);
+        range.after = subject_cursor(fixture, 150);
         assert_int_equal(
             fixture->store->ops->entries(fixture->store, &range, see, &some, &err), OK);
         assert_int_equal(some.count, 10);
@@ -1216,7 +1125,7 @@ static void entries_come_back_in_order(void **state)
         assert_int_equal(
             fixture->store->ops->entries(fixture->store, &range, see, &late, &err), OK);
         assert_int_equal(late.count, 100);
-        reopen(fixture);
+        subject_reopen(fixture);
     }
 }
 
@@ -1257,7 +1166,7 @@ static void a_cursor_is_where_a_later_reading_goes_on(void **state)
     assert_int_equal(store->ops->entries(store, &range, keep_cursor, &visited, &err), OK);
     assert_int_equal(visited.count, COUNT);
     assert_memory_equal(&pace.at, &visited.cursors[COUNT - 1], sizeof pace.at);
-    reopen(fixture);
+    subject_reopen(fixture);
     store = fixture->store;
     for (size_t i = 0; i <= COUNT; i++) {
         struct seen rest = {.next = i + 1};
@@ -1324,7 +1233,7 @@ static void an_entry_keeps_its_tenant_and_is_found_by_it(void **state)
         struct entry_range range = {0};
         assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &all, &err), OK);
         assert_int_equal(all.count, 12);
-        reopen(fixture);
+        subject_reopen(fixture);
     }
 }
 
@@ -1344,11 +1253,13 @@ static void entries_are_dense_and_notes_are_apart(void **state)
     changes[1].entry.kind = ENTRY_CHECKPOINT;
     commit.count = 2;
     assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
-    reopen(fixture);
-    struct store_head head;
-    fixture->store->ops->head(fixture->store, &head);
-    assert_int_equal(head.seq, 1);
-    assert_memory_equal(&head.hash, &good.hash, 32);
+    subject_reopen(fixture);
+    if (!fixture->store->ops->shared) { /* one that is opened anew begins a chain */
+        struct store_head head;
+        fixture->store->ops->head(fixture->store, &head);
+        assert_int_equal(head.seq, 1);
+        assert_memory_equal(&head.hash, &good.hash, 32);
+    }
     struct seen both = {.text = "{\"a\":1}"};
     struct entry_range range = {0};
     assert_int_equal(fixture->store->ops->entries(fixture->store, &range, see, &both, &err), OK);
@@ -1399,14 +1310,18 @@ static void a_reader_sees_what_is_flushed_and_nothing_else(void **state)
     struct record two = kit_record(2, 2);
     assert_int_equal(kit_put(store, &one, 0), OK);
     assert_int_equal(kit_put(store, &two, 0), OK);
-    assert_read(fixture, reader, (uint64_t[]){0, 0, 0}); /* P2 */
+    if (!store->ops->shared) { /* where a commit is durable when it returns */
+        assert_read(fixture, reader, (uint64_t[]){0, 0, 0}); /* P2 */
+    }
     assert_int_equal(store->ops->flush(store, &err), OK);
     assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
     struct record sealed = kit_sealed(kit_load(store, 1, &fixture->arena), KIT_NOW + 86400000);
     struct record three = kit_record(3, 3);
     assert_int_equal(kit_put(store, &sealed, 1), OK);
     assert_int_equal(kit_put(store, &three, 0), OK);
-    assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    if (!store->ops->shared) {
+        assert_read(fixture, reader, (uint64_t[]){1, 1, 0});
+    }
     assert_int_equal(store->ops->flush(store, &err), OK);
     assert_read(fixture, reader, (uint64_t[]){2, 1, 1});
     assert_int_equal(reader->ops->close(reader, &err), OK);
@@ -1418,10 +1333,12 @@ static void the_identity_stays(void **state)
     struct store_identity identity[2];
     struct store_shared shared[2];
     fixture->store->ops->identity(fixture->store, &identity[0], &shared[0]);
-    reopen(fixture);
+    subject_reopen(fixture);
     fixture->store->ops->identity(fixture->store, &identity[1], NULL);
     fixture->store->ops->identity(fixture->store, NULL, &shared[1]);
-    assert_memory_equal(&identity[0], &identity[1], sizeof identity[0]);
+    if (!fixture->store->ops->shared) { /* each handle of these has a chain of its own */
+        assert_memory_equal(&identity[0], &identity[1], sizeof identity[0]);
+    }
     assert_memory_equal(&shared[0], &shared[1], sizeof shared[0]);
     unsigned char zeros[32] = {0};
     assert_memory_not_equal(identity[0].signing_seed, zeros, 32);
@@ -1457,15 +1374,17 @@ static void it_agrees_with_the_reference(void **state)
         }
         assert_int_equal(results[0], results[1]);
         if (seed % 97 == 0) {
-            reopen(fixture);
+            subject_reopen(fixture);
         }
         arena_clear(&fixture->arena);
     }
     struct store_head heads[2];
     fixture->store->ops->head(fixture->store, &heads[0]);
     reference->ops->head(reference, &heads[1]);
-    assert_int_equal(heads[0].seq, heads[1].seq);
-    assert_memory_equal(&heads[0].hash, &heads[1].hash, 32);
+    if (!fixture->store->ops->shared) {
+        assert_int_equal(heads[0].seq, heads[1].seq);
+        assert_memory_equal(&heads[0].hash, &heads[1].hash, 32);
+    }
     struct store_counts counts[2] = {
         kit_counts(fixture->store, STORE_KINDS_ALL), kit_counts(reference, STORE_KINDS_ALL)};
     assert_memory_equal(&counts[0], &counts[1], sizeof counts[0]);
@@ -1533,49 +1452,44 @@ static void a_fault_strikes_before_or_after(void **state)
     arena_release(&arena);
 }
 
-#define ON(name)                                                                                   \
-    {                                                                                              \
-#name, name, setup, teardown, NULL                                                         \
-    }
-
 int main(void)
 {
     int failed = 0;
-    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+    for (size_t i = 0; i < subjects_count; i++) {
         struct CMUnitTest tests[] = {
-            ON(what_is_put_is_loaded_and_survives),
-            ON(many_are_loaded_at_once),
-            ON(another_version_is_stale_and_nothing_happens),
-            ON(one_commit_may_change_a_record_twice),
-            ON(of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice),
-            ON(a_touch_counts_and_changes_nothing_else),
-            ON(an_operation_is_found_by_its_id),
-            ON(bodies_come_back_byte_for_byte),
-            ON(fences_only_grow),
-            ON(time_comes_from_the_store_and_never_goes_back),
-            ON(one_prepare_brings_everything),
-            ON(a_body_without_room_is_the_failure_of_one_want),
-            ON(an_abort_leaves_nothing_behind),
-            ON(stale_changes_are_named),
-            ON(a_commit_of_records_with_the_longest_details_fits),
-            ON(kinds_are_told_apart),
-            ON(a_scan_is_in_order_and_filters),
-            ON(a_paced_scan_sees_all_in_bounded_steps),
-            ON(a_paced_scan_goes_on_while_keys_change),
-            ON(leases_that_are_over_are_due),
-            ON(pending_work_is_due_and_stays),
-            ON(a_cursor_leads_through_the_dues_once),
-            ON(what_is_due_is_found_and_nothing_else),
-            ON(only_what_expired_is_forgotten),
-            ON(entries_come_back_in_order),
-            ON(a_cursor_is_where_a_later_reading_goes_on),
-            ON(a_cursor_of_a_chain_that_is_not_there_is_refused),
-            ON(paced_entries_go_on_where_they_stopped),
-            ON(an_entry_keeps_its_tenant_and_is_found_by_it),
-            ON(entries_are_dense_and_notes_are_apart),
-            ON(a_reader_sees_what_is_flushed_and_nothing_else),
-            ON(the_identity_stays),
-            ON(it_agrees_with_the_reference),
+            ON_SUBJECT(what_is_put_is_loaded_and_survives),
+            ON_SUBJECT(many_are_loaded_at_once),
+            ON_SUBJECT(another_version_is_stale_and_nothing_happens),
+            ON_SUBJECT(one_commit_may_change_a_record_twice),
+            ON_SUBJECT(of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice),
+            ON_SUBJECT(a_touch_counts_and_changes_nothing_else),
+            ON_SUBJECT(an_operation_is_found_by_its_id),
+            ON_SUBJECT(bodies_come_back_byte_for_byte),
+            ON_SUBJECT(fences_only_grow),
+            ON_SUBJECT(time_comes_from_the_store_and_never_goes_back),
+            ON_SUBJECT(one_prepare_brings_everything),
+            ON_SUBJECT(a_body_without_room_is_the_failure_of_one_want),
+            ON_SUBJECT(an_abort_leaves_nothing_behind),
+            ON_SUBJECT(stale_changes_are_named),
+            ON_SUBJECT(a_commit_of_records_with_the_longest_details_fits),
+            ON_SUBJECT(kinds_are_told_apart),
+            ON_SUBJECT(a_scan_is_in_order_and_filters),
+            ON_SUBJECT(a_paced_scan_sees_all_in_bounded_steps),
+            ON_SUBJECT(a_paced_scan_goes_on_while_keys_change),
+            ON_SUBJECT(leases_that_are_over_are_due),
+            ON_SUBJECT(pending_work_is_due_and_stays),
+            ON_SUBJECT(a_cursor_leads_through_the_dues_once),
+            ON_SUBJECT(what_is_due_is_found_and_nothing_else),
+            ON_SUBJECT(only_what_expired_is_forgotten),
+            ON_SUBJECT(entries_come_back_in_order),
+            ON_SUBJECT(a_cursor_is_where_a_later_reading_goes_on),
+            ON_SUBJECT(a_cursor_of_a_chain_that_is_not_there_is_refused),
+            ON_SUBJECT(paced_entries_go_on_where_they_stopped),
+            ON_SUBJECT(an_entry_keeps_its_tenant_and_is_found_by_it),
+            ON_SUBJECT(entries_are_dense_and_notes_are_apart),
+            ON_SUBJECT(a_reader_sees_what_is_flushed_and_nothing_else),
+            ON_SUBJECT(the_identity_stays),
+            ON_SUBJECT(it_agrees_with_the_reference),
         };
         for (size_t j = 0; j < sizeof tests / sizeof *tests; j++) {
             tests[j].initial_state = (void *)(uintptr_t)&subjects[i];

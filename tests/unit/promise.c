@@ -82,6 +82,7 @@ static const char *broken_end(const struct record *found, const struct request *
     if (!ends || lease_over || request->kind == REQUEST_HOLDER_GONE) {
         return ends && request->kind == REQUEST_HOLDER_GONE &&
                        (found->holder == 0 || found->holder == request->holder ||
+                           (request->fence != 0 && request->fence != found->fence) ||
                            said->next.status != RECORD_UNKNOWN)
                    ? "P5: only what a dead process held becomes unknown, and nothing else"
                    : NULL;

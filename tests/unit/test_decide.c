@@ -390,6 +390,10 @@ static void what_a_dead_process_held_is_unknown_at_once_and_nothing_else(void **
     assert_int_equal(unknown.kind, DECISION_UNKNOWN);
     assert_int_equal(unknown.next.status, RECORD_UNKNOWN);
     assert_true(slice_is(unknown.next.reason, "holder_gone"));
+    gone.fence++; /* the grant that was meant is over, and a living process may hold this one */
+    assert_int_equal(ask_at(START_MS, &found, gone).kind, DECISION_NOTHING);
+    gone.fence = 0;
+    assert_int_equal(ask_at(START_MS, &found, gone).kind, DECISION_UNKNOWN);
     found.holder = LIVING;
     assert_int_equal(ask_at(START_MS, &found, gone).kind, DECISION_NOTHING);
     found.holder = 0; /* a caller outside: only its lease says when it is over */

@@ -19,7 +19,6 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "base/uuid.h"
 #include "store/journal/impl.h"
 
 enum {
@@ -114,11 +113,10 @@ static int file_make(
 static enum status identity_make(struct identity *identity, uint64_t segment_bytes, struct err *err)
 {
     *identity = (struct identity){.segment_bytes = segment_bytes};
-    enum status status = rand_bytes(&identity->keys, sizeof identity->keys, err);
+    enum status status = store_identity_make(&identity->keys, err);
     if (status == OK) {
         status = rand_bytes(&identity->shared, sizeof identity->shared, err);
     }
-    uuid_v4(identity->keys.chain_id);
     struct clock clock;
     clock_system(&clock);
     identity->created_ms = clock_read(&clock).wall_ms;

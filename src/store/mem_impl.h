@@ -1,0 +1,108 @@
+/*
+ * mem_impl: what the two files of the store in memory share: the store (mem.c) and its readers
+ * (mem_reader.c). Nobody else includes this.
+ */
+#ifndef ONCE_STORE_MEM_IMPL_H
+#define ONCE_STORE_MEM_IMPL_H
+
+#include <pthread.h>
+
+#include "store/clock.h"
+#include "store/mem.h"
+
+/* One record, never changed once made; a change makes another. */
+struct item {
+    struct record record; /* points into bytes */
+    size_t size;
+    char bytes[]; /* as record_encode wrote them */
+};
+
+struct kept_entry {
+    struct entry entry;   /* with its chain_id */
+    struct digest before; /* hash of the entry before it in its chain; zero for the first */
+    char *bytes;          /* owned */
+};
+
+/* What a change replaced, so that it can be taken back. */
+struct undo {
+    struct item *before; /* NULL: there was none */
+    struct item *after;  /* NULL: it was forgotten */
+};
+
+/* Where the store stood before a commit that is not flushed: a crash may take it back to here. */
+struct mem_unit {
+    size_t chain;           /* whose commit it is … */
+    struct store_head head; /* … and where it ended */
+    struct store_tally tally;
+    uint64_t fence;
+    size_t undo; /* bytes of undo, entries and bodies then */
+    size_t entries;
+    size_t bodies;
+};
+
+struct mem_chain {
+    struct store_chain known;
+    struct store_head head; /* without its moment, which is everybody's */
+};
+
+/* The memory: of one handle, which it ends with, or of many. */
+struct store_mem_hub {
+    const struct mem *mem;
+    bool many;             /* a shared store */
+    pthread_mutex_t mutex; /* over everything that follows, and what handles say they change */
+    struct clock system;   /* the machine's, when no other was given */
+    struct store_clock clock;
+    struct store_shared shared;
+    struct store_moment moment; /* of the last commit */
+    struct store_tally tally;
+    uint64_t fence;             /* the highest given out */
+    struct buf items;           /* struct item *, sorted by key hash */
+    struct buf entries;         /* struct kept_entry, in the order of the commits */
+    struct buf bodies;          /* struct slice, owned; a body's place is its index + 1 */
+    struct buf undo;            /* struct undo of all that is not flushed; of many: nothing */
+    struct buf units;           /* struct mem_unit, likewise */
+    struct buf chains;          /* struct mem_chain, the oldest first */
+    struct mem_handle *handles; /* that are open */
+};
+
+/* What one process has of it. */
+struct mem_handle {
+    struct store store; /* first: the table's functions cast */
+    struct store_mem_hub *hub;
+    struct mem_handle *next; /* with the mutex */
+    struct store_identity identity;
+    size_t chain;            /* number of its own */
+    struct store_moment now; /* of the batch that is prepared */
+    bool prepared;           /* a commit or abort is to come */
+    unsigned readers;        /* that are open; with the mutex */
+    store_notice notice;     /* NULL: it does not listen; with the mutex */
+    void *context;           /* of notice */
+};
+
+/* Returns its argument. */
+struct store_mem_hub *mem_lock(struct store_mem_hub *hub);
+void mem_unlock(struct store_mem_hub *hub);
+
+/* With the mutex, each of them. */
+struct store_counts mem_counts_of(const struct store_mem_hub *self, unsigned kinds);
+/* Put, replace or (with item NULL) remove. Only adding one can fail. */
+enum status mem_item_set(
+    struct store_mem_hub *self, const struct digest *hash, struct item *item) MUST_CHECK;
+/* The time, for a batch. */
+struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch);
+enum status mem_batch_give(
+    struct store_mem_hub *self, struct store_batch *batch, struct err *err) MUST_CHECK;
+enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *scan,
+    struct arena *arena, const struct record **ret_records, size_t *ret_count,
+    struct err *err) MUST_CHECK;
+enum status mem_entries_give(const struct store_mem_hub *self, const struct entry_range *range,
+    entry_visit visit, void *context, struct err *err) MUST_CHECK;
+/* The end of the handle's chain that is flushed. */
+struct store_head mem_durable_head(const struct mem_handle *handle);
+void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
+    struct store_shared *ret_shared);
+
+/* mem_reader.c */
+enum status mem_open_reader(struct store *store, struct store **ret_reader, struct err *err);
+
+#endif

@@ -1,0 +1,108 @@
+#include "store/subjects.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/fault.h"
+#include "store/trace.h"
+
+const struct subject subjects[] = {
+    {.name = "mem", .form = "mem:"},
+    {.name = "journal", .durable = true, .form = "journal:%s/data"},
+    {.name = "journal with small segments",
+        .durable = true,
+        .form = "journal:%s/data?segment=64KiB&snapshot=64KiB"},
+    {.name = "journal without a thread", .durable = true, .form = "%s/data?background=off"},
+    {.name = "journal with direct writes", .durable = true, .form = "%s/data?write=direct"},
+    {.name = "fault(mem)", .fault = true, .form = "mem:"},
+    {.name = "fault(journal)", .durable = true, .fault = true, .form = "journal:%s/data"},
+    {.name = "trace(journal)", .durable = true, .trace = true, .form = "journal:%s/data"},
+    {.name = "mem hub", .durable = true, .hub = true, .shared = true, .form = ""},
+    {.name = "fault(trace(mem hub))",
+        .durable = true,
+        .hub = true,
+        .fault = true,
+        .trace = true,
+        .shared = true,
+        .form = ""},
+};
+const size_t subjects_count = sizeof subjects / sizeof *subjects;
+
+static void count_line(void *context, const char *line)
+{
+    struct fixture *fixture = context;
+    assert_non_null(strstr(line, " -> "));
+    fixture->lines++;
+}
+
+struct store *subject_open(struct fixture *fixture)
+{
+    struct err err = {0};
+    struct store_options options = {.clock = &kit_clock};
+    struct store *store = NULL;
+    enum status status = fixture->subject->hub
+                             ? store_mem_hub_open(fixture->hub, NULL, &store, &err)
+                             : store_open(fixture->url, &options, &store, &err);
+    if (status != OK) {
+        print_error("open: %s\n", err.text);
+    }
+    assert_int_equal(status, OK);
+    if (fixture->subject->trace) {
+        assert_int_equal(trace_new(store, NULL, count_line, fixture, &store, &err), OK);
+    }
+    if (fixture->subject->fault) {
+        assert_int_equal(fault_new(store, NULL, &store, &err), OK);
+    }
+    assert_int_equal(store->ops->shared, fixture->subject->shared);
+    return store;
+}
+
+int subject_setup(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    fixture->subject = *state;
+    fixture->dir = kit_dir_make();
+    (void)snprintf(fixture->url, sizeof fixture->url, fixture->subject->form, fixture->dir.path);
+    arena_init(&fixture->arena, &mem_libc, 64 << 20);
+    kit_set_time(KIT_NOW);
+    if (fixture->subject->hub) {
+        struct store_options options = {.clock = &kit_clock};
+        assert_int_equal(store_mem_hub_new(&options, NULL, &fixture->hub, NULL), OK);
+    }
+    fixture->store = subject_open(fixture);
+    struct store_identity identity;
+    fixture->store->ops->identity(fixture->store, &identity, NULL);
+    memcpy(fixture->chain_id, identity.chain_id, sizeof fixture->chain_id);
+    *state = fixture;
+    return 0;
+}
+
+int subject_teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(kit_close(fixture->store), OK);
+    assert_true(!fixture->subject->trace || fixture->lines > 0);
+    store_mem_hub_free(fixture->hub);
+    kit_dir_remove(&fixture->dir);
+    arena_release(&fixture->arena);
+    *state = (void *)(uintptr_t)fixture->subject;
+    free(fixture);
+    return 0;
+}
+
+void subject_reopen(struct fixture *fixture)
+{
+    if (fixture->subject->durable) {
+        assert_int_equal(kit_close(fixture->store), OK);
+        fixture->store = subject_open(fixture);
+    }
+}
+
+struct entry_cursor subject_cursor(const struct fixture *fixture, uint64_t seq)
+{
+    struct entry_cursor cursor = {.seq = seq};
+    memcpy(cursor.chain_id, fixture->chain_id, sizeof cursor.chain_id);
+    return cursor;
+}
