@@ -518,6 +518,42 @@ static const struct example_def backup_examples[] = {
     {0},
 };
 
+static const char *const migrate_text[] = {
+    "Makes the tables of a PostgreSQL store, or brings them to the version of this program. All of "
+    "it happens in one transaction. It is safe to run again, and to run from several machines at "
+    "once: the others wait. A schema that is newer than this program is refused and not changed.",
+    "The role that runs it owns the tables and needs the right to create a schema in the "
+    "database. The roles that Once runs as need much less: --grant gives one what once serve, "
+    "gateway and run need, without any right to change tables or evidence; --grant-read gives one "
+    "what once ls, show, why and psql need to read. The roles must exist.",
+    "With --print, the SQL for an empty database is printed and nothing is connected to: for those "
+    "who run it by hand.",
+    NULL,
+};
+
+static const struct option_def migrate_options[] = {
+    TEXT("store", "URL",
+        "the store: postgres://USER@HOST:PORT/DATABASE, with ?schema=NAME if it is not once",
+        .fallback = "journal:./once-data", .env = "ONCE_STORE"),
+    TEXT("grant", "ROLE", "let this role run Once; may be repeated", .repeated = true),
+    TEXT("grant-read", "ROLE", "let this role read the store; may be repeated", .repeated = true),
+    FLAG("print", "print the SQL instead of running it"),
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def migrate_exits[] = {EXIT(0, "the schema has this program's version"),
+    EXIT(64, "invalid command line, or the store has no schema"),
+    EXIT(69, "the server cannot be reached, does not allow it, or has a newer schema"),
+    EXIT_NO_OUTPUT, EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def migrate_examples[] = {
+    {"once migrate --store postgres://owner@db/app --grant once_app",
+        "make the schema once, and let the role once_app run Once"},
+    {"once migrate --store postgres://db/app --print | less", "read what it would do"},
+    {0},
+};
+
 static const char *const doctor_text[] = {
     "Checks the store, the server that holds it, if any, and the machine. Each check is PASS, "
     "WARN or FAIL, with what to do about it. With --server, asks a server elsewhere whether it is "
@@ -849,6 +885,8 @@ const struct command_def commands[] = {
     COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
     COMMAND(backup, backup_options, backup_exits, "DIRECTORY",
         "copy the journal while it is in use", .operands_min = 1, .operands_max = 1),
+    COMMAND(migrate, migrate_options, migrate_exits, "",
+        "make the schema of a PostgreSQL store, or bring it up to date"),
     COMMAND(doctor, doctor_options, doctor_exits, "", "check the store and the machine"),
     COMMAND(canon, canon_options, canon_exits, "", "print the canonical form of JSON"),
     COMMAND(key, key_options, key_exits, "command|effect|source", "derive a key from JSON",

@@ -83,6 +83,7 @@ int cmd_doctor(struct cli *cli);
 int cmd_help(struct cli *cli);
 int cmd_key(struct cli *cli);
 int cmd_ls(struct cli *cli);
+int cmd_migrate(struct cli *cli);
 int cmd_policy(struct cli *cli);
 int cmd_resolve(struct cli *cli);
 int cmd_run(struct cli *cli);

@@ -71,7 +71,7 @@ def test_a_public_address_without_auth_is_refused_at_its_place(once):
 
 
 @pytest.mark.parametrize("url, says", [
-    ("postgres://db/once", "the store URL 'postgres://db/once' is of a kind that is not known"),
+    ("mysql://u:secret@db/once", "there is no kind of store called 'mysql'"),
     ("journal:./x?speed=fast", "the journal has no option 'speed'"),
     ("mem:/tmp", "the store URL 'mem:' takes no path, but got '/tmp'"),
 ])

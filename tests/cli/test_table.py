@@ -27,7 +27,7 @@ def options_of(command):
 def test_every_command_of_the_design_is_there():
     wanted = {"run", "ls", "show", "why", "resolve", "tail", "verify", "doctor", "canon", "key",
         "bench", "demo", "version", "help", "serve", "check", "token", "send", "gateway", "policy",
-        "completion", "backup"}
+        "completion", "backup", "migrate"}
     assert wanted == set(COMMANDS)
 
 

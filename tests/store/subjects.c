@@ -6,6 +6,9 @@
 
 #include "store/fault.h"
 #include "store/trace.h"
+#ifdef ONCE_POSTGRES
+#include "store/postgres/postgres.h"
+#endif
 
 const struct subject subjects[] = {
     {.name = "mem", .form = "mem:"},
@@ -26,8 +29,53 @@ const struct subject subjects[] = {
         .trace = true,
         .shared = true,
         .form = ""},
+    {.name = "postgres",
+        .durable = true,
+        .shared = true,
+        .form = "?fsync=off&schema=%s",
+        .server = "ONCE_TEST_POSTGRES"},
 };
 const size_t subjects_count = sizeof subjects / sizeof *subjects;
+
+bool subject_runs(const struct subject *subject)
+{
+    if (subject->server != NULL) {
+        return getenv(subject->server) != NULL;
+    }
+    for (size_t i = 0; i < subjects_count; i++) {
+        if (subjects[i].server != NULL && getenv(subjects[i].server) != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The URL of a test's own store. */
+static void url_put(struct fixture *fixture)
+{
+    const struct subject *subject = fixture->subject;
+    const char *path = fixture->dir.path;
+    const char *base = subject->server == NULL ? "" : getenv(subject->server);
+    char form[256];
+    (void)snprintf(
+        form, sizeof form, subject->form, subject->server == NULL ? path : strrchr(path, '/') + 1);
+    (void)snprintf(fixture->url, sizeof fixture->url, "%s%s", base, form);
+}
+
+/* A store that has a schema does not make it by itself. */
+static void migrate(const struct fixture *fixture)
+{
+#ifdef ONCE_POSTGRES
+    struct postgres_migration migration = {.grant_count = 0};
+    struct err err = {0};
+    if (strncmp(fixture->url, "postgres:", 9) == 0) {
+        assert_int_equal(postgres_migrate(fixture->url, &migration, &err), OK);
+        assert_int_equal(migration.version_before, 0);
+    }
+#else
+    (void)fixture;
+#endif
+}
 
 static void count_line(void *context, const char *line)
 {
@@ -64,7 +112,8 @@ int subject_setup(void **state)
     assert_non_null(fixture);
     fixture->subject = *state;
     fixture->dir = kit_dir_make();
-    (void)snprintf(fixture->url, sizeof fixture->url, fixture->subject->form, fixture->dir.path);
+    url_put(fixture);
+    migrate(fixture);
     arena_init(&fixture->arena, &mem_libc, 64 << 20);
     kit_set_time(KIT_NOW);
     if (fixture->subject->hub) {

@@ -1402,7 +1402,7 @@ static void a_wrong_url_is_refused(void **state)
     (void)state;
     struct err err = {0};
     struct store *store = NULL;
-    static const char *const wrong[] = {"mem:x", "jornal:/tmp/x", "journal:", "postgres://x",
+    static const char *const wrong[] = {"mem:x", "jornal:/tmp/x", "journal:", "postgres://x?y=z",
         "journal:/tmp/x?segment=1", "journal:/tmp/x?speed=9", "journal:/tmp/x?write"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(store_open(wrong[i], NULL, &store, &err), E_INVALID);
@@ -1456,6 +1456,9 @@ int main(void)
 {
     int failed = 0;
     for (size_t i = 0; i < subjects_count; i++) {
+        if (!subject_runs(&subjects[i])) {
+            continue;
+        }
         struct CMUnitTest tests[] = {
             ON_SUBJECT(what_is_put_is_loaded_and_survives),
             ON_SUBJECT(many_are_loaded_at_once),

@@ -1,0 +1,39 @@
+/*
+ * migrate: makes the schema of a store on a database server, or brings it up to date. Part of the
+ * program, not of libonce.
+ *
+ * Promises:  all or nothing; safe to repeat and to run from several machines at once. A schema
+ *            that is newer than this program is refused and left alone.
+ */
+#ifndef ONCE_LIB_MIGRATE_H
+#define ONCE_LIB_MIGRATE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* A role of the database that is to be allowed something. */
+struct migrate_role {
+    const char *name;
+    bool read_only; /* to look; otherwise to run Once */
+};
+
+struct migrate_plan {
+    const char *url;
+    const struct migrate_role *roles;
+    size_t role_count;
+};
+
+struct migrate_result {
+    int version_before; /* of the schema; 0: there was none */
+    int version_after;
+};
+
+/* E_INVALID: the URL is wrong, or of a store without a schema. E_UNAVAILABLE: the server cannot be
+ * reached, does not allow it, or has a newer schema. E_NOMEM. */
+enum status migrate_store(
+    const struct migrate_plan *plan, struct migrate_result *ret_result, struct err *err) MUST_CHECK;
+/* What migrate_store would send to an empty database, as SQL for psql. Connects to nothing. */
+enum status migrate_print(
+    const struct migrate_plan *plan, struct buf *out, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,475 @@
+#include "store/postgres/columns.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "core/kind.h"
+#include "core/source.h"
+
+/* What a column holds, in C and in SQL. _SOME: NULL stands for zero or empty. */
+enum column_form {
+    FORM_DIGEST,
+    FORM_DIGEST_SOME,
+    FORM_TEXT,
+    FORM_TEXT_SOME,
+    FORM_BYTES_SOME,
+    FORM_ID,
+    FORM_ID_SOME,
+    FORM_U8,
+    FORM_I32,
+    FORM_U32,
+    FORM_I64,
+    FORM_U64,
+    FORM_U64_SOME,
+    FORM_TIME,
+    FORM_TIME_SOME,
+    FORM_BOOL,
+    FORM_KIND,
+    FORM_STATUS,
+    FORM_DOOR,
+};
+
+struct column {
+    const char *name;
+    enum column_form form;
+    size_t at; /* in struct record */
+};
+
+#define COLUMN(name_, form_, member_)                                                              \
+    {                                                                                              \
+        .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_)                \
+    }
+
+/* The first ones never change in the life of a row. */
+enum { COLUMNS_OF_KEY = 6 };
+
+static const struct column columns[] = {
+    COLUMN("key_hash", DIGEST, key.hash),
+    COLUMN("tenant_id", TEXT, key.tenant),
+    COLUMN("scope", TEXT, key.scope),
+    COLUMN("principal", TEXT, key.principal),
+    COLUMN("key", TEXT, key.key),
+    COLUMN("kind", KIND, kind),
+    COLUMN("status", STATUS, status),
+    COLUMN("version", U64, version),
+    COLUMN("operation_id", ID, operation_id),
+    COLUMN("fence", U64, fence),
+    COLUMN("attempt", U32, attempt),
+    COLUMN("duplicates", U32, duplicates),
+    COLUMN("fingerprint", DIGEST, fingerprint),
+    COLUMN("fingerprint_version", U8, fingerprint_version),
+    COLUMN("created_at", TIME, created_ms),
+    COLUMN("updated_at", TIME, updated_ms),
+    COLUMN("sealed_at", TIME_SOME, sealed_ms),
+    COLUMN("lease_expires_at", TIME_SOME, lease_expires_ms),
+    COLUMN("window_expires_at", TIME_SOME, window_expires_ms),
+    COLUMN("window_ms", I64, window_ms),
+    COLUMN("due_given_at", TIME_SOME, due_ms),
+    COLUMN("effect_id", TEXT_SOME, effect_id),
+    COLUMN("outcome_code", I32, outcome.code),
+    COLUMN("outcome_meta", BYTES_SOME, outcome.meta),
+    COLUMN("outcome_digest", DIGEST_SOME, outcome.body.digest),
+    COLUMN("outcome_bytes", U64, outcome.body.bytes),
+    COLUMN("outcome_retained", BOOL, outcome.body.retained),
+    COLUMN("request_digest", DIGEST_SOME, request.digest),
+    COLUMN("request_bytes", U64, request.bytes),
+    COLUMN("request_retained", BOOL, request.retained),
+    COLUMN("source_type", TEXT_SOME, source.type),
+    COLUMN("source_id", TEXT_SOME, source.id),
+    COLUMN("source_version", TEXT_SOME, source.version),
+    COLUMN("trace", TEXT_SOME, trace),
+    COLUMN("reason", TEXT_SOME, reason),
+    COLUMN("door", DOOR, door),
+    COLUMN("reconciles", BOOL, reconciles),
+    COLUMN("holder", U64_SOME, holder),
+    COLUMN("parent", ID_SOME, parent),
+    COLUMN("detail", BYTES_SOME, detail),
+};
+
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* What a row has besides, to be found by or because it is large. */
+enum column_extra { EXTRA_DUE, EXTRA_SOURCE, EXTRA_REQUEST, EXTRA_OUTCOME, EXTRA_EXPECTED, EXTRAS };
+
+static const struct {
+    const char *name;
+    const char *type;
+    enum pg_type number;
+} extras[EXTRAS] = {
+    [EXTRA_DUE] = {"due_at", "timestamptz", PG_TIMESTAMPTZ},
+    [EXTRA_SOURCE] = {"source_hash", "bytea", PG_BYTEA},
+    [EXTRA_REQUEST] = {"request_body", "bytea", PG_BYTEA},
+    [EXTRA_OUTCOME] = {"outcome_body", "bytea", PG_BYTEA},
+    [EXTRA_EXPECTED] = {"version_expected", "bigint", PG_INT8},
+};
+
+static_assert(1 + COLUMNS + EXTRAS <= ARGS_MAX, "a statement has room for all columns");
+
+/* The type of the argument, and the enum that it is cast to or NULL. */
+struct sql_type {
+    const char *name;
+    enum pg_type number;
+    const char *cast;
+};
+
+static struct sql_type type_of(enum column_form form)
+{
+    switch (form) {
+    case FORM_DIGEST:
+    case FORM_DIGEST_SOME:
+    case FORM_BYTES_SOME: return (struct sql_type){"bytea", PG_BYTEA, NULL};
+    case FORM_TEXT:
+    case FORM_TEXT_SOME: return (struct sql_type){"text", PG_TEXT, NULL};
+    case FORM_ID:
+    case FORM_ID_SOME: return (struct sql_type){"uuid", PG_UUID, NULL};
+    case FORM_U8: return (struct sql_type){"smallint", PG_INT2, NULL};
+    case FORM_I32: return (struct sql_type){"integer", PG_INT4, NULL};
+    case FORM_U32:
+    case FORM_I64:
+    case FORM_U64:
+    case FORM_U64_SOME: return (struct sql_type){"bigint", PG_INT8, NULL};
+    case FORM_TIME:
+    case FORM_TIME_SOME: return (struct sql_type){"timestamptz", PG_TIMESTAMPTZ, NULL};
+    case FORM_BOOL: return (struct sql_type){"boolean", PG_BOOL, NULL};
+    case FORM_KIND: return (struct sql_type){"text", PG_TEXT, "record_kind"};
+    case FORM_STATUS: return (struct sql_type){"text", PG_TEXT, "record_status"};
+    case FORM_DOOR: return (struct sql_type){"text", PG_TEXT, "record_door"};
+    }
+    ASSERT(false);
+    return (struct sql_type){NULL, PG_TEXT, NULL};
+}
+
+/* ---- SQL --------------------------------------------------------------------------------- */
+
+int columns_count(void)
+{
+    return COLUMNS;
+}
+
+void columns_select(struct buf *sql, const char *table)
+{
+    for (size_t i = 0; i < COLUMNS; i++) {
+        buf_printf(sql, "%s%s.%s", i == 0 ? "" : ", ", table, columns[i].name);
+    }
+}
+
+/* "w": the rows that the arguments hold. */
+static void put_rows_sql(struct buf *sql)
+{
+    buf_str(sql, "WITH w AS (SELECT * FROM unnest(");
+    for (size_t i = 0; i < COLUMNS + EXTRAS; i++) {
+        const char *type = i < COLUMNS ? type_of(columns[i].form).name : extras[i - COLUMNS].type;
+        buf_printf(sql, "%s$%zu::%s[]", i == 0 ? "" : ", ", i + 2, type);
+    }
+    buf_str(sql, ") AS w (");
+    for (size_t i = 0; i < COLUMNS + EXTRAS; i++) {
+        buf_printf(sql, "%s%s", i == 0 ? "" : ", ",
+            i < COLUMNS ? columns[i].name : extras[i - COLUMNS].name);
+    }
+    buf_str(sql, "))");
+}
+
+/* "w.status::record_status" */
+static void put_value_sql(struct buf *sql, const struct column *column)
+{
+    const char *cast = type_of(column->form).cast;
+    buf_printf(sql, "w.%s%s%s", column->name, cast == NULL ? "" : "::", cast == NULL ? "" : cast);
+}
+
+/* Count what came and went, then insist that every row was put. */
+static void put_end_sql(struct buf *sql, const char *before)
+{
+    buf_printf(sql,
+        ", tally AS (INSERT INTO tallies AS t SELECT $1::uuid, kind, status, sum(n) FROM ("
+        "SELECT kind, status, 1 AS n FROM done%s) AS moved GROUP BY kind, status"
+        " HAVING sum(n) <> 0 ON CONFLICT (chain_id, kind, status)"
+        " DO UPDATE SET live = t.live + excluded.live)"
+        " SELECT expect_changed(ARRAY(SELECT key_hash FROM w), ARRAY(SELECT key_hash FROM done))",
+        before);
+}
+
+void columns_insert(struct buf *sql)
+{
+    put_rows_sql(sql);
+    buf_str(sql, ", done AS (INSERT INTO records (");
+    for (size_t i = 0; i < COLUMNS + EXTRA_EXPECTED; i++) {
+        buf_printf(sql, "%s%s", i == 0 ? "" : ", ",
+            i < COLUMNS ? columns[i].name : extras[i - COLUMNS].name);
+    }
+    buf_str(sql, ") SELECT ");
+    for (size_t i = 0; i < COLUMNS + EXTRA_EXPECTED; i++) {
+        buf_str(sql, i == 0 ? "" : ", ");
+        if (i < COLUMNS) {
+            put_value_sql(sql, &columns[i]);
+        } else {
+            buf_printf(sql, "w.%s", extras[i - COLUMNS].name);
+        }
+    }
+    buf_str(sql, " FROM w ON CONFLICT DO NOTHING RETURNING key_hash, kind, status)");
+    put_end_sql(sql, "");
+}
+
+void columns_update(struct buf *sql)
+{
+    static const char where[] = " r.key_hash = w.key_hash AND r.tenant_id = w.tenant_id"
+                                " AND r.version = w.version_expected";
+    put_rows_sql(sql);
+    buf_printf(sql,
+        ", old AS (SELECT r.kind, r.status FROM w JOIN records r ON%s), done AS ("
+        "UPDATE records r SET ",
+        where);
+    for (size_t i = COLUMNS_OF_KEY; i < COLUMNS; i++) {
+        buf_printf(sql, "%s = ", columns[i].name);
+        put_value_sql(sql, &columns[i]);
+        buf_str(sql, ", ");
+    }
+    buf_printf(sql,
+        "due_at = w.due_at, source_hash = w.source_hash,"
+        " request_body = CASE WHEN w.request_retained"
+        " THEN coalesce(w.request_body, r.request_body) END,"
+        " outcome_body = CASE WHEN w.outcome_retained"
+        " THEN coalesce(w.outcome_body, r.outcome_body) END"
+        " FROM w WHERE%s RETURNING r.key_hash, r.kind, r.status)",
+        where);
+    put_end_sql(sql, " UNION ALL SELECT kind, status, -1 FROM old");
+}
+
+/* ---- writing ----------------------------------------------------------------------------- */
+
+static void put_slice_some(struct pg_args *args, struct slice slice)
+{
+    if (slice.len == 0) {
+        args_null(args);
+    } else {
+        args_slice(args, slice);
+    }
+}
+
+static void put_number_some(struct pg_args *args, uint64_t number)
+{
+    if (number == 0) {
+        args_null(args);
+    } else {
+        args_int8(args, (int64_t)number);
+    }
+}
+
+static void put_time_some(struct pg_args *args, int64_t ms)
+{
+    if (ms == 0) {
+        args_null(args);
+    } else {
+        args_time(args, ms);
+    }
+}
+
+/* Bytes that are NULL when they are all zero. */
+static void put_bytes_some(struct pg_args *args, const void *bytes, size_t size)
+{
+    static const char zeros[DIGEST_BYTES] = {0};
+    ASSERT(size <= sizeof zeros);
+    put_slice_some(args, memcmp(bytes, zeros, size) == 0 ? SLICE_EMPTY : slice_of(bytes, size));
+}
+
+static void put_value(
+    struct pg_args *args, const struct record *record, const struct column *column)
+{
+    const void *at = (const char *)record + column->at;
+    switch (column->form) {
+    case FORM_DIGEST: args_slice(args, slice_of(at, DIGEST_BYTES)); return;
+    case FORM_DIGEST_SOME: put_bytes_some(args, at, DIGEST_BYTES); return;
+    case FORM_TEXT: args_slice(args, *(const struct slice *)at); return;
+    case FORM_TEXT_SOME:
+    case FORM_BYTES_SOME: put_slice_some(args, *(const struct slice *)at); return;
+    case FORM_ID: args_slice(args, slice_of(at, sizeof(struct op_id))); return;
+    case FORM_ID_SOME: put_bytes_some(args, at, sizeof(struct op_id)); return;
+    case FORM_U8: args_int2(args, *(const uint8_t *)at); return;
+    case FORM_I32: args_int4(args, *(const int32_t *)at); return;
+    case FORM_U32: args_int8(args, *(const uint32_t *)at); return;
+    case FORM_I64: args_int8(args, *(const int64_t *)at); return;
+    case FORM_U64: args_int8(args, (int64_t) * (const uint64_t *)at); return;
+    case FORM_U64_SOME: put_number_some(args, *(const uint64_t *)at); return;
+    case FORM_TIME: args_time(args, *(const int64_t *)at); return;
+    case FORM_TIME_SOME: put_time_some(args, *(const int64_t *)at); return;
+    case FORM_BOOL: args_bool(args, *(const bool *)at); return;
+    case FORM_KIND: args_str(args, kind_name(record->kind)); return;
+    case FORM_STATUS: args_str(args, record_status_name(record->status)); return;
+    case FORM_DOOR: args_str(args, record_door_name(record->door)); return;
+    }
+    ASSERT(false);
+}
+
+/* When somebody has to act; the end of a window is the store's own affair. */
+static int64_t due_ms_of(const struct record *record)
+{
+    enum record_due reason = record_due(record);
+    return reason == RECORD_DUE_NEVER || reason == RECORD_DUE_WINDOW_OVER ? 0
+                                                                          : record_due_ms(record);
+}
+
+static void put_source_hash(struct pg_args *args, const struct record *record)
+{
+    struct record_key key;
+    bool has = record->kind != RECORD_SOURCE && source_ordered(&record->source) &&
+               source_key_seal(&record->key, &record->source, &key, NULL) == OK;
+    put_slice_some(args, has ? slice_of(key.hash.bytes, DIGEST_BYTES) : SLICE_EMPTY);
+}
+
+static void put_extra(struct pg_args *args, const struct pg_row *row, enum column_extra extra)
+{
+    switch (extra) {
+    case EXTRA_DUE:
+        put_time_some(args, due_ms_of(&row->record) == INT64_MAX ? 0 : due_ms_of(&row->record));
+        return;
+    case EXTRA_SOURCE: put_source_hash(args, &row->record); return;
+    case EXTRA_REQUEST: put_slice_some(args, row->request_body); return;
+    case EXTRA_OUTCOME: put_slice_some(args, row->outcome_body); return;
+    case EXTRA_EXPECTED: args_int8(args, (int64_t)row->version_expected); return;
+    case EXTRAS: break;
+    }
+    ASSERT(false);
+}
+
+void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count)
+{
+    ASSERT(count > 0);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        args_array(args, type_of(columns[i].form).number);
+        for (size_t row = 0; row < count; row++) {
+            put_value(args, &rows[row].record, &columns[i]);
+        }
+        args_array_end(args);
+    }
+    for (size_t i = 0; i < EXTRAS; i++) {
+        args_array(args, extras[i].number);
+        for (size_t row = 0; row < count; row++) {
+            put_extra(args, &rows[row], (enum column_extra)i);
+        }
+        args_array_end(args);
+    }
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static bool take_kind(struct slice text, enum record_kind *ret_kind)
+{
+    for (int kind = RECORD_OPERATION; kind <= RECORD_DELIVERY; kind++) {
+        if (slice_is(text, kind_name((enum record_kind)kind))) {
+            *ret_kind = (enum record_kind)kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_door(struct slice text, enum record_door *ret_door)
+{
+    *ret_door = RECORD_DOOR_NONE;
+    return slice_is(text, record_door_name(RECORD_DOOR_NONE)) || record_door_read(text, ret_door);
+}
+
+/* A number that is not negative and at most that. */
+static bool take_number(struct pg_value value, uint64_t max, uint64_t *ret_number)
+{
+    int64_t number;
+    if (!pg_value_int(value, &number) || number < 0 || (uint64_t)number > max) {
+        return false;
+    }
+    *ret_number = (uint64_t)number;
+    return true;
+}
+
+static bool take_numbers(struct pg_value value, enum column_form form, void *at)
+{
+    uint64_t number = 0;
+    int64_t signed_number = 0;
+    switch ((int)form) {
+    case FORM_U8:
+    case FORM_BOOL:
+        if (!take_number(value, form == FORM_BOOL ? 1 : UINT8_MAX, &number)) {
+            return false;
+        }
+        if (form == FORM_BOOL) {
+            *(bool *)at = number != 0;
+        } else {
+            *(uint8_t *)at = (uint8_t)number;
+        }
+        return true;
+    case FORM_U32:
+        if (!take_number(value, UINT32_MAX, &number)) {
+            return false;
+        }
+        *(uint32_t *)at = (uint32_t)number;
+        return true;
+    case FORM_I32:
+        if (value.bytes.len != 4 || !pg_value_int(value, &signed_number)) {
+            return false;
+        }
+        *(int32_t *)at = (int32_t)signed_number;
+        return true;
+    case FORM_I64: return pg_value_int(value, at);
+    default: return take_number(value, INT64_MAX, at);
+    }
+}
+
+static bool take_value(struct pg_value value, const struct column *column, struct record *record)
+{
+    void *at = (char *)record + column->at;
+    switch (column->form) {
+    case FORM_DIGEST: return pg_value_digest(value, at);
+    case FORM_DIGEST_SOME: return value.null || pg_value_digest(value, at);
+    case FORM_TEXT:
+    case FORM_TEXT_SOME:
+    case FORM_BYTES_SOME:
+        *(struct slice *)at = value.bytes;
+        return !value.null || column->form != FORM_TEXT;
+    case FORM_ID: return pg_value_uuid(value, at);
+    case FORM_ID_SOME: return value.null || pg_value_uuid(value, at);
+    case FORM_U8:
+    case FORM_BOOL:
+    case FORM_I32:
+    case FORM_U32:
+    case FORM_I64:
+    case FORM_U64: return take_numbers(value, column->form, at);
+    case FORM_U64_SOME: return value.null || take_numbers(value, column->form, at);
+    case FORM_TIME: return pg_value_time(value, at);
+    case FORM_TIME_SOME: return value.null || pg_value_time(value, at);
+    case FORM_KIND: return take_kind(value.bytes, &record->kind);
+    case FORM_STATUS: return record_status_read(value.bytes, &record->status);
+    case FORM_DOOR: return take_door(value.bytes, &record->door);
+    }
+    ASSERT(false);
+    return false;
+}
+
+/* Its key has the hash that it is found by. */
+static bool key_holds(const struct record *record)
+{
+    struct record_key key = record->key;
+    return record_key_seal_as(&key, record->kind, NULL) == OK &&
+           digest_equal(&key.hash, &record->key.hash);
+}
+
+enum status columns_take(
+    const PGresult *result, int row, int column, struct record *ret_record, struct err *err)
+{
+    struct record record = {.version = 0};
+    const char *flaw = NULL;
+    ASSERT(column + COLUMNS <= PQnfields(result));
+    for (int i = 0; i < COLUMNS && flaw == NULL; i++) {
+        if (!take_value(pg_value_of(result, row, column + i), &columns[i], &record)) {
+            flaw = columns[i].name;
+        }
+    }
+    if (flaw == NULL) {
+        flaw = key_holds(&record) ? record_flaw(&record) : "key_hash is not that of the key";
+    }
+    if (flaw != NULL) {
+        char hash[DIGEST_HEX_BYTES];
+        return err_set(err, E_CORRUPT, "the record with key_hash \\x%s does not check out: %s",
+            digest_put_hex(hash, &record.key.hash), flaw);
+    }
+    *ret_record = record;
+    return OK;
+}

@@ -1,0 +1,515 @@
+/*
+ * One round trip for all changes of a batch, its entries, the marker and COMMIT.
+ *
+ * Changes of one key are folded into one row first: what counts is the version that the first of
+ * them expects and the record that the last one leaves. Then come, in one pipeline: the marker, new
+ * rows, changed rows, touches, entries; and COMMIT after a sync, so that it ends the transaction
+ * whatever became of the rest: in one that failed the server takes it for ROLLBACK and says so.
+ *
+ * Crash points. Before COMMIT arrives: nothing happened, the server rolls back. After it: the
+ * marker is there with everything else. The answer is lost: look_up_fate.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "store/postgres/impl.h"
+
+/* A change, to be put in the order of its key. */
+struct folded {
+    const struct digest *hash;
+    size_t at; /* in the commit */
+};
+
+/* What a commit comes to. Rows to insert are at the front of rows, those to update at its end. */
+struct plan {
+    const struct commit *commit;
+    struct folded *order;
+    size_t order_count;
+    struct pg_row *rows;
+    size_t capacity;
+    size_t inserts;
+    size_t updates;
+    struct pg_row *touches; /* record.duplicates: how many more */
+    size_t touch_count;
+    size_t entry_count;
+    struct store_head head; /* of the chain afterwards */
+};
+
+static int folded_compare(const void *left, const void *right)
+{
+    const struct folded *a = left;
+    const struct folded *b = right;
+    int order = memcmp(a->hash, b->hash, sizeof *a->hash);
+    return order != 0 ? order : (a->at > b->at) - (a->at < b->at);
+}
+
+static bool body_fits(struct slice bytes, const struct body_ref *body)
+{
+    return bytes.len == 0 || (body->retained && body->bytes == bytes.len);
+}
+
+/* A put on top of what the changes before it made. */
+static enum status fold_put(const struct change *change, struct pg_row *row, struct err *err)
+{
+    const struct record *record = change->record;
+    ASSERT(record != NULL);
+    if (!body_fits(change->request_body, &record->request) ||
+        !body_fits(change->outcome_body, &record->outcome.body)) {
+        return err_set(err, E_MISUSE, "a body does not belong to its record");
+    }
+    record_check(record);
+    row->record = *record;
+    row->request_body = change->request_body.len > 0 ? change->request_body : row->request_body;
+    row->outcome_body = change->outcome_body.len > 0 ? change->outcome_body : row->outcome_body;
+    return OK;
+}
+
+/* All changes of one key, order[from] to order[until], as one row. */
+static enum status fold_key(struct plan *plan, size_t from, size_t until, struct err *err)
+{
+    const struct change *changes = plan->commit->changes;
+    const struct change *first = &changes[plan->order[from].at];
+    struct pg_row row = {.version_expected = first->version_expected};
+    uint64_t version = first->version_expected;
+    uint64_t touches = 0;
+    bool put = false;
+    bool stale = false;
+    for (size_t i = from; i < until; i++) {
+        const struct change *change = &changes[plan->order[i].at];
+        stale = stale || change->version_expected != version;
+        if (change->kind == CHANGE_PUT) {
+            enum status status = fold_put(change, &row, err);
+            if (status != OK) {
+                return status;
+            }
+            put = true;
+            touches = 0;
+            version = change->record->version;
+        } else if (version == 0) {
+            return err_set(err, E_MISUSE, "an absent record cannot be touched");
+        } else {
+            touches++;
+        }
+    }
+    for (size_t i = from; stale && plan->commit->ret_stale != NULL && i < until; i++) {
+        plan->commit->ret_stale[plan->order[i].at] = true;
+    }
+    if (stale) {
+        return err_set(err, E_STALE, "a record has changed since it was read");
+    }
+    if (!put) {
+        row.record = *first->record;
+        row.record.duplicates = (uint32_t)touches;
+        plan->touches[plan->touch_count++] = row;
+        return OK;
+    }
+    uint64_t duplicates = row.record.duplicates + touches;
+    row.record.duplicates = duplicates < UINT32_MAX ? (uint32_t)duplicates : UINT32_MAX;
+    size_t at = row.version_expected == 0 ? plan->inserts++ : plan->capacity - ++plan->updates;
+    plan->rows[at] = row;
+    return OK;
+}
+
+/* Every key is looked at, so that all that are stale are known. */
+static enum status fold_changes(struct plan *plan, struct err *err)
+{
+    enum status result = OK;
+    qsort(plan->order, plan->order_count, sizeof *plan->order, folded_compare);
+    for (size_t from = 0; from < plan->order_count;) {
+        size_t until = from + 1;
+        while (until < plan->order_count &&
+               digest_equal(plan->order[until].hash, plan->order[from].hash)) {
+            until++;
+        }
+        enum status status = fold_key(plan, from, until, err);
+        if (status != OK && status != E_STALE) {
+            return status;
+        }
+        result = result == OK ? status : result;
+        from = until;
+    }
+    return result;
+}
+
+/* Where the chain is after these entries; they must go on from where it is. */
+static enum status plan_entries(struct plan *plan, struct err *err)
+{
+    for (size_t i = 0; i < plan->commit->count; i++) {
+        const struct entry *entry = &plan->commit->changes[i].entry;
+        if (entry->bytes.len == 0) {
+            continue;
+        }
+        plan->entry_count++;
+        if (entry->kind != ENTRY_EVIDENCE) {
+            continue;
+        }
+        if (entry->seq != plan->head.seq + 1) { /* P10 */
+            return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
+                plan->head.seq);
+        }
+        plan->head.seq = entry->seq;
+        plan->head.hash = entry->hash;
+    }
+    return OK;
+}
+
+static enum status plan_init(
+    struct pg_store *self, const struct commit *commit, struct plan *plan, struct err *err)
+{
+    size_t count = commit->count + 1; /* never nothing */
+    *plan = (struct plan){.commit = commit,
+        .order = mem_zalloc(self->mem, count, sizeof *plan->order),
+        .rows = mem_zalloc(self->mem, count, sizeof *plan->rows),
+        .touches = mem_zalloc(self->mem, count, sizeof *plan->touches),
+        .capacity = count,
+        .head = self->head};
+    if (plan->order == NULL || plan->rows == NULL || plan->touches == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a commit");
+    }
+    for (size_t i = 0; i < commit->count; i++) {
+        if (commit->ret_stale != NULL) {
+            commit->ret_stale[i] = false;
+        }
+        if (commit->changes[i].kind != CHANGE_NONE) {
+            plan->order[plan->order_count++] =
+                (struct folded){.hash = &commit->changes[i].record->key.hash, .at = i};
+        }
+    }
+    enum status status = fold_changes(plan, err);
+    return status == OK ? plan_entries(plan, err) : status;
+}
+
+static void plan_release(struct pg_store *self, struct plan *plan)
+{
+    mem_free(self->mem, plan->order);
+    mem_free(self->mem, plan->rows);
+    mem_free(self->mem, plan->touches);
+}
+
+/* ---- sending ----------------------------------------------------------------------------- */
+
+static void send_mark(struct pg_store *self, const struct plan *plan)
+{
+    struct pg_args *args = &self->link.args;
+    args_slice(args, slice_of(self->identity.chain_id, 16));
+    args_int8(args, (int64_t)self->epoch);
+    args_int8(args, (int64_t)self->commits);
+    args_int8(args, (int64_t)plan->head.seq);
+    args_slice(args, slice_of(plan->head.hash.bytes, DIGEST_BYTES));
+    args_time(args, self->now.time_ms);
+    args_int8(args, self->now.boot_ms);
+    args_int8(args, (int64_t)self->now.boot_id);
+    args_int8(args, self->now.jump_ms);
+    args_int8(args, (int64_t)self->head.seq + 1);
+    link_send(&self->link, PG_MARK);
+}
+
+static void send_rows(
+    struct pg_store *self, const char *statement, const struct pg_row *rows, size_t count)
+{
+    if (count > 0) {
+        args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+        columns_put(&self->link.args, rows, count);
+        link_send(&self->link, statement);
+    }
+}
+
+static void send_touches(struct pg_store *self, const struct plan *plan)
+{
+    struct pg_args *args = &self->link.args;
+    if (plan->touch_count == 0) {
+        return;
+    }
+    args_array(args, PG_BYTEA);
+    for (size_t i = 0; i < plan->touch_count; i++) {
+        args_slice(args, slice_of(plan->touches[i].record.key.hash.bytes, DIGEST_BYTES));
+    }
+    args_array_end(args);
+    args_array(args, PG_TEXT);
+    for (size_t i = 0; i < plan->touch_count; i++) {
+        args_slice(args, plan->touches[i].record.key.tenant);
+    }
+    args_array_end(args);
+    for (int more = 0; more < 2; more++) {
+        args_array(args, PG_INT8);
+        for (size_t i = 0; i < plan->touch_count; i++) {
+            args_int8(args, more == 0 ? (int64_t)plan->touches[i].version_expected
+                                      : plan->touches[i].record.duplicates);
+        }
+        args_array_end(args);
+    }
+    link_send(&self->link, PG_TOUCH);
+}
+
+/* Columns of the table of entries, in the order of PG_ENTRIES. */
+enum entry_column {
+    ENTRY_SEQ,
+    ENTRY_KIND,
+    ENTRY_DECIDED,
+    ENTRY_TENANT,
+    ENTRY_OPERATION,
+    ENTRY_PREVIOUS,
+    ENTRY_HASH,
+    ENTRY_TEXT,
+    ENTRY_COLUMNS,
+};
+
+static void put_entry(struct pg_args *args, const struct entry *entry,
+    const struct digest *previous, enum entry_column column)
+{
+    switch (column) {
+    case ENTRY_SEQ: args_int8(args, (int64_t)entry->seq); return;
+    case ENTRY_KIND:
+        args_str(args, entry->kind == ENTRY_EVIDENCE ? "evidence" : "checkpoint");
+        return;
+    case ENTRY_DECIDED: args_time(args, entry->time_ms); return;
+    case ENTRY_TENANT: args_slice(args, entry->tenant); return;
+    case ENTRY_OPERATION:
+        if (op_id_absent(&entry->operation_id)) {
+            args_null(args);
+        } else {
+            args_slice(args, slice_of(&entry->operation_id, sizeof entry->operation_id));
+        }
+        return;
+    case ENTRY_PREVIOUS: args_slice(args, slice_of(previous->bytes, DIGEST_BYTES)); return;
+    case ENTRY_HASH: args_slice(args, slice_of(entry->hash.bytes, DIGEST_BYTES)); return;
+    case ENTRY_TEXT: args_slice(args, entry->bytes); return;
+    case ENTRY_COLUMNS: break;
+    }
+    ASSERT(false);
+}
+
+static void send_entries(struct pg_store *self, const struct plan *plan)
+{
+    static const enum pg_type types[ENTRY_COLUMNS] = {[ENTRY_SEQ] = PG_INT8,
+        [ENTRY_KIND] = PG_TEXT,
+        [ENTRY_DECIDED] = PG_TIMESTAMPTZ,
+        [ENTRY_TENANT] = PG_TEXT,
+        [ENTRY_OPERATION] = PG_UUID,
+        [ENTRY_PREVIOUS] = PG_BYTEA,
+        [ENTRY_HASH] = PG_BYTEA,
+        [ENTRY_TEXT] = PG_TEXT};
+    struct pg_args *args = &self->link.args;
+    if (plan->entry_count == 0) {
+        return;
+    }
+    args_slice(args, slice_of(self->identity.chain_id, 16));
+    for (int column = 0; column < ENTRY_COLUMNS; column++) {
+        struct digest previous = self->head.hash;
+        args_array(args, types[column]);
+        for (size_t i = 0; i < plan->commit->count; i++) {
+            const struct entry *entry = &plan->commit->changes[i].entry;
+            if (entry->bytes.len > 0) {
+                put_entry(args, entry, &previous, (enum entry_column)column);
+                previous = entry->kind == ENTRY_EVIDENCE ? entry->hash : previous;
+            }
+        }
+        args_array_end(args);
+    }
+    link_send(&self->link, PG_ENTRIES);
+}
+
+static void send_plan(struct pg_store *self, const struct plan *plan)
+{
+    ASSERT(plan->inserts + plan->updates <= plan->capacity);
+    send_mark(self, plan);
+    send_rows(self, PG_INSERT, plan->rows, plan->inserts);
+    send_rows(self, PG_UPDATE, plan->rows + plan->capacity - plan->updates, plan->updates);
+    send_touches(self, plan);
+    send_entries(self, plan);
+    if (self->others_listen && plan->updates > 0) {
+        pg_notify_send(self, plan->rows + plan->capacity - plan->updates, plan->updates);
+    }
+    if (plan->commit->fence_floor > self->fence) {
+        args_int8(&self->link.args, (int64_t)plan->commit->fence_floor);
+        link_send(&self->link, PG_RAISE);
+    }
+    link_sync(&self->link);
+    link_text(&self->link, "COMMIT");
+    link_sync(&self->link);
+}
+
+/* ---- the answer -------------------------------------------------------------------------- */
+
+/* The changes of the keys that the server names, in hex, are stale. */
+static void mark_stale(const struct plan *plan, const PGresult *result)
+{
+    const char *named = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+    for (size_t i = 0; named != NULL && plan->commit->ret_stale != NULL && i < plan->order_count;
+         i++) {
+        char hash[DIGEST_HEX_BYTES];
+        const struct folded *folded = &plan->order[i];
+        if (strstr(named, digest_put_hex(hash, folded->hash)) != NULL) {
+            plan->commit->ret_stale[folded->at] = true;
+        }
+    }
+}
+
+/* Up to the first sync: whether every change could be made. */
+static enum status receive_changes(struct pg_store *self, const struct plan *plan, struct err *err)
+{
+    enum status first = OK;
+    for (;;) {
+        PGresult *result = NULL;
+        enum status status = link_next(&self->link, &result, first == OK ? err : NULL);
+        bool at_sync = status == OK && result == NULL;
+        if (status == E_STALE && result != NULL) {
+            mark_stale(plan, result);
+        }
+        PQclear(result);
+        first = first == OK ? status : first;
+        if (at_sync || !link_alive(&self->link)) {
+            return first;
+        }
+    }
+}
+
+/* Whether COMMIT committed: of a transaction that failed it says ROLLBACK. */
+static enum status receive_commit(struct pg_store *self, bool *ret_committed, struct err *err)
+{
+    PGresult *result = NULL;
+    enum status status = link_next(&self->link, &result, err);
+    *ret_committed = status == OK && result != NULL && strcmp(PQcmdStatus(result), "COMMIT") == 0;
+    PQclear(result);
+    return status == OK ? link_finish(&self->link, err) : status;
+}
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* One look at the marker: E_UNAVAILABLE while the server cannot be asked. */
+static enum status ask_fate(struct pg_store *self, bool *ret_committed, struct err *err)
+{
+    PGresult *result = NULL;
+    int64_t commits = -1;
+    int64_t epoch = -1;
+    enum status status = pg_connect(self, err);
+    if (status != OK) {
+        return status;
+    }
+    ASSERT(self->phase == PG_IDLE);
+    args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+    link_send(&self->link, PG_FATE);
+    link_sync(&self->link);
+    status = pg_rows(self, 4, &result, err);
+    if (status == OK && PQntuples(result) == 1) {
+        (void)pg_value_int(pg_value_of(result, 0, 0), &commits);
+        (void)pg_value_int(pg_value_of(result, 0, 1), &epoch);
+    }
+    PQclear(result);
+    status = status == OK ? link_finish(&self->link, err) : status;
+    if (status != OK) {
+        pg_recover(self);
+        if (self->phase == PG_IDLE) {
+            link_close(&self->link);
+            phase_set(self, PG_CLOSED);
+        }
+        return status;
+    }
+    if (commits != (int64_t)self->commits && commits != (int64_t)self->commits + 1) {
+        return err_set(err, E_CORRUPT,
+            "the database does not have the last commits of this process: it is an older copy");
+    }
+    self->epoch = (uint64_t)epoch;
+    *ret_committed = commits == (int64_t)self->commits + 1;
+    return OK;
+}
+
+/* The connection broke after COMMIT may have left. Asked until the server answers or the time is
+ * up. */
+static enum status look_up_fate(struct pg_store *self, bool *ret_committed, struct err *err)
+{
+    int64_t until_ns = (int64_t)clock_nanos() + INT64_C(1000000) * LIMIT_STORE_FATE_MS;
+    int64_t pause = 50;
+    ASSERT(self->phase == PG_CLOSED);
+    for (;;) {
+        struct err cause = {0};
+        enum status status = ask_fate(self, ret_committed, &cause);
+        if (status != E_UNAVAILABLE) {
+            return status == OK ? OK : err_set(err, status, "%s", cause.text);
+        }
+        if ((int64_t)clock_nanos() >= until_ns) {
+            phase_set(self, PG_LOST);
+            return err_set(
+                err, E_UNKNOWN, "the fate of a commit could not be looked up: %s", cause.text);
+        }
+        pause_ms(pause);
+        pause = clock_doubled_ms(pause, LIMIT_STORE_BACKOFF_MS_MAX);
+    }
+}
+
+/* What is known here of a commit that happened. */
+static void committed(struct pg_store *self, const struct plan *plan)
+{
+    ASSERT(plan->head.seq >= self->head.seq);
+    ASSERT(self->now.time_ms >= self->head.moment.time_ms); /* S8 */
+    (void)pthread_mutex_lock(&self->mutex);
+    self->head = plan->head;
+    self->head.moment = self->now;
+    (void)pthread_mutex_unlock(&self->mutex);
+    self->commits++;
+    self->mark_ms = self->now.time_ms > self->mark_ms ? self->now.time_ms : self->mark_ms;
+    if (plan->commit->fence_floor > self->fence) {
+        self->fence = plan->commit->fence_floor;
+    }
+}
+
+static enum status commit_plan(struct pg_store *self, const struct plan *plan, struct err *err)
+{
+    bool is_committed = false;
+    send_plan(self, plan);
+    enum status status = receive_changes(self, plan, err);
+    bool failed = status != OK && link_alive(&self->link);
+    if (link_alive(&self->link)) {
+        enum status end = receive_commit(self, &is_committed, failed ? NULL : err);
+        status = failed ? status : end;
+    }
+    if (link_alive(&self->link)) {
+        phase_set(self, PG_IDLE);
+        ASSERT(!failed || !is_committed); /* S1 */
+        if (status == OK && !is_committed) {
+            status = err_set(err, E_UNAVAILABLE, "PostgreSQL rolled the commit back");
+        }
+    } else {
+        pg_recover(self);
+        if (!failed) {
+            status = look_up_fate(self, &is_committed, err);
+            if (status == OK && !is_committed) {
+                status = err_set(err, E_UNAVAILABLE,
+                    "the connection to PostgreSQL broke before the commit: nothing happened");
+            }
+        }
+    }
+    if (status == OK) {
+        committed(self, plan);
+    }
+    return status;
+}
+
+enum status pg_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    struct plan plan = {.commit = NULL};
+    ASSERT(self->phase == PG_PREPARED);
+    if (pg_boot_ms(self) - self->now.boot_ms > LIMIT_PREPARED_MS_MAX) {
+        pg_recover(self); /* S10: the server ends the session about now */
+        return err_set(err, E_UNAVAILABLE, "the commit came too long after its prepare");
+    }
+    enum status status = plan_init(self, commit, &plan, err);
+    if (status == OK) {
+        status = commit_plan(self, &plan, err);
+    } else {
+        pg_recover(self);
+    }
+    plan_release(self, &plan);
+    ASSERT(self->phase != PG_PREPARED);
+    return status;
+}

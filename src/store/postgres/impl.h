@@ -1,0 +1,173 @@
+/*
+ * impl: what the files of the PostgreSQL store share.
+ *
+ * The life of a handle's connection, as its store sees it (pg_store.phase; phase_set moves it):
+ *
+ *   CLOSED --connect--> IDLE --prepare--> PREPARED --commit | abort--> IDLE
+ *     ^                   |                  |
+ *     +----- it broke ----+------------------+        LOST: a commit's fate could not be learnt
+ *
+ *   CLOSED    there is no connection; the next call makes one, unless it is too soon (backoff)
+ *   IDLE      no transaction is open
+ *   PREPARED  a transaction holds the locks of a batch; the server ends it by itself after
+ *             LIMIT_PREPARED_MS_MAX, and then the commit fails
+ *   LOST      nobody knows what became of the last commit: every call is E_UNKNOWN (P11)
+ *
+ * The marker: chains.commits counts the commits of this handle, and self->commits is how many it
+ * knows of. A commit whose answer was lost is looked up on a new connection by adding 1 to
+ * chains.epoch, which every commit names: the row shows whether the commit happened, and one that
+ * is still on its way fails from then on.
+ */
+#ifndef ONCE_STORE_POSTGRES_IMPL_H
+#define ONCE_STORE_POSTGRES_IMPL_H
+
+#include <pthread.h>
+
+#include "store/clock.h"
+#include "store/postgres/columns.h"
+#include "store/postgres/link.h"
+#include "store/postgres/postgres.h"
+
+/* The version of the schema that this program reads and writes. */
+enum { PG_SCHEMA_VERSION = 1 };
+
+enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED, PG_LOST };
+
+/* Names of prepared statements; statements.c has their texts. */
+#define PG_LOCK    "lock"
+#define PG_LOAD    "load"
+#define PG_SOURCES "sources"
+#define PG_META    "meta"
+#define PG_COUNTS  "counts"
+#define PG_MARK    "mark"
+#define PG_INSERT  "insert"
+#define PG_UPDATE  "update"
+#define PG_TOUCH   "touch"
+#define PG_ENTRIES "entries"
+#define PG_RAISE   "raise"
+#define PG_NOTIFY  "notify"
+#define PG_LISTENS "listens"
+#define PG_FATE    "fate"
+#define PG_BEAT    "beat"
+#define PG_SCAN    "scan"
+#define PG_DUE     "due"
+#define PG_HELD    "held"
+#define PG_PLACE   "place"
+#define PG_PAGE    "page"
+#define PG_CHAINS  "chains"
+#define PG_EXPIRE  "expire"
+#define PG_KEEP    "keep"
+#define PG_FOLD    "fold"
+#define PG_END     "end"
+
+/* Hears of records that other processes settle. */
+struct pg_listener {
+    bool running;
+    pthread_t thread;
+    struct pg_link link; /* the thread's own */
+    int wake[2];         /* a pipe: its end ends the thread */
+    store_notice notice;
+    void *context;
+};
+
+enum { PG_CHANNEL_BYTES = 80 }; /* "once." and a schema */
+
+struct pg_store {
+    struct store store; /* first: the table's functions cast */
+    const struct mem *mem;
+    struct pg_target target;
+    struct pg_link link;
+    enum pg_phase phase;
+    bool read_only;
+    struct pg_store *parent; /* of a reader: the store that it reads beside; or NULL */
+
+    struct store_identity identity;
+    struct store_shared shared;
+    uint64_t epoch;        /* chains.epoch, as far as is known here */
+    uint64_t commits;      /* commits of this handle so far */
+    uint64_t incarnation;  /* that it beats as; 0: it does not */
+    uint64_t fence;        /* the highest that is known to be given out */
+    pthread_mutex_t mutex; /* over head, for readers on other threads */
+    struct store_head head;
+    unsigned readers;
+
+    struct pg_listener listener;
+    bool others_listen; /* a different process would like to hear of what is settled */
+
+    struct clock system;       /* the machine's own */
+    const struct clock *given; /* stands in for the server's clock, for tests; or NULL */
+    struct clock server;       /* the server's clock, carried on by the machine's boot clock */
+    int64_t server_ms;         /* what the server's clock said … */
+    int64_t server_boot_ms;    /* … when the boot clock was here */
+    struct store_clock clock;  /* the store's time, from both */
+    int64_t mark_ms;           /* the highest time that any process has committed, if known */
+    struct store_moment now;   /* of the batch that is prepared */
+
+    int64_t retry_at_ms;  /* on the boot clock: no new connection before that … */
+    int64_t backoff_ms;   /* … and the pause after the next failure */
+    struct err failure;   /* of the last attempt */
+    int64_t retain_ms;    /* evidence older than this may go */
+    int64_t expire_at_ms; /* on the boot clock: when to look for expired records again … */
+    int64_t keep_at_ms;   /* … and to look after partitions and chains */
+};
+
+struct pg_store *pg_of(struct store *store);
+
+/* ---- store.c ---- */
+void phase_set(struct pg_store *self, enum pg_phase phase);
+/* IDLE, on a new connection if need be. E_UNAVAILABLE, E_CORRUPT: the chain is not as it was left;
+ * E_UNKNOWN in LOST. */
+enum status pg_ready(struct pg_store *self, struct err *err) MUST_CHECK;
+/* After a failed exchange: IDLE when the connection is alive, with no transaction open; else
+ * CLOSED. */
+void pg_recover(struct pg_store *self);
+/* A new connection with everything prepared, and no chain checked. */
+enum status pg_connect(struct pg_store *self, struct err *err) MUST_CHECK;
+int64_t pg_boot_ms(const struct pg_store *self);
+
+/* ---- time.c ---- */
+void pg_time_init(struct pg_store *self, const struct store_moment *last);
+/* The server's clock said this just now, and the mark is this. */
+void pg_time_heard(struct pg_store *self, int64_t server_ms, int64_t mark_ms);
+/* The store's time now, carried on from what the server said last. */
+struct store_moment pg_time_now(struct pg_store *self);
+
+/* ---- statements.c ---- */
+/* Send all of them to be prepared. E_NOMEM. */
+enum status pg_statements_prepare(
+    struct pg_link *link, const struct mem *mem, struct err *err) MUST_CHECK;
+
+/* ---- prepare.c, commit.c ---- */
+enum status pg_prepare(struct store *store, struct store_batch *batch, struct err *err);
+enum status pg_read(struct store *store, struct store_batch *batch, struct err *err);
+void pg_abort(struct store *store);
+enum status pg_commit(struct store *store, const struct commit *commit, struct err *err);
+
+/* ---- listen.c ---- */
+void pg_listen(struct store *store, store_notice notice, void *context);
+void pg_listen_end(struct pg_store *self);
+/* Announce which of these rows are settled. */
+void pg_notify_send(struct pg_store *self, const struct pg_row *rows, size_t count);
+
+/* ---- query.c ---- */
+enum status pg_counts(
+    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
+/* Read the answer to PG_COUNTS. */
+enum status pg_counts_take(struct pg_store *self, unsigned kinds, struct store_counts *ret_counts,
+    struct err *err) MUST_CHECK;
+enum status pg_scan(struct store *store, const struct scan *scan, struct arena *arena,
+    const struct record **ret_records, size_t *ret_count, struct err *err);
+enum status pg_due(struct store *store, const struct store_due_filter *filter,
+    struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
+enum status pg_entries(struct store *store, const struct entry_range *range, entry_visit visit,
+    void *context, struct err *err);
+/* The kinds of a set by name, as an array argument. */
+void pg_kinds_put(struct pg_args *args, unsigned kinds);
+/* The result of the next statement, which must be rows of that many columns. */
+enum status pg_rows(
+    struct pg_store *self, int columns, PGresult **ret_result, struct err *err) MUST_CHECK;
+
+/* ---- maintain.c ---- */
+extern const struct store_housekeeping pg_housekeeping;
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * Housekeeping: expired records go in bounded chunks, partitions of evidence whole.
+ *
+ * A record is forgotten by committed time only (P8): the mark that this handle knows is in the
+ * table, so no server that loses its newest transactions brings a forgotten key back to life.
+ */
+#include "base/check.h"
+#include "base/limits.h"
+#include "store/postgres/impl.h"
+
+enum {
+    EXPIRE_ROWS = 512,     /* in one transaction: a few milliseconds of locks */
+    EXPIRE_CHUNKS_MAX = 8, /* in one call */
+    EXPIRE_EVERY_MS = 1000,
+    KEEP_EVERY_MS = 60000,
+};
+
+#define SILENT_MS_MAX (INT64_C(30) * 86400000) /* a process that was not heard of for this long */
+
+/* One statement, in a transaction of its own. */
+static enum status run(struct pg_store *self, const char *name, int64_t *ret_count, struct err *err)
+{
+    PGresult *result = NULL;
+    link_send(&self->link, name);
+    link_sync(&self->link);
+    enum status status = pg_rows(self, 1, &result, err);
+    status = status == OK ? link_finish(&self->link, err) : status;
+    if (status == OK && ret_count != NULL) {
+        *ret_count = 0;
+        (void)pg_value_int(pg_value_of(result, 0, 0), ret_count);
+    }
+    PQclear(result);
+    if (status != OK) {
+        pg_recover(self);
+    }
+    ASSERT(self->phase != PG_PREPARED);
+    return status;
+}
+
+static enum status expire(struct pg_store *self, struct err *err)
+{
+    int64_t count = EXPIRE_ROWS;
+    enum status status = OK;
+    for (int i = 0; i < EXPIRE_CHUNKS_MAX && count == EXPIRE_ROWS && status == OK; i++) {
+        args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+        args_time(&self->link.args, self->mark_ms);
+        args_int8(&self->link.args, EXPIRE_ROWS);
+        status = run(self, PG_EXPIRE, &count, err);
+        ASSERT(status != OK || count <= EXPIRE_ROWS);
+    }
+    if (count < EXPIRE_ROWS) {
+        self->expire_at_ms = pg_boot_ms(self) + EXPIRE_EVERY_MS;
+    }
+    return status;
+}
+
+static enum status keep(struct pg_store *self, struct err *err)
+{
+    enum status status = OK;
+    self->keep_at_ms = pg_boot_ms(self) + KEEP_EVERY_MS;
+    if (self->mark_ms > 0) { /* something was committed */
+        args_time(&self->link.args, self->mark_ms);
+        args_int8(&self->link.args, self->retain_ms);
+        status = run(self, PG_KEEP, NULL, err);
+    }
+    if (status == OK) {
+        args_time(&self->link.args, pg_time_now(self).time_ms - SILENT_MS_MAX);
+        status = run(self, PG_FOLD, NULL, err);
+    }
+    return status;
+}
+
+/* What fails here is tried again: nothing waits for it. */
+static enum status pg_maintain(struct store *store, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    int64_t now_ms = pg_boot_ms(self);
+    if (now_ms < self->expire_at_ms && now_ms < self->keep_at_ms) {
+        return OK;
+    }
+    enum status status = pg_ready(self, err);
+    if (status == OK && now_ms >= self->expire_at_ms) {
+        status = expire(self, err);
+    }
+    if (status == OK && now_ms >= self->keep_at_ms) {
+        status = keep(self, err);
+    }
+    return status;
+}
+
+const struct store_housekeeping pg_housekeeping = {.maintain = pg_maintain};

@@ -1,0 +1,235 @@
+/*
+ * The schema: made, brought up to date and printed.
+ *
+ * Each version is one text (schema_N.sql) that is run once, in order, and noted in the table of
+ * migrations. All of it happens in one transaction, under a lock that a second process waits for.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "store/postgres/impl.h"
+#include "store/postgres/schema.h"
+
+enum {
+    SCRIPT_BYTES_MAX = 1 << 20,
+    LOCK_WAIT_S = 60, /* a different process may be migrating */
+};
+
+/* What takes the schema from version N to N + 1. */
+static const struct {
+    const char *text;
+    const size_t *bytes;
+} steps[PG_SCHEMA_VERSION] = {{pg_schema_1, &pg_schema_1_bytes}};
+
+/* What a role needs to run Once: no right to make, drop or alter anything, and none to change or
+ * delete evidence. */
+static const char *const app_grants[] = {
+    "GRANT USAGE ON SCHEMA %1$s TO %2$s",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON %1$s.records, %1$s.tallies TO %2$s",
+    "GRANT SELECT, INSERT ON %1$s.entries, %1$s.commits TO %2$s",
+    "GRANT SELECT, INSERT, UPDATE ON %1$s.chains TO %2$s",
+    "GRANT SELECT ON %1$s.migrations, %1$s.removals, %1$s.store TO %2$s",
+    "GRANT UPDATE (committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store TO %2$s",
+    "GRANT SELECT, UPDATE ON SEQUENCE %1$s.fences TO %2$s",
+    "GRANT EXECUTE ON FUNCTION %1$s.keep_partitions TO %2$s",
+};
+
+/* What a role needs to look: everything but the key of the fingerprints. */
+static const char *const reader_grants[] = {
+    "GRANT USAGE ON SCHEMA %1$s TO %2$s",
+    "GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
+    " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
+    " %1$s.processes, %1$s.counts TO %2$s",
+    "GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
+    " TO %2$s",
+    "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",
+};
+
+/* A name in double quotes. */
+static void put_name(struct buf *out, const char *name)
+{
+    buf_char(out, '"');
+    for (; *name != '\0'; name++) {
+        if (*name == '"') {
+            buf_char(out, '"');
+        }
+        buf_char(out, *name);
+    }
+    buf_char(out, '"');
+}
+
+static void put_grant(struct buf *out, const struct postgres_grant *grant, const char *schema)
+{
+    const char *const *texts = grant->read_only ? reader_grants : app_grants;
+    size_t count = grant->read_only ? sizeof reader_grants / sizeof *reader_grants
+                                    : sizeof app_grants / sizeof *app_grants;
+    struct buf role;
+    struct buf place;
+    buf_init(&role, out->mem, SCRIPT_BYTES_MAX);
+    buf_init(&place, out->mem, SCRIPT_BYTES_MAX);
+    put_name(&role, grant->role);
+    put_name(&place, schema);
+    buf_char(&role, '\0');
+    buf_char(&place, '\0');
+    for (size_t i = 0; i < count; i++) {
+        if (buf_status(&role) == OK && buf_status(&place) == OK) {
+            buf_printf(out, texts[i], place.data, role.data);
+            buf_str(out, ";\n");
+        } else {
+            out->status = E_NOMEM;
+        }
+    }
+    buf_release(&role);
+    buf_release(&place);
+}
+
+/* Before the steps: one migration at a time, and names that mean this schema. */
+static void put_begin(struct buf *out, const char *schema)
+{
+    buf_printf(out,
+        "BEGIN;\nSET LOCAL lock_timeout = '%ds';\nSET LOCAL client_min_messages = warning;\n"
+        "SELECT pg_advisory_xact_lock(hashtextextended('once migrate %s', 0));\n"
+        "CREATE SCHEMA IF NOT EXISTS \"%s\";\nSET LOCAL search_path = \"%s\", pg_temp;\n"
+        "CREATE TABLE IF NOT EXISTS migrations (version integer PRIMARY KEY,"
+        " once_version text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(),"
+        " applied_by text NOT NULL DEFAULT current_user);\n",
+        LOCK_WAIT_S, schema, schema, schema);
+}
+
+static void put_step(struct buf *out, int version)
+{
+    ASSERT(version > 0 && version <= PG_SCHEMA_VERSION);
+    buf_append(out, steps[version - 1].text, *steps[version - 1].bytes);
+    buf_printf(out, "\nINSERT INTO migrations (version, once_version) VALUES (%d, '%s');\n",
+        version, ONCE_VERSION);
+}
+
+static void put_grants(
+    struct buf *out, const struct postgres_migration *migration, const char *schema)
+{
+    for (size_t i = 0; i < migration->grant_count; i++) {
+        put_grant(out, &migration->grants[i], schema);
+    }
+}
+
+enum status postgres_migrate_print(
+    const char *url, const struct postgres_migration *migration, struct buf *out, struct err *err)
+{
+    struct pg_target target = {.url = NULL};
+    enum status status = pg_target_read(&mem_libc, url, &target, err);
+    if (status != OK) {
+        return status;
+    }
+    put_begin(out, target.schema);
+    for (int version = 1; version <= PG_SCHEMA_VERSION; version++) {
+        put_step(out, version);
+    }
+    put_grants(out, migration, target.schema);
+    buf_str(out, "COMMIT;\n");
+    pg_target_release(&mem_libc, &target);
+    status = buf_status(out);
+    return status == OK ? OK : err_set(err, status, "out of memory for the script");
+}
+
+/* ---- running ----------------------------------------------------------------------------- */
+
+/* Several statements at once; *ret_number is the first value of the last one, if wanted. */
+static enum status run_text(PGconn *conn, const char *sql, int *ret_number, struct err *err)
+{
+    PGresult *result = PQexec(conn, sql);
+    ExecStatusType kind = PQresultStatus(result);
+    enum status status = OK;
+    if (kind != PGRES_COMMAND_OK && kind != PGRES_TUPLES_OK) {
+        status = link_status(result, err);
+        status = status == E_UNAVAILABLE ? status : E_UNAVAILABLE;
+    } else if (ret_number != NULL) {
+        int number = 0;
+        (void)sscanf(PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "", "%d", &number);
+        *ret_number = number;
+    }
+    PQclear(result);
+    return status;
+}
+
+static enum status run_buf(PGconn *conn, struct buf *sql, struct err *err)
+{
+    buf_char(sql, '\0');
+    enum status status = buf_status(sql);
+    if (status != OK) {
+        return err_set(err, status, "out of memory for the migration");
+    }
+    status = run_text(conn, sql->data, NULL, err);
+    buf_clear(sql);
+    return status;
+}
+
+static enum status refuse_newer(int version, const char *schema, struct err *err)
+{
+    (void)err_set(err, E_UNAVAILABLE,
+        "the schema '%s' has version %d, and this program knows versions up to %d", schema, version,
+        PG_SCHEMA_VERSION);
+    err_hint(err, "use the newer once that migrated it; nothing was changed");
+    return E_UNAVAILABLE;
+}
+
+/* In the transaction that put_begin opened. */
+static enum status migrate_on(PGconn *conn, struct postgres_migration *migration,
+    const char *schema, struct buf *sql, struct err *err)
+{
+    int version = 0;
+    enum status status =
+        run_text(conn, "SELECT coalesce(max(version), 0) FROM migrations", &version, err);
+    if (status == OK && version > PG_SCHEMA_VERSION) {
+        return refuse_newer(version, schema, err);
+    }
+    for (int next = version + 1; status == OK && next <= PG_SCHEMA_VERSION; next++) {
+        put_step(sql, next);
+        status = run_buf(conn, sql, err);
+    }
+    if (status == OK && migration->grant_count > 0) {
+        put_grants(sql, migration, schema);
+        status = run_buf(conn, sql, err);
+    }
+    if (status == OK) {
+        status = run_text(conn, "COMMIT", NULL, err);
+        migration->version_before = version;
+        migration->version_after = PG_SCHEMA_VERSION;
+    }
+    return status;
+}
+
+static void drop_words(void *context, const char *text)
+{
+    (void)context;
+    (void)text;
+}
+
+enum status postgres_migrate(const char *url, struct postgres_migration *migration, struct err *err)
+{
+    struct pg_target target = {.url = NULL};
+    struct buf sql;
+    enum status status = pg_target_read(&mem_libc, url, &target, err);
+    if (status != OK) {
+        return status;
+    }
+    buf_init(&sql, &mem_libc, SCRIPT_BYTES_MAX);
+    const char *const names[] = {"connect_timeout", "fallback_application_name",
+        "target_session_attrs", "dbname", "client_encoding", NULL};
+    const char *const values[] = {"10", "once migrate", "read-write", target.url, "UTF8", NULL};
+    PGconn *conn = PQconnectdbParams(names, values, 1);
+    (void)PQsetNoticeProcessor(conn, drop_words, NULL);
+    if (PQstatus(conn) != CONNECTION_OK) {
+        const char *text = PQerrorMessage(conn);
+        status = err_set(
+            err, E_UNAVAILABLE, "cannot reach PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
+    } else {
+        put_begin(&sql, target.schema);
+        status = run_buf(conn, &sql, err);
+        status = status == OK ? migrate_on(conn, migration, target.schema, &sql, err) : status;
+    }
+    PQfinish(conn); /* a transaction that is open is rolled back */
+    buf_release(&sql);
+    pg_target_release(&mem_libc, &target);
+    return status;
+}

@@ -1,0 +1,49 @@
+/*
+ * postgres: a store in a PostgreSQL database, shared by any number of processes.
+ *
+ * Promises:  those of store.h, S1 to S13. A batch of any size takes two round trips. What is
+ *            committed is as durable as the server makes a commit; flush has nothing left to do.
+ *            A commit whose answer was lost is looked up by its marker and never guessed.
+ * Not here:  decisions, evidence, the functions for an application's own transactions.
+ *
+ * docs/postgres.md says how to set it up, docs/formats/postgres.md describes the tables.
+ */
+#ifndef ONCE_STORE_POSTGRES_POSTGRES_H
+#define ONCE_STORE_POSTGRES_POSTGRES_H
+
+#include "base/buf.h"
+#include "store/store.h"
+
+/* "postgres://…" or "postgresql://…", with schema=NAME among its options. Failures as
+ * store_open's; E_UNAVAILABLE: not reachable, no schema, or of a version that is not ours. */
+enum status postgres_open(const char *url, const struct store_options *options,
+    struct store **ret_store, struct err *err) MUST_CHECK;
+enum status postgres_url_check(const char *url, struct err *err) MUST_CHECK;
+
+/* What a role is to be allowed. */
+struct postgres_grant {
+    const char *role;
+    bool read_only; /* to look, with psql or once ls; otherwise to run Once */
+};
+
+struct postgres_migration {
+    const struct postgres_grant *grants;
+    size_t grant_count;
+    /* Set by postgres_migrate. */
+    int version_before; /* 0: there was none */
+    int version_after;
+};
+
+/* Bring the schema to this program's version, in one transaction; safe to repeat and to run from
+ * several processes at once. E_UNAVAILABLE: not reachable, not allowed, or the schema is newer than
+ * this program: nothing was changed. */
+enum status postgres_migrate(
+    const char *url, struct postgres_migration *migration, struct err *err) MUST_CHECK;
+/* The same as SQL for psql, from an empty database on; nothing is connected to. */
+enum status postgres_migrate_print(const char *url, const struct postgres_migration *migration,
+    struct buf *out, struct err *err) MUST_CHECK;
+
+/* How often the store has waited for its server; for tests. */
+uint64_t postgres_round_trips(struct store *store);
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * schema: the texts of schema_*.sql, made into C by tools/make_blob.py.
+ */
+#ifndef ONCE_STORE_POSTGRES_SCHEMA_H
+#define ONCE_STORE_POSTGRES_SCHEMA_H
+
+#include <stddef.h>
+
+extern const char pg_schema_1[];
+extern const size_t pg_schema_1_bytes;
+
+#endif

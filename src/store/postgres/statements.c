@@ -1,0 +1,179 @@
+/*
+ * Every statement of the store, prepared once on each connection.
+ *
+ * Tables are found by the search_path that the session sets. Arguments and results are in binary
+ * form; the columns of a record are put in from the table in columns.c.
+ */
+#include "store/postgres/impl.h"
+
+/* {record}, {insert} and {update} stand for what columns.c makes; {wants} for the records that a
+ * batch asks for: by key both ends of the range are its hash, by id they are all hashes that begin
+ * as the id says. */
+static const struct {
+    const char *name;
+    const char *sql;
+} statements[] = {
+    /* In the order given: that of the hashes, in every process, so that nothing deadlocks. */
+    {PG_LOCK, "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"},
+    {PG_LOAD,
+        "SELECT w.n, {record},"
+        " CASE WHEN (w.bodies & 1 <> 0 OR r.fingerprint = w.fingerprint)"
+        " AND (w.tenant = '' OR w.tenant = r.tenant_id) THEN r.outcome_body END,"
+        " CASE WHEN (w.bodies & 2 <> 0 OR r.fingerprint <> w.fingerprint)"
+        " AND (w.tenant = '' OR w.tenant = r.tenant_id) THEN r.request_body END"
+        " FROM unnest($1::bytea[], $2::bytea[], $3::uuid[], $4::integer[], $5::bytea[], $6::text[])"
+        " WITH ORDINALITY AS w (low, high, id, bodies, fingerprint, tenant, n) {wants}"},
+    {PG_SOURCES, "SELECT DISTINCT ON (s.key_hash) {source}"
+                 " FROM unnest($1::bytea[], $2::bytea[], $3::uuid[]) AS w (low, high, id) {wants}"
+                 " JOIN records s ON s.key_hash = r.source_hash ORDER BY s.key_hash"},
+    /* After the locks are held and the records are read (S9). */
+    {PG_META, "SELECT clock_timestamp(), greatest((SELECT committed_at FROM store),"
+              " (SELECT max(committed_at) FROM chains WHERE ended_at IS NULL)), draw_fences($1),"
+              " pg_backend_pid(), EXISTS (SELECT FROM chains WHERE listens AND ended_at IS NULL"
+              " AND chain_id <> $2 AND heartbeat_at > $3)"},
+    {PG_COUNTS,
+        "SELECT kind::text, status::text, sum(live)::bigint, NULL::timestamptz FROM tallies"
+        " WHERE kind = ANY ($1::text[]::record_kind[]) GROUP BY kind, status"
+        " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, min(updated_at)"
+        " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"},
+    {PG_MARK,
+        "WITH marked AS (UPDATE chains SET commits = commits + 1, seq = $4, hash = $5,"
+        " committed_at = greatest(committed_at, $6), boot_ms = $7, boot_id = $8, jump_ms = $9,"
+        " heartbeat_at = greatest(heartbeat_at, $6)"
+        " WHERE chain_id = $1 AND epoch = $2 AND commits = $3 AND ended_at IS NULL"
+        " RETURNING seq), placed AS (INSERT INTO commits (chain_id, seq_first, seq_last,"
+        " committed_at) SELECT $1::uuid, $10::bigint, $4::bigint, $6::timestamptz"
+        " WHERE $10::bigint <= $4::bigint)"
+        " SELECT expect_marked((SELECT count(*) FROM marked))"},
+    {PG_INSERT, "{insert}"},
+    {PG_UPDATE, "{update}"},
+    {PG_TOUCH,
+        "WITH w AS (SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])"
+        " AS w (key_hash, tenant_id, version, more)), done AS (UPDATE records r"
+        " SET duplicates = least(r.duplicates + w.more, 4294967295) FROM w"
+        " WHERE r.key_hash = w.key_hash AND r.tenant_id = w.tenant_id AND r.version = w.version"
+        " RETURNING r.key_hash)"
+        " SELECT expect_changed(ARRAY(SELECT key_hash FROM w), ARRAY(SELECT key_hash FROM done))"},
+    {PG_ENTRIES,
+        "INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, operation_id, prev_hash,"
+        " hash, entry) SELECT $1::uuid, seq, kind::entry_kind, decided_at, tenant_id, operation_id,"
+        " prev_hash, hash, entry FROM unnest($2::bigint[], $3::text[], $4::timestamptz[],"
+        " $5::text[], $6::uuid[], $7::bytea[], $8::bytea[], $9::text[]) AS w (seq, kind,"
+        " decided_at, tenant_id, operation_id, prev_hash, hash, entry)"},
+    {PG_RAISE, "SELECT raise_fences($1)"},
+    {PG_NOTIFY, "SELECT pg_notify($1, k) FROM unnest($2::text[]) AS k"},
+    {PG_LISTENS, "UPDATE chains SET listens = true WHERE chain_id = $1"},
+    /* Waits for a commit that is under way, and makes one that is still to come fail. */
+    {PG_FATE, "UPDATE chains SET epoch = epoch + 1 WHERE chain_id = $1 RETURNING commits, epoch,"
+              " seq, hash"},
+    {PG_BEAT, "UPDATE chains SET incarnation = $2, heartbeat_at = greatest(heartbeat_at, $3)"
+              " WHERE chain_id = $1"},
+    /* At most $2 keys are looked at and $3 of them read, and it ends at the $4th that matches. One
+     * row at least: where it came to and whether that was the end. */
+    {PG_SCAN,
+        "WITH looked AS MATERIALIZED (SELECT key_hash, tenant_id, kind = ANY"
+        " ($5::text[]::record_kind[]) AND status = coalesce(nullif($6, '')::record_status, status)"
+        " AS wanted, kind = ANY ($5::text[]::record_kind[])"
+        " AND status = coalesce(nullif($6, '')::record_status, status)"
+        " AND ($7 = '' OR tenant_id = $7) AND ($8 = '' OR scope = $8) AND ($9 = '' OR key = $9)"
+        " AND updated_at >= $10 AND ($11::timestamptz IS NULL OR updated_at < $11)"
+        " AND ($12::timestamptz IS NULL OR window_expires_at IS NULL OR window_expires_at > $12)"
+        " AS matches FROM records WHERE key_hash > $1 ORDER BY key_hash LIMIT $2),"
+        " counted AS (SELECT *, count(*) FILTER (WHERE wanted) OVER w AS reads,"
+        " count(*) FILTER (WHERE matches) OVER w AS found FROM looked"
+        " WINDOW w AS (ORDER BY key_hash ROWS UNBOUNDED PRECEDING)),"
+        " taken AS MATERIALIZED (SELECT * FROM counted WHERE reads <= $3::bigint"
+        " AND (found < $4::bigint OR (found = $4::bigint AND matches))),"
+        " place AS (SELECT (SELECT key_hash FROM taken ORDER BY key_hash DESC LIMIT 1) AS last,"
+        " (SELECT count(*) FROM looked) < $2::bigint"
+        " AND (SELECT count(*) FROM looked) = (SELECT count(*) FROM taken) AS done)"
+        " SELECT place.last, place.done, {record} FROM place LEFT JOIN (taken JOIN records r"
+        " ON taken.matches AND r.key_hash = taken.key_hash AND r.tenant_id = taken.tenant_id)"
+        " ON true ORDER BY r.key_hash"},
+    {PG_DUE, "SELECT kind::text, status::text, door::text, operation_id, due_at, key_hash, fence"
+             " FROM records WHERE due_at IS NOT NULL AND due_at <= $1 AND due_at >= $2"
+             " AND (due_at, key_hash) > ($2, $3) AND kind = ANY ($4::text[]::record_kind[])"
+             " AND status = ANY ($5::text[]::record_status[]) ORDER BY due_at, key_hash LIMIT $6"},
+    {PG_HELD, "SELECT kind::text, status::text, door::text, operation_id, due_at, key_hash, fence"
+              " FROM records r WHERE holder IS NOT NULL AND kind = ANY ($1::text[]::record_kind[])"
+              " AND NOT EXISTS (SELECT FROM chains c WHERE c.incarnation = r.holder"
+              " AND c.ended_at IS NULL AND (c.heartbeat_at > $2 OR c.chain_id = $3)) LIMIT $4"},
+    /* Where in the order an entry is: the chain is known, its last seq, and the transaction that
+     * brought the entry. */
+    {PG_PLACE,
+        "SELECT c.seq, (SELECT xid FROM commits m WHERE m.chain_id = $1 AND m.seq_last >= $2"
+        " AND m.seq_first <= $2 ORDER BY m.seq_last LIMIT 1) FROM chains c WHERE c.chain_id = $1"},
+    {PG_PAGE,
+        "SELECT xid, chain_id, seq, kind::text, decided_at, tenant_id, operation_id, prev_hash,"
+        " hash, CASE WHEN ($5 = '' OR tenant_id = $5) AND ($6::timestamptz IS NULL"
+        " OR decided_at >= $6) AND ($7::uuid IS NULL OR operation_id = $7) THEN entry END,"
+        " octet_length(entry) FROM entries"
+        " WHERE (xid, chain_id, seq, kind) > ($1::text::xid8, $2, $3, $4::text::entry_kind)"
+        " AND xid < pg_snapshot_xmin(pg_current_snapshot())"
+        " ORDER BY xid, chain_id, seq, kind LIMIT $8"},
+    {PG_CHAINS,
+        "SELECT chain_id, public_key, incarnation, started_at, heartbeat_at, ended_at IS NOT NULL"
+        " FROM chains ORDER BY number"},
+    /* A bounded piece of what is over. A record of a batch that is under way is left alone: the
+     * batch has read it. */
+    {PG_EXPIRE,
+        "WITH over AS MATERIALIZED (SELECT key_hash, tenant_id, version FROM records"
+        " WHERE window_expires_at <= $2 ORDER BY window_expires_at LIMIT $3"
+        " FOR UPDATE SKIP LOCKED), mine AS MATERIALIZED (SELECT * FROM over"
+        " WHERE pg_try_advisory_xact_lock(lock_key(key_hash))),"
+        " gone AS (DELETE FROM records r USING mine m WHERE r.key_hash = m.key_hash"
+        " AND r.tenant_id = m.tenant_id AND r.version = m.version AND r.window_expires_at <= $2"
+        " RETURNING r.kind, r.status),"
+        " tally AS (INSERT INTO tallies AS t SELECT $1::uuid, kind, status, -count(*) FROM gone"
+        " GROUP BY kind, status ON CONFLICT (chain_id, kind, status)"
+        " DO UPDATE SET live = t.live + excluded.live) SELECT count(*) FROM gone"},
+    {PG_KEEP, "SELECT keep_partitions($1, $2::bigint * interval '1 ms')"},
+    /* Chains that end, and what they hold in common from then on: the counts and the time. */
+    {PG_FOLD, "SELECT end_chains($1)"},
+    {PG_END, "SELECT end_chain($1)"},
+};
+
+/* Put the made parts in. */
+static void expand(struct buf *out, const char *sql)
+{
+    for (const char *at = sql; *at != '\0'; at++) {
+        struct slice rest = slice_str(at);
+        if (slice_starts(rest, SLICE_LIT("{record}"))) {
+            columns_select(out, "r");
+        } else if (slice_starts(rest, SLICE_LIT("{source}"))) {
+            columns_select(out, "s");
+        } else if (slice_starts(rest, SLICE_LIT("{insert}"))) {
+            columns_insert(out);
+        } else if (slice_starts(rest, SLICE_LIT("{update}"))) {
+            columns_update(out);
+        } else if (slice_starts(rest, SLICE_LIT("{wants}"))) {
+            buf_str(out, "JOIN records r ON r.key_hash >= w.low AND r.key_hash <= w.high"
+                         " AND (w.id IS NULL OR r.operation_id = w.id)");
+        } else {
+            buf_char(out, *at);
+            continue;
+        }
+        while (*at != '}') {
+            at++;
+        }
+    }
+    buf_char(out, '\0');
+}
+
+enum status pg_statements_prepare(struct pg_link *link, const struct mem *mem, struct err *err)
+{
+    enum { SQL_BYTES_MAX = 64 << 10 };
+    struct buf sql;
+    buf_init(&sql, mem, SQL_BYTES_MAX);
+    enum status status = OK;
+    for (size_t i = 0; i < sizeof statements / sizeof *statements && status == OK; i++) {
+        buf_clear(&sql);
+        expand(&sql, statements[i].sql);
+        status = buf_status(&sql);
+        if (status == OK) {
+            link_prepare(link, statements[i].name, sql.data);
+        }
+    }
+    buf_release(&sql);
+    return status == OK ? OK : err_set(err, status, "out of memory for the statements");
+}

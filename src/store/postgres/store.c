@@ -1,0 +1,588 @@
+/*
+ * Opening and closing a store in PostgreSQL, and its connection while it lives.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "store/postgres/impl.h"
+
+enum {
+    BACKOFF_FIRST_MS = 100,
+    HOST_BYTES_MAX = 256,
+    KEEP_FIRST_MS = 10000, /* a process that only runs a command leaves it to others */
+};
+
+#define RETAIN_MS_DEFAULT (INT64_C(400) * 86400000)
+
+struct pg_store *pg_of(struct store *store)
+{
+    return (struct pg_store *)store;
+}
+
+/* ---- the connection ---------------------------------------------------------------------- */
+
+/* What holds in each phase. */
+static void phase_check(const struct pg_store *self)
+{
+    bool connected = self->link.conn != NULL;
+    ASSERT(connected || self->phase == PG_CLOSED || self->phase == PG_LOST);
+    ASSERT(!connected || self->phase != PG_CLOSED);
+}
+
+void phase_set(struct pg_store *self, enum pg_phase phase)
+{
+    static const unsigned from[] = {
+        [PG_CLOSED] = 1u << PG_CLOSED | 1u << PG_IDLE | 1u << PG_PREPARED,
+        [PG_IDLE] = 1u << PG_CLOSED | 1u << PG_IDLE | 1u << PG_PREPARED,
+        [PG_PREPARED] = 1u << PG_IDLE,
+        [PG_LOST] = 1u << PG_CLOSED | 1u << PG_LOST,
+    };
+    ASSERT((from[phase] >> self->phase & 1) != 0);
+    self->phase = phase;
+    phase_check(self);
+}
+
+void pg_recover(struct pg_store *self)
+{
+    struct pg_link *link = &self->link;
+    link_drain(link);
+    if (link_alive(link) && PQtransactionStatus(link->conn) != PQTRANS_IDLE) {
+        link_text(link, "ROLLBACK");
+        /* For a draw of fences that was cancelled half-way. */
+        link_text(link, "SELECT pg_advisory_unlock_all()");
+        link_sync(link);
+        link_drain(link);
+    }
+    if (!link_alive(link)) {
+        link_close(link);
+        phase_set(self, PG_CLOSED);
+    } else {
+        phase_set(self, PG_IDLE);
+    }
+}
+
+/* The version of the schema, which must be ours. */
+static enum status check_version(struct pg_store *self, struct err *err)
+{
+    struct err cause = {0};
+    PGresult *result = NULL;
+    link_text(&self->link, "SELECT max(version), max(once_version) FROM migrations");
+    link_sync(&self->link);
+    enum status status = link_next(&self->link, &result, &cause);
+    int64_t version = 0;
+    bool missing = link_failed_as(result, "42P01") || link_failed_as(result, "3F000");
+    if (status == OK &&
+        (PQntuples(result) != 1 || !pg_value_int(pg_value_of(result, 0, 0), &version))) {
+        missing = true;
+    }
+    PQclear(result);
+    if (link_alive(&self->link)) {
+        enum status end = link_finish(&self->link, NULL);
+        status = status == OK ? end : status;
+    }
+    if (missing) {
+        (void)err_set(err, E_UNAVAILABLE, "the database has no store in the schema '%s'",
+            self->target.schema);
+        err_hint(err, "run once migrate --store with the same URL");
+        return E_UNAVAILABLE;
+    }
+    if (status != OK) {
+        (void)err_set(err, status, "%s", cause.text);
+        err_hint(err, "%s", cause.hint);
+        return status;
+    }
+    if (version != PG_SCHEMA_VERSION) {
+        (void)err_set(err, E_UNAVAILABLE, "the schema '%s' has version %d, this program needs %d",
+            self->target.schema, (int)version, PG_SCHEMA_VERSION);
+        err_hint(err, version < PG_SCHEMA_VERSION ? "run once migrate"
+                                                  : "use the program that migrated the schema");
+        return E_UNAVAILABLE;
+    }
+    return OK;
+}
+
+/* A server that answers before the bytes are on its disk breaks P2, and a pooler that gives the
+ * session away breaks everything that the session holds. */
+static enum status check_session(struct pg_store *self, struct err *err)
+{
+    PGresult *result = NULL;
+    int64_t pid = 0;
+    link_text(&self->link, "SELECT pg_backend_pid(), current_setting('fsync'),"
+                           " current_setting('synchronous_commit'), current_schema()::text");
+    link_sync(&self->link);
+    enum status status = pg_rows(self, 4, &result, err);
+    if (status == OK) {
+        (void)pg_value_int(pg_value_of(result, 0, 0), &pid);
+        self->link.pid = (int)pid;
+        bool flushes = slice_is(pg_value_of(result, 0, 1).bytes, "on") &&
+                       !slice_is(pg_value_of(result, 0, 2).bytes, "off");
+        if (!flushes && !self->target.no_fsync) {
+            (void)err_set(err, E_UNAVAILABLE,
+                "the PostgreSQL server has fsync = off: a grant could be lost after it was given");
+            err_hint(
+                err, "set fsync = on, or add fsync=off to the store URL to accept it in tests");
+            status = E_UNAVAILABLE;
+        }
+    }
+    PQclear(result);
+    enum status end = link_alive(&self->link) ? link_finish(&self->link, NULL) : OK;
+    return status == OK ? end : status;
+}
+
+enum status pg_connect(struct pg_store *self, struct err *err)
+{
+    ASSERT(self->phase == PG_CLOSED);
+    ASSERT(self->link.conn == NULL);
+    enum status status = link_open(&self->link, &self->target, err);
+    if (status != OK) {
+        return status;
+    }
+    status = check_version(self, err);
+    if (status == OK) {
+        status = check_session(self, err);
+    }
+    if (status == OK) {
+        status = pg_statements_prepare(&self->link, self->mem, err);
+        link_sync(&self->link);
+        enum status end = link_finish(&self->link, status == OK ? err : NULL);
+        status = status == OK ? end : status;
+    }
+    if (status != OK) {
+        link_close(&self->link);
+        return status;
+    }
+    phase_set(self, PG_IDLE);
+    return OK;
+}
+
+/* Our chain must be where we left it: a server that lost commits is an older copy (P11). */
+static enum status check_chain(struct pg_store *self, struct err *err)
+{
+    PGresult *result = NULL;
+    int64_t commits = -1;
+    int64_t epoch = -1;
+    args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+    link_send(&self->link, PG_FATE);
+    link_sync(&self->link);
+    enum status status = pg_rows(self, 4, &result, err);
+    if (status == OK && PQntuples(result) == 1) {
+        (void)pg_value_int(pg_value_of(result, 0, 0), &commits);
+        (void)pg_value_int(pg_value_of(result, 0, 1), &epoch);
+    }
+    PQclear(result);
+    enum status end = link_alive(&self->link) ? link_finish(&self->link, NULL) : E_UNAVAILABLE;
+    status = status == OK && end != OK ? err_set(err, end, "the connection broke again") : status;
+    if (status == OK && (commits != (int64_t)self->commits || epoch < 0)) {
+        (void)err_set(err, E_CORRUPT,
+            "the database does not have the last commits of this process: it is an older copy");
+        err_hint(err, "see what became of the server; a restart accepts the loss");
+        status = E_CORRUPT;
+    }
+    if (status == OK) {
+        self->epoch = (uint64_t)epoch;
+    }
+    return status;
+}
+
+/* A new connection, not sooner than the pause after the last failure allows. */
+static enum status reconnect(struct pg_store *self, struct err *err)
+{
+    int64_t now_ms = pg_boot_ms(self);
+    if (now_ms < self->retry_at_ms) {
+        return err_set(err, self->failure.status, "%s", self->failure.text);
+    }
+    err_clear(&self->failure);
+    enum status status = pg_connect(self, &self->failure);
+    bool writes = !self->read_only && self->parent == NULL;
+    if (status == OK && writes) {
+        status = check_chain(self, &self->failure);
+        if (status != OK) {
+            pg_recover(self);
+        }
+    }
+    if (status == OK) {
+        self->backoff_ms = BACKOFF_FIRST_MS;
+        return OK;
+    }
+    self->retry_at_ms = pg_boot_ms(self) + self->backoff_ms;
+    self->backoff_ms = clock_doubled_ms(self->backoff_ms, LIMIT_STORE_BACKOFF_MS_MAX);
+    (void)err_set(err, status, "%s", self->failure.text);
+    err_hint(err, "%s", self->failure.hint);
+    return status;
+}
+
+enum status pg_ready(struct pg_store *self, struct err *err)
+{
+    phase_check(self);
+    ASSERT(self->phase != PG_PREPARED); /* one commit or abort first */
+    if (self->phase == PG_LOST) {
+        return err_set(err, E_UNKNOWN, "what became of the last commit is not known");
+    }
+    if (self->phase == PG_IDLE && !link_alive(&self->link)) {
+        pg_recover(self);
+    }
+    return self->phase == PG_IDLE ? OK : reconnect(self, err);
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static enum status pg_flush(struct store *store, struct err *err)
+{
+    (void)store;
+    (void)err;
+    return OK; /* COMMIT returned when it was on the disk */
+}
+
+static void pg_head(struct store *store, struct store_head *ret_head)
+{
+    struct pg_store *self = pg_of(store);
+    struct pg_store *owner = self->parent == NULL ? self : self->parent;
+    (void)pthread_mutex_lock(&owner->mutex);
+    *ret_head = owner->head;
+    (void)pthread_mutex_unlock(&owner->mutex);
+}
+
+static void pg_identity(
+    struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
+{
+    const struct pg_store *self = pg_of(store);
+    if (ret_identity != NULL) {
+        *ret_identity = self->identity;
+    }
+    if (ret_shared != NULL) {
+        *ret_shared = self->shared;
+    }
+}
+
+static enum status pg_beat(struct store *store, uint64_t incarnation, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    enum status status = pg_ready(self, err);
+    if (status != OK) {
+        return status;
+    }
+    args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+    args_int8(&self->link.args, (int64_t)incarnation);
+    args_time(&self->link.args, pg_time_now(self).time_ms);
+    link_send(&self->link, PG_BEAT);
+    link_sync(&self->link);
+    status = link_finish(&self->link, err);
+    if (status != OK) {
+        pg_recover(self);
+    }
+    return status;
+}
+
+static bool take_chain(const PGresult *result, int row, struct store_chain *ret_chain)
+{
+    struct pg_value key = pg_value_of(result, row, 1);
+    struct pg_value incarnation = pg_value_of(result, row, 2);
+    int64_t number = 0;
+    int64_t ended = 0;
+    bool ok = pg_value_uuid(pg_value_of(result, row, 0), ret_chain->chain_id) &&
+              key.bytes.len == sizeof ret_chain->public_key &&
+              (incarnation.null || pg_value_int(incarnation, &number)) &&
+              pg_value_time(pg_value_of(result, row, 3), &ret_chain->started_ms) &&
+              pg_value_time(pg_value_of(result, row, 4), &ret_chain->seen_ms) &&
+              pg_value_int(pg_value_of(result, row, 5), &ended);
+    if (ok) {
+        memcpy(ret_chain->public_key, key.bytes.data, sizeof ret_chain->public_key);
+        ret_chain->incarnation = (uint64_t)number;
+        ret_chain->seen_ms = number == 0 ? 0 : ret_chain->seen_ms;
+        ret_chain->ended = ended != 0;
+    }
+    return ok;
+}
+
+static enum status pg_chains(
+    struct store *store, store_chain_visit visit, void *context, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    PGresult *result = NULL;
+    enum status status = pg_ready(self, err);
+    if (status != OK) {
+        return status;
+    }
+    link_send(&self->link, PG_CHAINS);
+    link_sync(&self->link);
+    status = pg_rows(self, 6, &result, err);
+    if (status == OK) {
+        status = link_finish(&self->link, err);
+    }
+    bool wanted = true;
+    for (int row = 0; status == OK && wanted && row < PQntuples(result); row++) {
+        struct store_chain chain = {.incarnation = 0};
+        if (take_chain(result, row, &chain)) {
+            wanted = visit(context, &chain);
+        } else {
+            status = err_set(err, E_CORRUPT, "a row of the table of chains does not check out");
+        }
+    }
+    PQclear(result);
+    if (status != OK) {
+        pg_recover(self);
+    }
+    return status;
+}
+
+static void store_free(struct pg_store *self)
+{
+    link_close(&self->link);
+    pg_target_release(self->mem, &self->target);
+    (void)pthread_mutex_destroy(&self->mutex);
+    mem_wipe(&self->identity, sizeof self->identity);
+    mem_wipe(&self->shared, sizeof self->shared);
+    mem_free(self->mem, self);
+}
+
+static enum status pg_close(struct store *store, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    ASSERT(self->readers == 0); /* they would read what is gone */
+    enum status status = OK;
+    pg_listen_end(self);
+    if (self->phase == PG_PREPARED) {
+        pg_recover(self);
+    }
+    if (self->parent != NULL) {
+        (void)pthread_mutex_lock(&self->parent->mutex);
+        self->parent->readers--;
+        (void)pthread_mutex_unlock(&self->parent->mutex);
+    } else if (!self->read_only && self->phase == PG_IDLE && link_alive(&self->link)) {
+        args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+        link_send(&self->link, PG_END);
+        link_sync(&self->link);
+        status = link_finish(&self->link, err);
+    }
+    store_free(self);
+    return status;
+}
+
+static enum status pg_open_reader(struct store *store, struct store **ret_reader, struct err *err);
+
+static const struct store_ops pg_ops = {
+    .name = "postgres",
+    .shared = true,
+    .prepare = pg_prepare,
+    .commit = pg_commit,
+    .abort = pg_abort,
+    .flush = pg_flush,
+    .read = pg_read,
+    .scan = pg_scan,
+    .due = pg_due,
+    .entries = pg_entries,
+    .counts = pg_counts,
+    .head = pg_head,
+    .identity = pg_identity,
+    .close = pg_close,
+    .housekeeping = &pg_housekeeping,
+    .beat = pg_beat,
+    .listen = pg_listen,
+    .chains = pg_chains,
+    .open_reader = pg_open_reader,
+};
+
+static const struct store_ops reader_ops = {
+    .name = "postgres reader",
+    .shared = true,
+    .read = pg_read,
+    .scan = pg_scan,
+    .entries = pg_entries,
+    .counts = pg_counts,
+    .head = pg_head,
+    .identity = pg_identity,
+    .close = pg_close,
+};
+
+uint64_t postgres_round_trips(struct store *store)
+{
+    ASSERT(store->ops == &pg_ops);
+    return pg_of(store)->link.trips;
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+enum status postgres_url_check(const char *url, struct err *err)
+{
+    struct pg_target target = {.url = NULL};
+    enum status status = pg_target_read(&mem_libc, url, &target, err);
+    pg_target_release(&mem_libc, &target);
+    return status;
+}
+
+/* The fingerprint key, and the moment of the last commit of any process. */
+static enum status read_common(struct pg_store *self, struct err *err)
+{
+    static const char sql[] =
+        "SELECT clock_timestamp(), committed_at, boot_ms, boot_id, jump_ms FROM ("
+        "SELECT committed_at, boot_ms, boot_id, jump_ms FROM store UNION ALL"
+        " SELECT committed_at, boot_ms, boot_id, jump_ms FROM chains WHERE ended_at IS NULL)"
+        " AS moments ORDER BY committed_at DESC LIMIT 1";
+    PGresult *result = NULL;
+    struct store_moment last = {.time_ms = 0};
+    int64_t server_ms = 0;
+    int64_t boot_id = 0;
+    link_text(&self->link, sql);
+    link_sync(&self->link);
+    enum status status = pg_rows(self, 5, &result, err);
+    if (status == OK) {
+        bool ok = PQntuples(result) == 1 && pg_value_time(pg_value_of(result, 0, 0), &server_ms) &&
+                  pg_value_time(pg_value_of(result, 0, 1), &last.time_ms) &&
+                  pg_value_int(pg_value_of(result, 0, 2), &last.boot_ms) &&
+                  pg_value_int(pg_value_of(result, 0, 3), &boot_id) &&
+                  pg_value_int(pg_value_of(result, 0, 4), &last.jump_ms);
+        status = ok ? OK : err_set(err, E_CORRUPT, "the row of the table 'store' is damaged");
+    }
+    PQclear(result);
+    if (status != OK) {
+        return status;
+    }
+    last.boot_id = (uint64_t)boot_id;
+    pg_time_heard(self, server_ms, last.time_ms);
+    self->head.moment = last;
+    pg_time_init(self, &last);
+    return link_finish(&self->link, err);
+}
+
+static enum status read_secret(struct pg_store *self, struct err *err)
+{
+    PGresult *result = NULL;
+    link_text(&self->link, "SELECT fingerprint_key FROM store");
+    link_sync(&self->link);
+    enum status status = pg_rows(self, 1, &result, err);
+    if (status == OK) {
+        struct slice key = PQntuples(result) == 1 ? pg_value_of(result, 0, 0).bytes : SLICE_EMPTY;
+        if (key.len != sizeof self->shared.fingerprint_key) {
+            status = err_set(err, E_CORRUPT, "the fingerprint key of the store is damaged");
+        } else {
+            memcpy(self->shared.fingerprint_key, key.data, key.len);
+        }
+    }
+    PQclear(result);
+    return status == OK ? link_finish(&self->link, err) : status;
+}
+
+/* A chain of our own begins. */
+static enum status begin_chain(struct pg_store *self, struct err *err)
+{
+    static const char sql[] =
+        "INSERT INTO chains (chain_id, public_key, host, pid, program, started_at, heartbeat_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $6)";
+    char host[HOST_BYTES_MAX] = "";
+    unsigned char public_key[32];
+    enum status status = store_identity_make(&self->identity, err);
+    if (status == OK) {
+        status = store_identity_public(&self->identity, public_key, err);
+    }
+    if (status != OK) {
+        return status;
+    }
+    (void)gethostname(host, sizeof host - 1); /* for people to read: empty will do */
+    struct pg_args *args = &self->link.args;
+    link_prepare(&self->link, "begin_chain", sql);
+    args_slice(args, slice_of(self->identity.chain_id, 16));
+    args_slice(args, slice_of(public_key, sizeof public_key));
+    args_str(args, host);
+    args_int4(args, (int32_t)getpid());
+    args_str(args, "once " ONCE_VERSION);
+    args_time(args, pg_time_now(self).time_ms);
+    link_send(&self->link, "begin_chain");
+    link_sync(&self->link);
+    return link_finish(&self->link, err);
+}
+
+static enum status store_new(const struct store_options *options, const struct pg_target *target,
+    struct pg_store **ret_self, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct pg_store *self = mem_zalloc(mem, 1, sizeof *self);
+    if (self == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a store");
+    }
+    *self = (struct pg_store){.store = {&pg_ops},
+        .mem = mem,
+        .target = *target,
+        .link = {.mem = mem},
+        .read_only = options->read_only,
+        .given = options->clock,
+        .backoff_ms = BACKOFF_FIRST_MS,
+        .retain_ms = options->retain_ms == 0 ? RETAIN_MS_DEFAULT : options->retain_ms};
+    self->target.read_only = options->read_only;
+    clock_system(&self->system);
+    self->keep_at_ms = pg_boot_ms(self) + KEEP_FIRST_MS;
+    (void)pthread_mutex_init(&self->mutex, NULL);
+    *ret_self = self;
+    return OK;
+}
+
+enum status postgres_open(
+    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct pg_target target = {.url = NULL};
+    struct pg_store *self = NULL;
+    enum status status = pg_target_read(mem, url, &target, err);
+    if (status != OK) {
+        return status;
+    }
+    status = store_new(options, &target, &self, err);
+    if (status != OK) {
+        pg_target_release(mem, &target);
+        return status;
+    }
+    status = pg_connect(self, err);
+    status = status == OK ? read_common(self, err) : status;
+    if (status == OK && !self->read_only) {
+        status = read_secret(self, err);
+        status = status == OK ? begin_chain(self, err) : status;
+    }
+    if (status != OK) {
+        store_free(self);
+        return status;
+    }
+    *ret_store = &self->store;
+    return OK;
+}
+
+/* A second connection, which reads beside the store's thread. */
+static enum status pg_open_reader(struct store *store, struct store **ret_reader, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    struct store_options options = {.mem = self->mem, .clock = self->given, .read_only = true};
+    struct pg_target target = {.no_fsync = self->target.no_fsync};
+    struct pg_store *reader = NULL;
+    struct slice url = slice_str(self->target.url);
+    struct slice schema = slice_str(self->target.schema);
+    target.url = mem_zalloc(self->mem, 1, url.len + 1);
+    target.schema = mem_zalloc(self->mem, 1, schema.len + 1);
+    enum status status = OK;
+    if (target.url == NULL || target.schema == NULL) {
+        status = err_set(err, E_NOMEM, "out of memory for a reader");
+    } else {
+        memcpy(target.url, url.data, url.len);
+        memcpy(target.schema, schema.data, schema.len);
+        status = store_new(&options, &target, &reader, err);
+    }
+    if (status != OK) {
+        pg_target_release(self->mem, &target);
+        return status;
+    }
+    reader->target.read_only = false; /* it has to see what was just committed: no standby */
+    status = pg_connect(reader, err);
+    status = status == OK ? read_common(reader, err) : status;
+    if (status != OK) {
+        store_free(reader);
+        return status;
+    }
+    reader->store.ops = &reader_ops;
+    reader->parent = self;
+    reader->identity = self->identity;
+    reader->shared = self->shared;
+    (void)pthread_mutex_lock(&self->mutex);
+    self->readers++;
+    (void)pthread_mutex_unlock(&self->mutex);
+    *ret_reader = &reader->store;
+    return OK;
+}

@@ -1,0 +1,493 @@
+/*
+ * What only the PostgreSQL store can get wrong: round trips, commits whose answer is lost, rows
+ * that somebody changed, sessions that end, and its schema.
+ */
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "store/kit.h"
+#include "store/postgres/postgres.h"
+#include "store/proxy.h"
+
+struct own {
+    char schema[64];
+    char url[512];     /* straight to the server */
+    char through[512]; /* through the proxy */
+    PGconn *psql;      /* as a person would look */
+    struct proxy *proxy;
+    struct store *store; /* through the proxy */
+    struct arena arena;
+};
+
+static void run_sql(struct own *own, const char *sql)
+{
+    PGresult *result = PQexec(own->psql, sql);
+    ExecStatusType kind = PQresultStatus(result);
+    if (kind != PGRES_COMMAND_OK && kind != PGRES_TUPLES_OK) {
+        print_error("%s: %s\n", sql, PQerrorMessage(own->psql));
+    }
+    assert_true(kind == PGRES_COMMAND_OK || kind == PGRES_TUPLES_OK);
+    PQclear(result);
+}
+
+/* The one value that a query gives, as a number. */
+static long ask_sql(struct own *own, const char *sql)
+{
+    PGresult *result = PQexec(own->psql, sql);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+        print_error("%s: %s\n", sql, PQerrorMessage(own->psql));
+    }
+    assert_int_equal(PQntuples(result), 1);
+    long value = strtol(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    return value;
+}
+
+static struct store *open_at(const char *url)
+{
+    struct store_options options = {.clock = &kit_clock};
+    struct err err = {0};
+    struct store *store = NULL;
+    if (store_open(url, &options, &store, &err) != OK) {
+        print_error("open: %s\n", err.text);
+    }
+    assert_non_null(store);
+    return store;
+}
+
+static int setup(void **state)
+{
+    static unsigned number;
+    struct own *own = calloc(1, sizeof *own);
+    const char *server = getenv("ONCE_TEST_POSTGRES");
+    const char *port = strrchr(server, ':') + 1;
+    struct postgres_migration migration = {.grant_count = 0};
+    char text[128];
+    assert_non_null(own);
+    (void)snprintf(own->schema, sizeof own->schema, "own_%u", number++);
+    own->proxy = proxy_new((unsigned short)strtoul(port, NULL, 10));
+    (void)snprintf(own->url, sizeof own->url, "%s?fsync=off&schema=%s", server, own->schema);
+    (void)snprintf(own->through, sizeof own->through, "%.*s%u%s?fsync=off&schema=%s",
+        (int)(port - server), server, proxy_port(own->proxy), strchr(port, '/'), own->schema);
+    assert_int_equal(postgres_migrate(own->url, &migration, NULL), OK);
+    own->psql = PQconnectdb(server);
+    assert_int_equal(PQstatus(own->psql), CONNECTION_OK);
+    (void)snprintf(text, sizeof text, "SET search_path = \"%s\"", own->schema);
+    run_sql(own, text);
+    kit_set_time(KIT_NOW);
+    arena_init(&own->arena, &mem_libc, 64 << 20);
+    own->store = open_at(own->through);
+    *state = own;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct own *own = *state;
+    char text[128];
+    if (own->store != NULL) {
+        assert_int_equal(kit_close(own->store), OK);
+    }
+    proxy_free(own->proxy);
+    (void)snprintf(text, sizeof text, "DROP SCHEMA \"%s\" CASCADE", own->schema);
+    run_sql(own, "SET client_min_messages = warning");
+    run_sql(own, text);
+    PQfinish(own->psql);
+    arena_release(&own->arena);
+    free(own);
+    return 0;
+}
+
+/* ---- round trips ------------------------------------------------------------------------- */
+
+/* Begin so many operations at once, each with its entry; then seal them all. */
+static void put_many(struct own *own, size_t count, uint64_t version, uint64_t *ret_trips)
+{
+    struct record *records = calloc(count, sizeof *records);
+    struct store_want *wants = calloc(count, sizeof *wants);
+    struct change *changes = calloc(count, sizeof *changes);
+    char(*keys)[32] = calloc(count, sizeof *keys);
+    struct err err = {0};
+    struct store_head head;
+    uint64_t before = postgres_round_trips(own->store);
+    assert_true(records != NULL && wants != NULL && changes != NULL && keys != NULL);
+    own->store->ops->head(own->store, &head);
+    for (size_t i = 0; i < count; i++) {
+        records[i] = kit_record((unsigned)i, i + 1);
+        (void)snprintf(keys[i], sizeof keys[i], "key-%zu", i);
+        records[i].key.key = slice_str(keys[i]);
+        if (version == 1) {
+            records[i] = kit_sealed(&records[i], KIT_NOW + 86400000);
+        }
+        wants[i] = (struct store_want){.key = &records[i].key.hash};
+        changes[i] = (struct change){.kind = CHANGE_PUT,
+            .record = &records[i],
+            .version_expected = version,
+            .entry = {.kind = ENTRY_EVIDENCE,
+                .seq = head.seq + 1 + i,
+                .operation_id = records[i].operation_id,
+                .time_ms = KIT_NOW,
+                .bytes = SLICE_LIT("{}")}};
+    }
+    struct store_batch batch = {
+        .wants = wants, .count = count, .fences = count, .arena = &own->arena};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    struct commit commit = {.changes = changes, .count = count};
+    assert_int_equal(own->store->ops->commit(own->store, &commit, &err), OK);
+    *ret_trips = postgres_round_trips(own->store) - before;
+    free(records);
+    free(wants);
+    free(changes);
+    free(keys);
+}
+
+static void a_batch_of_any_size_takes_two_round_trips(void **state)
+{
+    struct own *own = *state;
+    static const size_t sizes[] = {1, 64, 1000};
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t trips = 0;
+        run_sql(own, "TRUNCATE records, tallies");
+        put_many(own, sizes[i], 0, &trips);
+        assert_int_equal(trips, 2);
+        put_many(own, sizes[i], 1, &trips);
+        assert_int_equal(trips, 2);
+        assert_int_equal(
+            ask_sql(own, "SELECT count(*) FROM operations WHERE status = 'executed'"), sizes[i]);
+        assert_int_equal(
+            kit_counts(own->store, STORE_OPERATIONS).by_status[RECORD_EXECUTED], sizes[i]);
+    }
+}
+
+/* ---- cut connections --------------------------------------------------------------------- */
+
+/* What a commit says has happened has, and nothing else has. */
+static void check_put(struct own *own, unsigned number, enum status status)
+{
+    char sql[160];
+    (void)snprintf(sql, sizeof sql, "SELECT count(*) FROM records WHERE key = 'key-%u'", number);
+    assert_true(status == OK || status == E_UNAVAILABLE);
+    assert_int_equal(ask_sql(own, sql), status == OK);
+    struct store_head head;
+    own->store->ops->head(own->store, &head);
+    assert_int_equal(ask_sql(own, "SELECT max(seq) FROM chains"), head.seq);
+    assert_int_equal(
+        ask_sql(own, "SELECT count(*) FROM entries WHERE kind = 'evidence'"), head.seq);
+}
+
+/* Cut at every so many bytes of the commit, in one direction. Returns how often it was cut and the
+ * commit had happened all the same. */
+static unsigned cut_commits(struct own *own, bool answers, long stride)
+{
+    unsigned happened = 0;
+    bool cut = true;
+    for (long bytes = 0; cut; bytes += stride) {
+        static unsigned number;
+        struct err err = {0};
+        struct store_batch batch = {.fences = 1};
+        struct record record = kit_record(number + 1, number + 1);
+        number++;
+        struct change change = {.kind = CHANGE_PUT,
+            .record = &record,
+            .entry = kit_entry(own->store, &record.operation_id, "{\"a\":1}")};
+        struct commit commit = {.changes = &change, .count = 1};
+        assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+        if (answers) {
+            proxy_cut_answer(own->proxy, bytes);
+        } else {
+            proxy_cut_request(own->proxy, bytes);
+        }
+        enum status status = own->store->ops->commit(own->store, &commit, &err);
+        cut = proxy_has_cut(own->proxy);
+        check_put(own, number, status);
+        happened += cut && status == OK;
+        assert_true(cut || status == OK);
+    }
+    return happened;
+}
+
+static void a_commit_cut_on_its_way_did_not_happen(void **state)
+{
+    struct own *own = *state;
+    long stride = getenv("ONCE_TEST_LONG") != NULL ? 1 : 61;
+    (void)cut_commits(own, false, stride); /* the last bytes are a sync that nothing depends on */
+}
+
+static void a_commit_whose_answer_is_lost_is_looked_up(void **state)
+{
+    struct own *own = *state;
+    long stride = getenv("ONCE_TEST_LONG") != NULL ? 1 : 23;
+    assert_true(cut_commits(own, true, stride) > 3); /* never guessed: they did happen */
+}
+
+/* The client gave the connection up, and the bytes of its commit come to the server later than its
+ * question what became of it. */
+static void a_commit_that_comes_after_its_fate_was_told_fails(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    char answer[4096];
+    struct store_batch batch = {.fences = 1};
+    struct record record = kit_record(1, 1);
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &record,
+        .entry = kit_entry(own->store, &record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    proxy_hold(own->proxy);
+    enum status status = own->store->ops->commit(own->store, &commit, &err);
+    assert_int_equal(status, E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "nothing happened"));
+    proxy_deliver(own->proxy, answer, sizeof answer);
+    (void)usleep(100000);
+    check_put(own, 1, E_UNAVAILABLE);
+    assert_int_equal(kit_put(own->store, &record, 0), OK); /* and it goes on */
+    check_put(own, 1, OK);
+}
+
+/* A server that comes back finds the store as it was left, and nothing is granted meanwhile. */
+static void a_server_that_was_away_is_used_again(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    struct record record = kit_record(1, 1);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    proxy_block(own->proxy, true);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), E_UNAVAILABLE);
+    }
+    proxy_block(own->proxy, false);
+    kit_set_time(KIT_NOW + 5000); /* past the pause between two attempts */
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    own->store->ops->abort(own->store);
+    assert_non_null(kit_load(own->store, 1, &own->arena));
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+/* What the server does to a session that holds its locks for too long. */
+static void the_commit_of_a_session_that_was_ended_fails(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    struct store_want want = {.key = &record.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &own->arena};
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &record,
+        .entry = kit_entry(own->store, &record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+                                  " AND granted"),
+        1);
+    assert_int_equal(ask_sql(own, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                                  " WHERE state = 'idle in transaction'"),
+        1);
+    struct store *other = open_at(own->url);
+    assert_int_equal(kit_put(other, &record, 0), OK); /* its keys are free */
+    assert_int_equal(own->store->ops->commit(own->store, &commit, &err), E_UNAVAILABLE);
+    assert_int_equal(kit_load(own->store, 1, &own->arena)->version, 1);
+    assert_int_equal(kit_close(other), OK);
+}
+
+/* The bound itself, on the server's clock. */
+static void a_stalled_process_holds_its_keys_for_a_bounded_time(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    struct store_want want = {.key = &record.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &own->arena};
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM pg_settings WHERE false"), 0);
+    if (getenv("ONCE_TEST_LONG") == NULL) {
+        skip();
+    }
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    struct store *other = open_at(own->url);
+    struct store_want same = {.key = &record.key.hash};
+    struct store_batch waits = {.wants = &same, .count = 1, .fences = 1, .arena = &own->arena};
+    uint64_t began = clock_nanos();
+    assert_int_equal(other->ops->prepare(other, &waits, &err), OK);
+    uint64_t took_ms = (clock_nanos() - began) / 1000000;
+    assert_in_range(took_ms, LIMIT_PREPARED_MS_MAX - 2000, LIMIT_PREPARED_MS_MAX + 2000);
+    other->ops->abort(other);
+    assert_int_equal(kit_close(other), OK);
+    own->store->ops->abort(own->store);
+}
+
+/* ---- rows that somebody changed ---------------------------------------------------------- */
+
+static void a_row_that_does_not_check_out_is_corrupt(void **state)
+{
+    struct own *own = *state;
+    static const char *const changes[] = {
+        "UPDATE records SET key = 'other'",
+        "UPDATE records SET scope = 'other'",
+        "UPDATE records SET kind = 'effect'",
+        "UPDATE records SET status = 'executed'",
+        "UPDATE records SET lease_expires_at = NULL",
+        "UPDATE records SET fence = 0",
+        "UPDATE records SET request_body = 'PAY'",
+        "UPDATE records SET request_body = NULL",
+        "UPDATE records SET request_digest = sha256('pay it')",
+    };
+    struct slice body = SLICE_LIT("pay");
+    struct record record = kit_record(1, 1);
+    record.request = kit_body(body);
+    struct change change = {.kind = CHANGE_PUT, .record = &record, .request_body = body};
+    struct commit commit = {.changes = &change, .count = 1};
+    struct err err = {0};
+    assert_int_equal(kit_commit(own->store, &commit, KIT_NOW, &err), OK);
+    run_sql(own, "CREATE TABLE kept AS SELECT * FROM records");
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        struct slice bytes = SLICE_EMPTY;
+        run_sql(own, changes[i]);
+        enum status status =
+            kit_bytes(own->store, &record.key.hash, WANT_REQUEST, &own->arena, &bytes, &err);
+        if (status != E_CORRUPT) {
+            print_error("%s: %s\n", changes[i], status_name(status));
+        }
+        assert_int_equal(status, E_CORRUPT); /* P11: never absent */
+        run_sql(own, "DELETE FROM records");
+        run_sql(own, "INSERT INTO records SELECT * FROM kept");
+        assert_int_equal(
+            kit_bytes(own->store, &record.key.hash, WANT_REQUEST, &own->arena, &bytes, &err), OK);
+    }
+}
+
+static void a_server_that_lost_our_commits_is_an_older_copy(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    struct record records[2] = {kit_record(1, 1), kit_record(2, 2)};
+    assert_int_equal(kit_put(own->store, &records[0], 0), OK);
+    assert_int_equal(kit_put(own->store, &records[1], 0), OK);
+    run_sql(own, "UPDATE chains SET commits = 1");
+    proxy_block(own->proxy, true);
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), E_UNAVAILABLE);
+    proxy_block(own->proxy, false);
+    kit_set_time(KIT_NOW + 5000);
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "older copy"));
+}
+
+/* ---- housekeeping ------------------------------------------------------------------------ */
+
+/* Housekeeping of one process does not take away what a batch of a different one has read. */
+static void a_record_of_a_prepared_batch_is_not_forgotten(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    struct record sealed = kit_sealed(&record, KIT_NOW + 5000);
+    struct commit time_passes = {.count = 0};
+    struct store *other = open_at(own->url);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    assert_int_equal(kit_put(own->store, &sealed, 1), OK);
+    struct store_want want = {.key = &record.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &own->arena};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    assert_int_equal(kit_commit(other, &time_passes, KIT_NOW + 6000, &err), OK);
+    assert_int_equal(kit_maintain(other, KIT_NOW + 6000, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM records"), 1);
+    own->store->ops->abort(own->store);
+    assert_int_equal(kit_maintain(other, KIT_NOW + 8000, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM records"), 0);
+    assert_int_equal(kit_counts(own->store, STORE_OPERATIONS).records, 0);
+    assert_int_equal(kit_close(other), OK);
+}
+
+static void evidence_past_its_retention_goes_with_its_partition(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    assert_true(ask_sql(own, "SELECT count(*) FROM pg_inherits WHERE inhparent ="
+                             " 'entries'::regclass") >= 3);
+    run_sql(own, "CREATE TABLE entries_2022_03 PARTITION OF entries"
+                 " FOR VALUES FROM ('2022-03-01 00:00+00') TO ('2022-04-01 00:00+00')");
+    run_sql(own, "INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, prev_hash, hash,"
+                 " entry) SELECT gen_random_uuid(), 7, 'evidence', '2022-03-02', 't', sha256('a'),"
+                 " sha256('b'), '{}'");
+    struct record record = kit_record(1, 1);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    assert_int_equal(kit_maintain(own->store, KIT_NOW + 20000, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM entries"), 1); /* 2023's stays */
+    assert_int_equal(ask_sql(own, "SELECT (to_regclass('entries_2022_03') IS NULL)::int"), 1);
+    assert_int_equal(ask_sql(own, "SELECT seq FROM removals WHERE hash = sha256('b')"), 7);
+}
+
+/* ---- the schema -------------------------------------------------------------------------- */
+
+static void the_schema_can_be_migrated_again_and_a_newer_one_is_refused(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct postgres_migration migration = {.grant_count = 0};
+    struct store *store = NULL;
+    struct store_options options = {.clock = &kit_clock};
+    assert_int_equal(postgres_migrate(own->url, &migration, &err), OK);
+    assert_int_equal(migration.version_before, migration.version_after);
+    run_sql(own, "INSERT INTO migrations (version, once_version) VALUES (99, '9.9')");
+    assert_int_equal(postgres_migrate(own->url, &migration, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "version 99"));
+    assert_int_equal(store_open(own->url, &options, &store, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "version 99"));
+    run_sql(own, "DELETE FROM migrations WHERE version = 99");
+}
+
+static void what_is_wrong_with_a_database_is_named(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct store *store = NULL;
+    char url[600];
+    const char *server = getenv("ONCE_TEST_POSTGRES");
+    static const struct store_options options = {0};
+    (void)snprintf(url, sizeof url, "%s?fsync=off&schema=absent", server);
+    assert_int_equal(store_open(url, &options, &store, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "no store in the schema 'absent'"));
+    assert_non_null(strstr(err.hint, "once migrate"));
+    (void)snprintf(url, sizeof url, "%s?schema=%s", server, own->schema);
+    assert_int_equal(store_open(url, &options, &store, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "fsync = off")); /* P2 */
+    assert_int_equal(
+        store_open("postgres://u:secret@127.0.0.1:1/x", &options, &store, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "cannot reach PostgreSQL"));
+    assert_null(strstr(err.text, "secret"));
+    assert_int_equal(
+        store_open("postgres://u:secret@h/x?nonsense=1", &options, &store, &err), E_INVALID);
+    assert_null(strstr(err.text, "secret"));
+    assert_int_equal(store_open("postgres://h/x?schema=a%20b", &options, &store, &err), E_INVALID);
+    assert_non_null(strstr(err.text, "schema"));
+}
+
+int main(void)
+{
+    if (getenv("ONCE_TEST_POSTGRES") == NULL) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+#define OWN(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        OWN(a_batch_of_any_size_takes_two_round_trips),
+        OWN(a_commit_cut_on_its_way_did_not_happen),
+        OWN(a_commit_whose_answer_is_lost_is_looked_up),
+        OWN(a_commit_that_comes_after_its_fate_was_told_fails),
+        OWN(a_server_that_was_away_is_used_again),
+        OWN(the_commit_of_a_session_that_was_ended_fails),
+        OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),
+        OWN(a_row_that_does_not_check_out_is_corrupt),
+        OWN(a_server_that_lost_our_commits_is_an_older_copy),
+        OWN(a_record_of_a_prepared_batch_is_not_forgotten),
+        OWN(evidence_past_its_retention_goes_with_its_partition),
+        OWN(the_schema_can_be_migrated_again_and_a_newer_one_is_refused),
+        OWN(what_is_wrong_with_a_database_is_named),
+    };
+    return cmocka_run_group_tests_name("postgres", tests, NULL, NULL);
+}
