@@ -1,81 +1,199 @@
 /*
- * Which store a URL means.
+ * Which store a URL means: one row for each scheme.
  */
 #include <string.h>
 
+#include "base/buf.h"
 #include "store/journal/journal.h"
 #include "store/journal/verify.h"
 #include "store/mem.h"
+#include "store/replay.h"
 #include "store/store.h"
+#ifdef ONCE_POSTGRES
+#include "store/postgres/postgres.h"
+#endif
+#ifdef ONCE_REDIS
+#include "store/redis/redis.h"
+#endif
 
-/* The text behind "scheme:", or NULL. */
-static const char *behind_scheme(const char *url, const char *scheme)
-{
-    size_t len = strlen(scheme);
-    return strncmp(url, scheme, len) == 0 && url[len] == ':' ? url + len + 1 : NULL;
-}
-
-/* "word:" in front, as in "postgres://…" or "jornal:…". A path may hold a colon later. */
-static bool has_scheme(const char *url)
-{
-    size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+-");
-    return len > 1 && url[len] == ':';
-}
-
-/* A URL taken apart. */
-struct named {
-    bool is_mem;
-    const char *journal; /* its path and options, when it is one */
+/* What a kind of store does with its URL. */
+struct scheme {
+    const char *name;  /* in front of the colon */
+    const char *shown; /* to a person who asks which there are; NULL: a second spelling */
+    bool whole;        /* it gets the whole URL, not only what is after the colon */
+    enum status (*check)(const char *url, struct err *err);
+    enum status (*open)(const char *url, const struct store_options *options,
+        struct store **ret_store, struct err *err);
+    enum status (*replay)(const char *url, const struct store_options *options, replay_visit visit,
+        void *context, struct err *err);
 };
 
-static enum status read_url(const char *url, struct named *ret_named, struct err *err)
+static enum status mem_check(const char *rest, struct err *err)
 {
-    const char *rest = behind_scheme(url, "mem");
-    if (rest != NULL && *rest != '\0') {
-        return err_set(err, E_INVALID, "the store URL 'mem:' takes no path, but got '%s'", rest);
+    return *rest == '\0'
+               ? OK
+               : err_set(err, E_INVALID, "the store URL 'mem:' takes no path, but got '%s'", rest);
+}
+
+static enum status mem_open(const char *rest, const struct store_options *options,
+    struct store **ret_store, struct err *err)
+{
+    enum status status = mem_check(rest, err);
+    return status == OK ? store_mem_new(options, NULL, ret_store, err) : status;
+}
+
+static enum status mem_replay(const char *rest, const struct store_options *options,
+    replay_visit visit, void *context, struct err *err)
+{
+    (void)rest;
+    (void)options;
+    (void)visit;
+    (void)context;
+    return err_set(err, E_INVALID, "a store in memory has nothing to verify");
+}
+
+static enum status server_replay(const char *url, const struct store_options *options,
+    replay_visit visit, void *context, struct err *err)
+{
+    (void)url;
+    (void)options;
+    (void)visit;
+    (void)context;
+    return err_set(err, E_INVALID, "a store on a database server cannot be replayed yet");
+}
+
+#ifndef ONCE_POSTGRES
+static enum status postgres_url_check(const char *url, struct err *err)
+{
+    (void)url;
+    return err_set(err, E_INVALID, "this build of once has no PostgreSQL store");
+}
+
+static enum status postgres_open(
+    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    (void)options;
+    (void)ret_store;
+    return postgres_url_check(url, err);
+}
+#endif
+
+#ifndef ONCE_REDIS
+static enum status redis_url_check(const char *url, struct err *err)
+{
+    (void)url;
+    return err_set(err, E_INVALID, "this build of once has no Redis store");
+}
+
+static enum status redis_open(
+    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    (void)options;
+    (void)ret_store;
+    return redis_url_check(url, err);
+}
+#endif
+
+static const struct scheme schemes[] = {
+    {.name = "journal",
+        .shown = "journal:PATH",
+        .check = journal_url_check,
+        .open = journal_open,
+        .replay = journal_verify},
+    {.name = "mem", .shown = "mem:", .check = mem_check, .open = mem_open, .replay = mem_replay},
+    {.name = "postgres",
+        .shown = "postgres://HOST/DATABASE",
+        .whole = true,
+        .check = postgres_url_check,
+        .open = postgres_open,
+        .replay = server_replay},
+    {.name = "postgresql",
+        .whole = true,
+        .check = postgres_url_check,
+        .open = postgres_open,
+        .replay = server_replay},
+    {.name = "redis",
+        .shown = "redis://HOST",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
+        .replay = server_replay},
+    {.name = "rediss",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
+        .replay = server_replay},
+};
+
+/* "word:" in front, as in "postgres://…" or "jornal:…". A path may hold a colon later. */
+static size_t scheme_len(const char *url)
+{
+    size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+-");
+    return len > 1 && url[len] == ':' ? len : 0;
+}
+
+/* What is after the scheme may hold a password and is not repeated. */
+static enum status refuse_scheme(struct slice name, struct err *err)
+{
+    enum { SHOWN_BYTES_MAX = 256 };
+    struct buf text;
+    buf_init(&text, &mem_libc, SHOWN_BYTES_MAX);
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (schemes[i].shown != NULL) {
+            buf_printf(&text, "%s%s", i == 0 ? "" : ", ", schemes[i].shown);
+        }
     }
-    if (rest != NULL) {
-        *ret_named = (struct named){.is_mem = true};
+    (void)err_set(
+        err, E_INVALID, "there is no kind of store called '%.*s'", (int)name.len, name.data);
+    err_hint(err, "there are %.*s", (int)text.len, text.len == 0 ? "" : text.data);
+    buf_release(&text);
+    return E_INVALID;
+}
+
+/* The row of a URL, and what its functions get of it. A plain path is a journal. */
+static enum status read_url(
+    const char *url, const struct scheme **ret_scheme, const char **ret_rest, struct err *err)
+{
+    struct slice name = slice_of(url, scheme_len(url));
+    *ret_scheme = &schemes[0];
+    *ret_rest = url;
+    if (name.len == 0) {
         return OK;
     }
-    rest = behind_scheme(url, "journal");
-    if (rest == NULL && has_scheme(url)) {
-        (void)err_set(err, E_INVALID, "the store URL '%s' is of a kind that is not known", url);
-        err_hint(err, "there are journal:PATH and mem:");
-        return E_INVALID;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (slice_is(name, schemes[i].name)) {
+            *ret_scheme = &schemes[i];
+            *ret_rest = schemes[i].whole ? url : url + name.len + 1;
+            return OK;
+        }
     }
-    *ret_named = (struct named){.journal = rest == NULL ? url : rest};
-    return OK;
+    return refuse_scheme(name, err);
 }
 
 enum status store_url_check(const char *url, struct err *err)
 {
-    struct named named = {.journal = NULL};
-    enum status status = read_url(url, &named, err);
-    return status == OK && !named.is_mem ? journal_url_check(named.journal, err) : status;
+    const struct scheme *scheme = NULL;
+    const char *rest = NULL;
+    enum status status = read_url(url, &scheme, &rest, err);
+    return status == OK ? scheme->check(rest, err) : status;
 }
 
 enum status store_open(
     const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
 {
     static const struct store_options none = {0};
-    options = options == NULL ? &none : options;
-    struct named named = {.journal = NULL};
-    enum status status = read_url(url, &named, err);
-    if (status != OK) {
-        return status;
-    }
-    return named.is_mem ? store_mem_new(options, NULL, ret_store, err)
-                        : journal_open(named.journal, options, ret_store, err);
+    const struct scheme *scheme = NULL;
+    const char *rest = NULL;
+    enum status status = read_url(url, &scheme, &rest, err);
+    return status == OK ? scheme->open(rest, options == NULL ? &none : options, ret_store, err)
+                        : status;
 }
 
 enum status store_replay(const char *url, const struct store_options *options, replay_visit visit,
     void *context, struct err *err)
 {
-    struct named named = {.journal = NULL};
-    enum status status = read_url(url == NULL ? "" : url, &named, err);
-    if (status == OK && named.is_mem) {
-        return err_set(err, E_INVALID, "a store in memory has nothing to verify");
-    }
-    return status == OK ? journal_verify(named.journal, options, visit, context, err) : status;
+    const struct scheme *scheme = NULL;
+    const char *rest = NULL;
+    enum status status = read_url(url == NULL ? "" : url, &scheme, &rest, err);
+    return status == OK ? scheme->replay(rest, options, visit, context, err) : status;
 }

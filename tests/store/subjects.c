@@ -26,8 +26,38 @@ const struct subject subjects[] = {
         .trace = true,
         .shared = true,
         .form = ""},
+    {.name = "redis",
+        .durable = true,
+        .shared = true,
+        .form = "?name=%s",
+        .server = "ONCE_TEST_REDIS"},
 };
 const size_t subjects_count = sizeof subjects / sizeof *subjects;
+
+bool subject_runs(const struct subject *subject)
+{
+    if (subject->server != NULL) {
+        return getenv(subject->server) != NULL;
+    }
+    for (size_t i = 0; i < subjects_count; i++) {
+        if (subjects[i].server != NULL && getenv(subjects[i].server) != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The URL of a test's own store. */
+static void url_put(struct fixture *fixture)
+{
+    const struct subject *subject = fixture->subject;
+    const char *path = fixture->dir.path;
+    const char *base = subject->server == NULL ? "" : getenv(subject->server);
+    char form[256];
+    (void)snprintf(
+        form, sizeof form, subject->form, subject->server == NULL ? path : strrchr(path, '/') + 1);
+    (void)snprintf(fixture->url, sizeof fixture->url, "%s%s", base, form);
+}
 
 static void count_line(void *context, const char *line)
 {
@@ -64,7 +94,7 @@ int subject_setup(void **state)
     assert_non_null(fixture);
     fixture->subject = *state;
     fixture->dir = kit_dir_make();
-    (void)snprintf(fixture->url, sizeof fixture->url, fixture->subject->form, fixture->dir.path);
+    url_put(fixture);
     arena_init(&fixture->arena, &mem_libc, 64 << 20);
     kit_set_time(KIT_NOW);
     if (fixture->subject->hub) {

@@ -12,13 +12,18 @@
 
 struct subject {
     const char *name;
-    bool durable;     /* can be closed and opened again */
-    bool hub;         /* handles of one memory */
-    bool fault;       /* wrapped in a fault store, no fault armed */
-    bool trace;       /* wrapped in a trace store */
-    bool shared;      /* several handles at once: test_shared.c runs on it too */
-    const char *form; /* the URL; %s is a directory */
+    bool durable;       /* can be closed and opened again */
+    bool hub;           /* handles of one memory */
+    bool fault;         /* wrapped in a fault store, no fault armed */
+    bool trace;         /* wrapped in a trace store */
+    bool shared;        /* several handles at once: test_shared.c runs on it too */
+    const char *form;   /* the URL; %s is a directory */
+    const char *server; /* of one that needs a server: the environment variable with its URL, to
+                           which form is appended; %s is a name of its own */
 };
+
+/* With a server, a program runs on the stores that need it; without one, on all others. */
+bool subject_runs(const struct subject *subject);
 
 extern const struct subject subjects[];
 extern const size_t subjects_count;
