@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/io.h"
 
@@ -43,4 +46,51 @@ void secret_release(struct buf *secret)
         mem_wipe(secret->data, secret->cap);
     }
     buf_release(secret);
+}
+
+/* Where the secret of a URL that names an account begins and ends; false: it has none. */
+static bool account_secret(const char *url, const char **ret_begin, const char **ret_end)
+{
+    const char *account = strstr(url, "://");
+    const char *end = account == NULL ? NULL : strrchr(account + 3, '@');
+    const char *colon = end == NULL ? NULL : memchr(account + 3, ':', (size_t)(end - account - 3));
+    if (colon == NULL) {
+        return false;
+    }
+    *ret_begin = colon + 1;
+    *ret_end = end;
+    return true;
+}
+
+/* Likewise of an option: "?password=…", "&sslpassword=…". */
+static bool option_secret(const char *url, const char **ret_begin, const char **ret_end)
+{
+    static const char name[] = "password=";
+    const char *found = strstr(url, name);
+    if (found == NULL) {
+        return false;
+    }
+    *ret_begin = found + sizeof name - 1;
+    *ret_end = *ret_begin + strcspn(*ret_begin, "&");
+    return true;
+}
+
+char *secret_url_put(char ret_text[SECRET_URL_BYTES_MAX], const char *url)
+{
+    const char *begin = NULL;
+    const char *end = NULL;
+    size_t len = 0;
+    if (account_secret(url, &begin, &end)) {
+        len = (size_t)snprintf(ret_text, SECRET_URL_BYTES_MAX, "%.*s***", (int)(begin - url), url);
+        url = end;
+    }
+    while (len < SECRET_URL_BYTES_MAX && option_secret(url, &begin, &end)) {
+        len += (size_t)snprintf(
+            ret_text + len, SECRET_URL_BYTES_MAX - len, "%.*s***", (int)(begin - url), url);
+        url = end;
+    }
+    if (len < SECRET_URL_BYTES_MAX) {
+        (void)snprintf(ret_text + len, SECRET_URL_BYTES_MAX - len, "%s", url);
+    }
+    return ret_text;
 }

@@ -12,6 +12,9 @@
 #ifdef ONCE_POSTGRES
 #include "store/postgres/postgres.h"
 #endif
+#ifdef ONCE_REDIS
+#include "store/redis/redis.h"
+#endif
 
 /* What a kind of store does with its URL. */
 struct scheme {
@@ -75,6 +78,22 @@ static enum status postgres_open(
 }
 #endif
 
+#ifndef ONCE_REDIS
+static enum status redis_url_check(const char *url, struct err *err)
+{
+    (void)url;
+    return err_set(err, E_INVALID, "this build of once has no Redis store");
+}
+
+static enum status redis_open(
+    const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
+{
+    (void)options;
+    (void)ret_store;
+    return redis_url_check(url, err);
+}
+#endif
+
 static const struct scheme schemes[] = {
     {.name = "journal",
         .shown = "journal:PATH",
@@ -92,6 +111,17 @@ static const struct scheme schemes[] = {
         .whole = true,
         .check = postgres_url_check,
         .open = postgres_open,
+        .replay = server_replay},
+    {.name = "redis",
+        .shown = "redis://HOST",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
+        .replay = server_replay},
+    {.name = "rediss",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
         .replay = server_replay},
 };
 

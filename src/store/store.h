@@ -398,6 +398,11 @@ struct store_ops {
      * and close are in its table. It sees what is flushed and nothing else (P2), each call all of
      * it. To be closed before the store. E_UNAVAILABLE, E_NOMEM. */
     enum status (*open_reader)(struct store *store, struct store **ret_reader, struct err *err);
+
+    /* What weakens a promise where this store is kept, a sentence for people: number counts from 0,
+     * NULL past the last. It was read at opening, lives as long as the handle and has no secrets.
+     * NULL: nothing can. */
+    const char *(*caution)(struct store *store, size_t number);
 };
 
 /* A new chain id and signing seed. E_UNAVAILABLE: there were no random bytes. */

@@ -34,6 +34,11 @@ const struct subject subjects[] = {
         .shared = true,
         .form = "?fsync=off&schema=%s",
         .server = "ONCE_TEST_POSTGRES"},
+    {.name = "redis",
+        .durable = true,
+        .shared = true,
+        .form = "?name=%s",
+        .server = "ONCE_TEST_REDIS"},
 };
 const size_t subjects_count = sizeof subjects / sizeof *subjects;
 

@@ -22,6 +22,9 @@ struct subject {
                            which form is appended; %s is a name of its own */
 };
 
+/* With a server, a program runs on the stores that need it; without one, on all others. */
+bool subject_runs(const struct subject *subject);
+
 extern const struct subject subjects[];
 extern const size_t subjects_count;
 

@@ -441,7 +441,7 @@ static bool take_entry(
 }
 
 /* What one reading of the evidence has to do with. */
-struct entry_reading {
+struct pg_reading {
     const struct entry_range *range;
     struct entry_pace *pace;
     entry_visit visit;
@@ -452,8 +452,7 @@ struct entry_reading {
     bool done;
 };
 
-static enum status visit_page(
-    struct entry_reading *reading, const PGresult *result, struct err *err)
+static enum status visit_page(struct pg_reading *reading, const PGresult *result, struct err *err)
 {
     for (int row = 0; row < PQntuples(result) && !reading->stopped; row++) {
         struct entry entry;
@@ -486,7 +485,7 @@ static enum status visit_page(
     return OK;
 }
 
-static enum status read_page(struct pg_store *self, struct entry_reading *reading, struct err *err)
+static enum status read_page(struct pg_store *self, struct pg_reading *reading, struct err *err)
 {
     PGresult *result = NULL;
     size_t left = reading->pace->bytes_max - reading->bytes;
@@ -507,8 +506,7 @@ enum status pg_entries(struct store *store, const struct entry_range *range, ent
     struct pg_store *self = pg_of(store);
     struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
     struct entry_pace *pace = range->pace == NULL ? &unpaced : range->pace;
-    struct entry_reading reading = {
-        .range = range, .pace = pace, .visit = visit, .context = context};
+    struct pg_reading reading = {.range = range, .pace = pace, .visit = visit, .context = context};
     enum status status = pg_ready(self, err);
     if (status != OK) {
         return status;

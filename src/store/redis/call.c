@@ -1,0 +1,276 @@
+/*
+ * Running the scripts: their arguments, the connection under them, and what their answers mean.
+ *
+ * A script is called by its hash; a server that does not know it yet (NOSCRIPT: nothing was run)
+ * gets its text once and keeps it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "store/redis/impl.h"
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+void call_begin(struct redis *self)
+{
+    ASSERT(self->request.max > 0);
+    buf_clear(&self->request);
+    self->request_count = 0;
+}
+
+/* One argument as the protocol has it: its length, then its bytes. */
+static void word_put(struct buf *out, const void *bytes, size_t size)
+{
+    buf_char(out, '$');
+    buf_u64(out, size);
+    buf_append(out, "\r\n", 2);
+    buf_append(out, bytes, size);
+    buf_append(out, "\r\n", 2);
+}
+
+void call_bytes(struct redis *self, const void *bytes, size_t size)
+{
+    word_put(&self->request, bytes, size);
+    self->request_count++;
+}
+
+void call_slice(struct redis *self, struct slice bytes)
+{
+    call_bytes(self, bytes.data, bytes.len);
+}
+
+void call_text(struct redis *self, const char *text)
+{
+    call_bytes(self, text, strlen(text));
+}
+
+void call_u64(struct redis *self, uint64_t value)
+{
+    char text[24];
+    int len = snprintf(text, sizeof text, "%" PRIu64, value);
+    ASSERT(len > 0 && (size_t)len < sizeof text);
+    call_bytes(self, text, (size_t)len);
+}
+
+void call_i64(struct redis *self, int64_t value)
+{
+    ASSERT(value >= 0); /* times and lengths */
+    call_u64(self, (uint64_t)value);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+enum status call_fail(struct redis *self, enum status status)
+{
+    if (status == E_UNKNOWN || status == E_CORRUPT) {
+        self->failed = self->failed == OK ? status : self->failed;
+        redis_link_close(&self->link);
+    }
+    return status;
+}
+
+enum status call_failed(const struct redis *self, struct err *err)
+{
+    return self->failed == OK
+               ? OK
+               : err_set(err, self->failed, "the store failed before; only a restart goes on");
+}
+
+/* What a server says before it has done anything. */
+static const struct {
+    const char *code;
+    enum status status;
+    bool leaves; /* the connection is of no use any more: a different server may be */
+} refusals[] = {
+    {"OOM", E_LIMIT, false},
+    {"LOADING", E_UNAVAILABLE, false},
+    {"MISCONF", E_UNAVAILABLE, false},
+    {"NOREPLICAS", E_UNAVAILABLE, false},
+    {"BUSY", E_UNAVAILABLE, false},
+    {"NOAUTH", E_UNAVAILABLE, true},
+    {"NOPERM", E_UNAVAILABLE, false},
+    {"READONLY", E_UNAVAILABLE, true},
+    {"MASTERDOWN", E_UNAVAILABLE, true},
+    {"CLUSTERDOWN", E_UNAVAILABLE, false},
+    {"TRYAGAIN", E_UNAVAILABLE, false},
+    {"MOVED", E_UNAVAILABLE, true},
+    {"ASK", E_UNAVAILABLE, true},
+    {"ABSENT", E_UNAVAILABLE, false},
+    {"NOPLACE", E_INVALID, false},
+    {"LOST", E_CORRUPT, true},
+};
+
+enum status call_refused(struct redis *self, const char *text, enum status other, struct err *err)
+{
+    enum status status = other;
+    size_t len = strcspn(text, " ");
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (strlen(refusals[i].code) == len && strncmp(text, refusals[i].code, len) == 0) {
+            status = refusals[i].status;
+            if (refusals[i].leaves) {
+                redis_link_close(&self->link);
+            }
+        }
+    }
+    status = strstr(text, "CORRUPT ") != NULL ? E_CORRUPT : status;
+    (void)err_set(err, status, "the Redis server says: %s", text);
+    if (status == E_LIMIT) {
+        err_hint(err, "raise the server's maxmemory; live records are never dropped");
+    }
+    return status;
+}
+
+/* ---- connection ----------------------------------------------------------------------------- */
+
+enum status call_connect(struct redis *self, struct err *err)
+{
+    if (link_is_open(&self->link)) {
+        return OK;
+    }
+    uint64_t now_ns = clock_nanos();
+    if (now_ns < self->try_again_ns) {
+        return err_set(err, E_UNAVAILABLE, "there is no connection to the Redis server");
+    }
+    enum status status =
+        redis_link_open(&self->link, now_ns + UINT64_C(1000000) * REDIS_CONNECT_MS_MAX, err);
+    if (status == OK) {
+        self->backoff_ms = 0;
+        return OK;
+    }
+    self->backoff_ms = self->backoff_ms == 0
+                           ? REDIS_BACKOFF_MS_MIN
+                           : clock_doubled_ms(self->backoff_ms, REDIS_BACKOFF_MS_MAX);
+    self->try_again_ns = clock_nanos() + UINT64_C(1000000) * (uint64_t)self->backoff_ms;
+    return status;
+}
+
+/* The words before the arguments: which script, and the one key that names the slot. */
+static void head_put(struct redis *self, const struct redis_script *script, bool by_hash)
+{
+    struct buf *head = &self->head;
+    char key[REDIS_NAME_BYTES_MAX + 16];
+    int len = snprintf(key, sizeof key, "{%s}:store", self->url.name);
+    ASSERT(len > 0 && (size_t)len < sizeof key);
+    buf_clear(head);
+    buf_printf(head, "*%zu\r\n", 4 + self->request_count);
+    if (by_hash) {
+        word_put(head, "EVALSHA", 7);
+        word_put(head, script->sha1, strlen(script->sha1));
+    } else {
+        word_put(head, "EVAL", 4);
+        word_put(head, script->text, script->bytes);
+    }
+    word_put(head, "1", 1);
+    word_put(head, key, (size_t)len);
+}
+
+/* Send one form of the call and read its answer, whatever it is. */
+static enum status exchange(struct redis *self, const struct redis_script *script, bool by_hash,
+    redisReply **ret_reply, bool *ret_sent, struct err *err)
+{
+    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX;
+    ASSERT(self->failed == OK); /* P11 */
+    ASSERT(script->bytes > 0);
+    head_put(self, script, by_hash);
+    if (buf_status(&self->head) != OK || buf_status(&self->request) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for a request to the Redis server");
+    }
+    *ret_sent = true;
+    enum status status =
+        redis_link_send(&self->link, buf_view(&self->head), true, deadline_ns, err);
+    status = status == OK
+                 ? redis_link_send(&self->link, buf_view(&self->request), false, deadline_ns, err)
+                 : status;
+    return status == OK ? link_answer(&self->link, ret_reply, deadline_ns, err) : status;
+}
+
+static bool is_error(const redisReply *reply, const char *code)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, code, strlen(code)) == 0;
+}
+
+enum status call_once(struct redis *self, const struct redis_script *script, redisReply **ret_reply,
+    bool *ret_sent, struct err *err)
+{
+    redisReply *reply = NULL;
+    ASSERT(link_is_open(&self->link));
+    *ret_sent = false;
+    enum status status = exchange(self, script, true, &reply, ret_sent, err);
+    if (status == OK && is_error(reply, "NOSCRIPT")) {
+        freeReplyObject(reply);
+        reply = NULL;
+        *ret_sent = false;
+        status = exchange(self, script, false, &reply, ret_sent, err);
+    }
+    if (self->request.cap > REDIS_BUFFER_BYTES_KEPT && status == OK) {
+        buf_release(&self->request);
+        buf_init(&self->request, self->mem, REDIS_REQUEST_BYTES_MAX);
+    }
+    *ret_reply = reply;
+    return status;
+}
+
+enum status call_run(
+    struct redis *self, const struct redis_script *script, redisReply **ret_reply, struct err *err)
+{
+    bool sent = false;
+    redisReply *reply = NULL;
+    bool was_open = link_is_open(&self->link);
+    enum status status = call_failed(self, err);
+    status = status == OK ? call_connect(self, err) : status;
+    status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
+    if (status == E_UNAVAILABLE && was_open && sent) {
+        /* A connection that was idle may have been closed meanwhile: it says nothing of now. */
+        status = call_connect(self, err);
+        status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
+    }
+    if (status == OK && reply->type == REDIS_REPLY_ERROR) {
+        status = call_fail(self, call_refused(self, reply->str, E_UNAVAILABLE, err));
+        freeReplyObject(reply);
+        reply = NULL;
+    }
+    if (status == OK) {
+        *ret_reply = reply;
+    }
+    return status;
+}
+
+/* ---- parts of answers ----------------------------------------------------------------------- */
+
+size_t reply_count(const redisReply *reply)
+{
+    return reply != NULL && reply->type == REDIS_REPLY_ARRAY ? (size_t)reply->elements : 0;
+}
+
+const redisReply *reply_at(const redisReply *reply, size_t index)
+{
+    return index < reply_count(reply) ? reply->element[index] : NULL;
+}
+
+bool reply_text(const redisReply *reply, struct slice *ret_text)
+{
+    if (reply == NULL || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS)) {
+        return false;
+    }
+    *ret_text = slice_of(reply->str, (size_t)reply->len);
+    return true;
+}
+
+bool reply_u64(const redisReply *reply, uint64_t *ret_value)
+{
+    struct slice text;
+    if (reply != NULL && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0) {
+        *ret_value = (uint64_t)reply->integer;
+        return true;
+    }
+    return reply_text(reply, &text) && text_u64(text, ret_value);
+}
+
+enum status reply_malformed(const struct redis_script *script, struct err *err)
+{
+    return err_set(
+        err, E_CORRUPT, "the Redis server's answer to '%s' is not in its form", script->name);
+}

@@ -1,0 +1,384 @@
+/*
+ * Committing a batch, finding out what became of one, and forgetting what is over.
+ *
+ *   prepared --sent--> answered: OK | STALE | LATE | refused
+ *                  \--> answer lost --looked up by its number--> happened | void | nobody can tell
+ *
+ * A commit has the next number of its chain, and the script takes it only when the number before
+ * was the last. Looking up a commit that did not happen uses its number up: should the old
+ * connection's bytes still reach the server, they are refused.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "core/source.h"
+#include "store/redis/impl.h"
+
+/* ---- the request ---------------------------------------------------------------------------- */
+
+static int stamp_find(const void *hash, const void *stamp)
+{
+    return memcmp(hash, ((const struct redis_stamp *)stamp)->key_hash.bytes, DIGEST_BYTES);
+}
+
+/* The id of the operation that the batch found under this key; empty: it did not ask. */
+static struct slice id_expected(const struct redis *self, const struct digest *hash)
+{
+    const struct redis_stamp *stamp = NULL;
+    if (self->stamps.len > 0) {
+        stamp = bsearch(hash->bytes, self->stamps.data,
+            self->stamps.len / sizeof(struct redis_stamp), sizeof(struct redis_stamp), stamp_find);
+    }
+    return stamp == NULL ? SLICE_EMPTY
+                         : slice_of(stamp->operation_id.bytes, sizeof stamp->operation_id.bytes);
+}
+
+/* What the scripts have to know of a record: its field m. */
+static void meta_put(struct redis *self, const struct record *record)
+{
+    char text[224];
+    int64_t due_ms = record_due_ms(record);
+    bool is_due = due_ms != INT64_MAX;
+    int len = snprintf(text, sizeof text,
+        "%" PRIu64 " %d %d %d %" PRId64 " %" PRIu64 " %" PRId64 " %d %" PRIu64, record->version,
+        (int)record->kind, (int)record->status, is_due ? (int)record_due(record) : 0,
+        is_due ? due_ms : 0, record->holder, record->updated_ms, (int)record->door, record->fence);
+    ASSERT(len > 0 && (size_t)len < sizeof text);
+    call_bytes(self, text, (size_t)len);
+}
+
+static enum status body_put(
+    struct redis *self, struct slice bytes, const struct body_ref *body, struct err *err)
+{
+    if (bytes.len > 0 && (!body->retained || body->bytes != bytes.len)) {
+        return err_set(
+            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+    }
+    call_text(self, bytes.len > 0 ? "2" : body->retained && body->bytes > 0 ? "1" : "0");
+    call_slice(self, bytes);
+    return OK;
+}
+
+/* Callers that wait for this key have something new to hear. */
+static bool is_settled(const struct record *record)
+{
+    return record->status != RECORD_IN_PROGRESS && record->kind != RECORD_SOURCE;
+}
+
+static enum status record_put(struct redis *self, const struct change *change, struct err *err)
+{
+    const struct record *record = change->record;
+    struct record_key source = {.hash = {{0}}};
+    bool has_source = source_ordered(&record->source);
+    enum status status =
+        has_source ? source_key_seal(&record->key, &record->source, &source, err) : OK;
+    if (status != OK) {
+        return status;
+    }
+    record_check(record);
+    buf_clear(&self->record);
+    record_encode(record, &self->record);
+    meta_put(self, record);
+    call_bytes(self, record->operation_id.bytes, sizeof record->operation_id.bytes);
+    call_bytes(self, record->fingerprint.bytes, DIGEST_BYTES);
+    call_slice(self, record->key.tenant);
+    call_bytes(self, source.hash.bytes, has_source ? DIGEST_BYTES : 0);
+    call_slice(self, buf_view(&self->record));
+    status = body_put(self, change->request_body, &record->request, err);
+    status =
+        status == OK ? body_put(self, change->outcome_body, &record->outcome.body, err) : status;
+    call_text(self, is_settled(record) ? "1" : "0");
+    return status == OK && buf_status(&self->record) != OK
+               ? err_set(err, E_NOMEM, "out of memory for a record")
+               : status;
+}
+
+static enum status change_put(struct redis *self, const struct change *change, struct err *err)
+{
+    if (change->kind == CHANGE_NONE) {
+        return OK;
+    }
+    if (change->kind == CHANGE_TOUCH && change->version_expected == 0) {
+        return err_set(err, E_MISUSE, "an absent record cannot be touched");
+    }
+    const struct digest *hash = &change->record->key.hash;
+    call_text(self, change->kind == CHANGE_PUT ? "p" : "t");
+    call_bytes(self, hash->bytes, DIGEST_BYTES);
+    call_u64(self, change->version_expected);
+    call_slice(self, id_expected(self, hash));
+    return change->kind == CHANGE_PUT ? record_put(self, change, err) : OK;
+}
+
+/* Evidence follows the head, which moves on with it. */
+static enum status entry_put(
+    struct redis *self, const struct entry *entry, struct store_head *head, struct err *err)
+{
+    if (entry->bytes.len == 0) {
+        return OK;
+    }
+    bool is_evidence = entry->kind == ENTRY_EVIDENCE;
+    if (is_evidence && entry->seq != head->seq + 1) {
+        return err_set(
+            err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq, head->seq);
+    }
+    call_text(self, "e");
+    call_u64(self, (uint64_t)entry->kind);
+    call_u64(self, entry->seq);
+    call_bytes(self, entry->hash.bytes, DIGEST_BYTES);
+    call_bytes(self, head->hash.bytes, DIGEST_BYTES);
+    call_bytes(self, entry->operation_id.bytes, sizeof entry->operation_id.bytes);
+    call_slice(self, entry->tenant);
+    call_i64(self, entry->time_ms);
+    call_slice(self, entry->bytes);
+    if (is_evidence) {
+        head->seq = entry->seq;
+        head->hash = entry->hash;
+    }
+    return OK;
+}
+
+static enum status request_put(
+    struct redis *self, const struct commit *commit, struct store_head *ret_head, struct err *err)
+{
+    struct store_head head = self->head_now;
+    enum status status = OK;
+    ASSERT(self->chain[0] != '\0');                             /* a reader cannot commit */
+    ASSERT(self->now.time_ms >= self->head_now.moment.time_ms); /* S8 */
+    head.moment = self->now;
+    call_begin(self);
+    call_text(self, self->chain);
+    call_u64(self, self->commits + 1);
+    call_i64(self, self->now.time_ms);
+    call_moment(self, &self->now);
+    call_u64(self, commit->fence_floor);
+    call_i64(self, self->prepared_ms);
+    call_u64(self, LIMIT_PREPARED_MS_MAX);
+    for (size_t i = 0; i < commit->count && status == OK; i++) {
+        status = change_put(self, &commit->changes[i], err);
+        status = status == OK ? entry_put(self, &commit->changes[i].entry, &head, err) : status;
+    }
+    *ret_head = head;
+    return status;
+}
+
+/* ---- what became of it ---------------------------------------------------------------------- */
+
+/* Which changes were stale: the answer counts those that change a record. */
+static enum status stale_take(const struct commit *commit, const redisReply *reply, struct err *err)
+{
+    size_t at = 1;
+    uint64_t number = 0;
+    for (size_t i = 0; i < commit->count; i++) {
+        uint64_t stale = UINT64_MAX;
+        bool changes = commit->changes[i].kind != CHANGE_NONE;
+        bool is_next = changes && reply_u64(reply_at(reply, at), &stale) && stale == number;
+        at += is_next;
+        number += changes;
+        if (commit->ret_stale != NULL) {
+            commit->ret_stale[i] = is_next;
+        }
+    }
+    return err_set(err, E_STALE, "a record has changed since it was read");
+}
+
+static enum status answer_take(
+    struct redis *self, const struct commit *commit, const redisReply *reply, struct err *err)
+{
+    struct slice word;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        return call_refused(self, reply->str, E_UNKNOWN, err);
+    }
+    if (!reply_text(reply_at(reply, 0), &word)) {
+        return err_set(err, E_UNKNOWN, "the Redis server's answer to a commit is not in its form");
+    }
+    if (slice_is(word, "STALE")) {
+        return stale_take(commit, reply, err);
+    }
+    if (slice_is(word, "LATE")) {
+        return err_set(err, E_UNAVAILABLE, "the commit came more than %d s after its prepare",
+            LIMIT_PREPARED_MS_MAX / 1000);
+    }
+    return slice_is(word, "OK")
+               ? OK
+               : err_set(err, E_UNKNOWN, "the Redis server's answer to a commit is not known");
+}
+
+static void pause_before_next_try(const struct redis *self, uint64_t deadline_ns)
+{
+    uint64_t now_ns = clock_nanos();
+    uint64_t until_ns = self->try_again_ns < deadline_ns ? self->try_again_ns : deadline_ns;
+    if (until_ns > now_ns) {
+        uint64_t pause_ns = until_ns - now_ns;
+        struct timespec pause = {
+            .tv_sec = (time_t)(pause_ns / 1000000000), .tv_nsec = (long)(pause_ns % 1000000000)};
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* Ask on new connections until somebody answers, for a bounded time. OK: it happened.
+ * E_UNAVAILABLE: it did not and never will. */
+static enum status commit_look_up(struct redis *self, uint64_t number, struct err *err)
+{
+    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_LOOK_UP_MS_MAX;
+    enum status status = E_UNAVAILABLE;
+    uint64_t happened = 0;
+    ASSERT(number == self->commits + 1);
+    while ((status == E_UNAVAILABLE || status == E_LIMIT) && clock_nanos() < deadline_ns) {
+        redisReply *reply = NULL;
+        redis_link_close(&self->link);
+        pause_before_next_try(self, deadline_ns);
+        call_begin(self);
+        call_text(self, self->chain);
+        call_u64(self, number);
+        status = call_run(self, &redis_script_resolve, &reply, err);
+        if (status == OK && !reply_u64(reply, &happened)) {
+            status = reply_malformed(&redis_script_resolve, err);
+        }
+        freeReplyObject(reply);
+    }
+    if (status == OK) {
+        self->commits = number; /* used up either way */
+        return happened != 0 ? OK
+                             : err_set(err, E_UNAVAILABLE,
+                                   "the connection to the Redis server broke before the commit");
+    }
+    return err_set(err, status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN,
+        "the connection to the Redis server broke during a commit, and for %d s nobody could say "
+        "whether it happened",
+        REDIS_LOOK_UP_MS_MAX / 1000);
+}
+
+/* Until enough replicas have what this connection wrote. What they lack may be lost in a failover:
+ * it must not be answered. */
+static enum status replicas_wait(struct redis *self, struct err *err)
+{
+    char count[16];
+    char wait_ms[24];
+    redisReply *reply = NULL;
+    uint64_t replicas = 0;
+    if (self->url.wait == 0) {
+        return OK;
+    }
+    uint64_t allowed_ms = (uint64_t)self->url.wait_ms + REDIS_ANSWER_MS_MAX;
+    (void)snprintf(count, sizeof count, "%u", self->url.wait);
+    (void)snprintf(wait_ms, sizeof wait_ms, "%" PRId64, self->url.wait_ms);
+    enum status status = link_command(&self->link, (const char *const[]){"WAIT", count, wait_ms}, 3,
+        clock_nanos() + UINT64_C(1000000) * allowed_ms, &reply, err);
+    bool enough = status == OK && reply_u64(reply, &replicas) && replicas >= self->url.wait;
+    freeReplyObject(reply);
+    if (enough) {
+        return OK;
+    }
+    (void)err_set(err, E_UNKNOWN, "%llu of %u replicas have a commit after %lld ms",
+        (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
+    err_hint(err, "with min-replicas-to-write the server refuses such a commit before it happens");
+    return E_UNKNOWN;
+}
+
+/* ---- commit --------------------------------------------------------------------------------- */
+
+static enum status commit_send(struct redis *self, const struct commit *commit, struct err *err)
+{
+    redisReply *reply = NULL;
+    bool sent = false;
+    uint64_t number = self->commits + 1;
+    enum status status = call_connect(self, err);
+    status = status == OK ? call_once(self, &redis_script_commit, &reply, &sent, err) : status;
+    if (status == OK) {
+        status = answer_take(self, commit, reply, err);
+        self->commits = status == OK ? number : self->commits;
+    } else if (sent) {
+        status = commit_look_up(self, number, err);
+    }
+    freeReplyObject(reply);
+    return status == OK ? replicas_wait(self, err) : status;
+}
+
+/* S10, when the server's clock went back meanwhile. */
+static enum status prepared_check(const struct redis *self, struct err *err)
+{
+    int64_t age_ms = clock_read(&self->face).boot_ms - self->now.boot_ms;
+    return age_ms <= LIMIT_PREPARED_MS_MAX
+               ? OK
+               : err_set(err, E_UNAVAILABLE, "the commit comes more than %d s after its prepare",
+                     LIMIT_PREPARED_MS_MAX / 1000);
+}
+
+enum status redis_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    struct store_head head;
+    ASSERT(self->prepared);
+    self->prepared = false;
+    enum status status = call_failed(self, err);
+    status = status == OK ? prepared_check(self, err) : status;
+    status = status == OK ? request_put(self, commit, &head, err) : status;
+    status = status == OK ? commit_send(self, commit, err) : status;
+    if (status == OK) {
+        (void)pthread_mutex_lock(&self->mutex);
+        self->head_now = head;
+        (void)pthread_mutex_unlock(&self->mutex);
+        self->mark_ms = head.moment.time_ms > self->mark_ms ? head.moment.time_ms : self->mark_ms;
+        self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+    }
+    return call_fail(self, status);
+}
+
+/* A commit that was answered is as durable as the server makes it: it answers after its own flush
+ * (appendfsync always), and we after the replicas. */
+enum status redis_flush(struct store *store, struct err *err)
+{
+    (void)store;
+    (void)err;
+    return OK;
+}
+
+/* ---- housekeeping --------------------------------------------------------------------------- */
+
+static enum status forget_some(struct redis *self, uint64_t *ret_count, struct err *err)
+{
+    redisReply *reply = NULL;
+    struct store_moment now = time_now(self);
+    call_begin(self);
+    call_i64(self, now.time_ms);
+    call_u64(self, REDIS_FORGET_MAX);
+    call_moment(self, &now);
+    enum status status = call_run(self, &redis_script_expire, &reply, err);
+    if (status == OK && !reply_u64(reply, ret_count)) {
+        status = call_fail(self, reply_malformed(&redis_script_expire, err));
+    }
+    freeReplyObject(reply);
+    if (status == OK && *ret_count > 0) {
+        self->mark_ms = now.time_ms;
+        (void)pthread_mutex_lock(&self->mutex);
+        self->head_now.moment = now;
+        (void)pthread_mutex_unlock(&self->mutex);
+    }
+    return status;
+}
+
+enum status redis_maintain(struct store *store, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    ASSERT(!self->prepared);
+    int64_t boot_ms = clock_read(&self->face).boot_ms;
+    if (boot_ms >= self->maintained_ms && boot_ms - self->maintained_ms < 1000) {
+        return OK;
+    }
+    uint64_t count = REDIS_FORGET_MAX;
+    enum status status = OK;
+    for (size_t i = 0; i < REDIS_FORGET_SCRIPTS_MAX && count == REDIS_FORGET_MAX && status == OK;
+         i++) {
+        status = forget_some(self, &count, err);
+    }
+    if (status == OK && count < REDIS_FORGET_MAX) {
+        self->maintained_ms = boot_ms;
+    }
+    return status;
+}

@@ -1,0 +1,62 @@
+-- In front of every script. A store is one hash tag: KEYS[1] is "{name}:store", and every other key
+-- begins with "{name}:" too, so that all of it is in one slot. docs/formats/redis.md has the keys.
+local tag = string.sub(KEYS[1], 1, -6)
+local store, keys, counts = KEYS[1], tag .. 'keys', tag .. 'counts'
+local entries, time, beats = tag .. 'entries', tag .. 'time', tag .. 'beats'
+local UNKNOWN, WINDOW_OVER = '2', '5' -- record_status, record_due
+
+local function record_key(hash) return tag .. 'r:' .. hash end
+local function chain_key(chain) return tag .. 'chain:' .. chain end
+local function due_key(kind, reason) return tag .. 'due:' .. kind .. ':' .. reason end
+local function unknown_key(kind) return tag .. 'unknown:' .. kind end
+local function held_key(holder) return tag .. 'held:' .. holder end
+
+-- A record's field m: what the indexes are made of.
+local function meta_read(text)
+    local version, kind, status, reason, due, holder, updated, door, fence = string.match(
+        text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if not version then error('CORRUPT a record without its fields') end
+    return {version = version, kind = kind, status = status, reason = reason, due = due,
+        holder = holder, updated = updated, door = door, fence = fence}
+end
+
+-- kinds is a set of bits.
+local function kind_in(kinds, kind)
+    return bit.band(kinds, bit.lshift(1, tonumber(kind))) ~= 0
+end
+
+-- Take a record out of every index but the list of all keys.
+local function unindex(hash, meta)
+    if meta.reason ~= '0' then redis.call('ZREM', due_key(meta.kind, meta.reason), hash) end
+    if meta.status == UNKNOWN then redis.call('ZREM', unknown_key(meta.kind), hash) end
+    if meta.holder ~= '0' then redis.call('ZREM', held_key(meta.holder), hash) end
+    redis.call('HINCRBY', counts, meta.kind .. ':' .. meta.status, -1)
+end
+
+-- The server's time, and the latest time that any process has committed.
+local function clock_reply()
+    local now = redis.call('TIME')
+    return now[1], now[2], redis.call('HGET', time, 'mark') or '0'
+end
+
+-- The time of a commit. It only grows (P8); what the process's own clock needs after a restart is
+-- kept by the boot of its machine.
+local function time_keep(now, boot_id, moment)
+    local mark = redis.call('HGET', time, 'mark') or '0'
+    if tonumber(now) > tonumber(mark) then mark = now end
+    redis.call('HSET', time, 'mark', mark, 'boot:' .. boot_id, moment)
+end
+
+-- A process is alive. By the store's time, which other processes may have taken further.
+local function beat(incarnation, now)
+    local mark = redis.call('HGET', time, 'mark') or '0'
+    if tonumber(mark) > tonumber(now) then now = mark end
+    redis.call('ZADD', beats, now, incarnation)
+end
+
+-- A process that is behind what it was answered before: the server has lost commits.
+local function chain_check(chain, commits)
+    return redis.call('HGET', chain_key(chain), 'commits') == commits
+end
+
+local LOST = {err = 'LOST the server is without commits that it had acknowledged'}

@@ -1,0 +1,20 @@
+-- ARGV: chain, seq. Returns: the position in the stream of that entry; 0 before all of them.
+local chain, seq = unpack(ARGV)
+local last = redis.call('HGET', chain_key(chain), 'seq')
+if not last or tonumber(last) < tonumber(seq) then
+    return {err = 'NOPLACE the store has no such entry'}
+end
+if seq == '0' then return 0 end
+local near = redis.call('ZREVRANGEBYSCORE', tag .. 'places:' .. chain, seq, '-inf', 'LIMIT', 0, 1)[1]
+local from = near and near .. '-1' or '-'
+while true do
+    local page = redis.call('XRANGE', entries, from, '+', 'COUNT', 64)
+    for _, item in ipairs(page) do
+        local fields = item[2]
+        if fields[2] == chain and fields[4] == '1' and fields[6] == seq then
+            return tonumber(string.match(item[1], '^%d+'))
+        end
+        from = '(' .. item[1]
+    end
+    if #page == 0 then error('CORRUPT an entry that is not where it belongs') end
+end

@@ -1,0 +1,362 @@
+/*
+ * Everything that a batch has to know, by one script.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "core/source.h"
+#include "store/redis/impl.h"
+
+/* Besides enum want_bodies; prepare.lua has the same. */
+enum { WANT_SOURCE = 8, WANT_BODIES_ONLY = 16 };
+
+/* Where a want's answer has what. */
+enum { IN_RECORD, IN_TOUCHES, IN_REQUEST, IN_OUTCOME, IN_SOURCE, IN_SOURCE_TOUCHES };
+
+enum status record_take(struct slice bytes, uint64_t touches, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    struct record *record = arena_alloc(arena, sizeof *record);
+    struct slice copy;
+    if (record == NULL || arena_copy(arena, bytes, &copy) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for a record");
+    }
+    enum status status = record_decode(copy, record, err);
+    if (status == OK) {
+        uint64_t room = UINT32_MAX - record->duplicates;
+        record->duplicates += (uint32_t)(touches < room ? touches : room);
+        *ret_record = record;
+    }
+    return status;
+}
+
+static void want_ask(struct redis *self, const struct store_want *want)
+{
+    const struct store_want *first = want;
+    while (first->same != NULL) {
+        first = first->same;
+    }
+    unsigned bits = want->bodies | (want->source ? WANT_SOURCE : 0u) |
+                    (want->same != NULL ? WANT_BODIES_ONLY : 0u);
+    if (first->key != NULL) {
+        call_text(self, "k");
+        call_bytes(self, first->key->bytes, DIGEST_BYTES);
+    } else {
+        char name[sizeof first->id->bytes + 6]; /* the id, and the beginning of the key's hash */
+        uint64_t prefix = op_id_prefix(first->id);
+        memcpy(name, first->id->bytes, sizeof first->id->bytes);
+        for (size_t i = 0; i < 6; i++) {
+            name[sizeof first->id->bytes + i] = (char)(unsigned char)(prefix >> (40 - 8 * i));
+        }
+        call_text(self, "i");
+        call_bytes(self, name, sizeof name);
+    }
+    call_u64(self, first->kinds);
+    call_u64(self, bits);
+    call_slice(self, want->tenant);
+    call_bytes(self, want->fingerprint == NULL ? NULL : want->fingerprint->bytes,
+        want->fingerprint == NULL ? 0 : DIGEST_BYTES);
+}
+
+/* A body as its record names it (S4). */
+static enum status body_take(const struct body_ref *body, const redisReply *reply,
+    struct store_want *want, struct slice *ret_bytes, struct err *err)
+{
+    struct slice bytes;
+    struct digest digest;
+    ASSERT(body->retained);
+    if (body->bytes == 0) {
+        return OK;
+    }
+    if (!reply_text(reply, &bytes)) {
+        return err_set(err, E_CORRUPT, "a body that its record names is not there");
+    }
+    digest_sha256(bytes.data, bytes.len, &digest);
+    if (bytes.len != body->bytes || !digest_equal(&digest, &body->digest)) {
+        return err_set(err, E_CORRUPT, "the body does not have its digest");
+    }
+    enum status status = arena_copy(want->arena, bytes, ret_bytes);
+    want->body_status = want->body_status == OK ? status : want->body_status;
+    return OK;
+}
+
+static enum status source_take(
+    struct store_want *want, const redisReply *reply, struct arena *arena, struct err *err)
+{
+    const struct record *record = want->record;
+    struct slice bytes;
+    uint64_t touches = 0;
+    if (!want->source || !source_ordered(&record->source)) {
+        return OK;
+    }
+    enum status status = source_key_seal(&record->key, &record->source, &want->source_key, err);
+    if (status != OK || !reply_text(reply_at(reply, IN_SOURCE), &bytes)) {
+        return status;
+    }
+    if (!reply_u64(reply_at(reply, IN_SOURCE_TOUCHES), &touches)) {
+        return reply_malformed(&redis_script_prepare, err);
+    }
+    status = record_take(bytes, touches, arena, &want->source_record, err);
+    if (status == OK && !digest_equal(&want->source_record->key.hash, &want->source_key.hash)) {
+        return err_set(err, E_CORRUPT, "the record of a source has a different key");
+    }
+    return status;
+}
+
+static enum status bodies_take(
+    struct store_want *want, const redisReply *reply, int64_t now_ms, struct err *err)
+{
+    struct want_choice choice = want_choose(want, now_ms);
+    const struct record *record = want->record;
+    enum status status = OK;
+    if (choice.outcome) {
+        status = body_take(
+            &record->outcome.body, reply_at(reply, IN_OUTCOME), want, &want->outcome, err);
+    }
+    if (status == OK && choice.request) {
+        status =
+            body_take(&record->request, reply_at(reply, IN_REQUEST), want, &want->request, err);
+    }
+    return status;
+}
+
+/* The record of a want that is not a repetition. */
+static enum status own_record_take(
+    struct store_want *want, const redisReply *reply, struct arena *arena, struct err *err)
+{
+    struct slice bytes;
+    uint64_t touches = 0;
+    if (!reply_text(reply_at(reply, IN_RECORD), &bytes)) {
+        return OK; /* absent */
+    }
+    if (!reply_u64(reply_at(reply, IN_TOUCHES), &touches)) {
+        return reply_malformed(&redis_script_prepare, err);
+    }
+    enum status status = record_take(bytes, touches, arena, &want->record, err);
+    bool is_it =
+        status != OK || (want->key != NULL ? digest_equal(&want->record->key.hash, want->key)
+                                           : op_id_equal(&want->record->operation_id, want->id));
+    return is_it ? status : err_set(err, E_CORRUPT, "the record has a different key");
+}
+
+static enum status want_take(struct store_want *want, const redisReply *reply,
+    const struct store_batch *batch, struct err *err)
+{
+    enum status status = OK;
+    want->record = want->source_record = NULL;
+    want->outcome = want->request = SLICE_EMPTY;
+    want->body_status = OK;
+    if (reply_count(reply) == 0) {
+        return reply_malformed(&redis_script_prepare, err);
+    }
+    if (want->same != NULL) {
+        ASSERT(want->same < want);
+        want->record = want->same->record;
+    } else {
+        status = own_record_take(want, reply, batch->arena, err);
+    }
+    if (status == OK && want->record != NULL) {
+        status = source_take(want, reply, batch->arena, err);
+    }
+    if (status == OK && want->record != NULL) {
+        status = bodies_take(want, reply, batch->now_ms, err);
+    }
+    return status;
+}
+
+/* ---- counts --------------------------------------------------------------------------------- */
+
+/* "kind:status", a field of the counts. */
+static bool count_name(struct slice text, uint64_t *ret_kind, uint64_t *ret_status)
+{
+    const char *colon = memchr(text.data, ':', text.len);
+    if (colon == NULL) {
+        return false;
+    }
+    size_t len = (size_t)(colon - text.data);
+    return text_u64(slice_of(text.data, len), ret_kind) && *ret_kind < STORE_KINDS &&
+           text_u64(slice_of(colon + 1, text.len - len - 1), ret_status) &&
+           *ret_status < STORE_STATUSES;
+}
+
+static bool counts_take(const redisReply *flat, const redisReply *oldest, unsigned kinds,
+    struct store_counts *ret_counts)
+{
+    struct store_tally tally = {0};
+    for (size_t i = 0; i + 1 < reply_count(flat); i += 2) {
+        struct slice name;
+        uint64_t kind = 0;
+        uint64_t status = 0;
+        if (!reply_text(reply_at(flat, i), &name) || !count_name(name, &kind, &status) ||
+            !reply_u64(reply_at(flat, i + 1), &tally.counts[kind][status])) {
+            return false;
+        }
+    }
+    *ret_counts = store_tally_of(&tally, kinds);
+    for (size_t i = 0; i + 1 < reply_count(oldest); i += 2) {
+        uint64_t kind = 0;
+        uint64_t since_ms = 0;
+        if (!reply_u64(reply_at(oldest, i), &kind) || kind >= STORE_KINDS ||
+            !reply_u64(reply_at(oldest, i + 1), &since_ms) || since_ms > INT64_MAX) {
+            return false;
+        }
+        int64_t *since = &ret_counts->unknown_since_ms;
+        if (store_kind_in(kinds, (enum record_kind)kind) &&
+            (*since == 0 || (int64_t)since_ms < *since)) {
+            *since = (int64_t)since_ms;
+        }
+    }
+    return true;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+/* It counts as a beat when the last one is old enough to be worth a write. */
+static bool beats_now(struct redis *self, const struct store_batch *batch)
+{
+    uint64_t now_ns = clock_nanos();
+    bool beats = self->incarnation != 0 && batch->fences > 0 &&
+                 now_ns - self->beat_ns > UINT64_C(1000000) * LIMIT_BEAT_MS / 2;
+    self->beat_ns = beats ? now_ns : self->beat_ns;
+    return beats;
+}
+
+static enum status batch_ask(struct redis *self, const struct store_batch *batch, uint64_t fences,
+    redisReply **ret_reply, struct err *err)
+{
+    bool writes = self->chain[0] != '\0';
+    call_begin(self);
+    call_text(self, self->chain);
+    call_u64(self, self->commits);
+    call_u64(self, writes && beats_now(self, batch) ? self->incarnation : 0);
+    call_i64(self, time_now(self).time_ms);
+    call_u64(self, fences);
+    for (size_t i = 0; i < batch->count; i++) {
+        want_ask(self, &batch->wants[i]);
+    }
+    return call_run(self, &redis_script_prepare, ret_reply, err);
+}
+
+/* The fences that the server counts; one that is behind what it showed us has lost them (P4). */
+static enum status fences_take(struct redis *self, struct store_batch *batch, uint64_t fences,
+    const redisReply *reply, struct err *err)
+{
+    uint64_t last = 0;
+    if (!reply_u64(reply, &last)) {
+        return reply_malformed(&redis_script_prepare, err);
+    }
+    if (last < self->fence || last - self->fence < fences) {
+        return err_set(err, E_CORRUPT, "the Redis server has gone back to fence %llu from %llu",
+            (unsigned long long)last, (unsigned long long)self->fence);
+    }
+    self->fence = last;
+    batch->fence_first = last - fences + 1;
+    return OK;
+}
+
+static enum status batch_take(struct redis *self, struct store_batch *batch, uint64_t fences,
+    const redisReply *reply, struct err *err)
+{
+    const redisReply *wants = reply_at(reply, 6);
+    if (!reply_time(self, reply) || wants == NULL || reply_count(wants) != batch->count ||
+        !counts_take(reply_at(reply, 4), reply_at(reply, 5), STORE_KINDS_ASKED, &batch->counts)) {
+        return reply_malformed(&redis_script_prepare, err);
+    }
+    self->now = self->read_only ? (struct store_moment){.time_ms = self->mark_ms} : time_now(self);
+    batch->now_ms = self->now.time_ms;
+    batch->clock_held = self->clock.held && self->mark_ms <= self->clock.time_ms;
+    enum status status = fences_take(self, batch, fences, reply_at(reply, 3), err);
+    for (size_t i = 0; i < batch->count && status == OK; i++) {
+        status = want_take(&batch->wants[i], reply_at(wants, i), batch, err);
+    }
+    return status;
+}
+
+static enum status batch_read(
+    struct redis *self, struct store_batch *batch, uint64_t fences, struct err *err)
+{
+    redisReply *reply = NULL;
+    ASSERT(!self->prepared);
+    enum status status = batch_ask(self, batch, fences, &reply, err);
+    if (status == OK) {
+        status = call_fail(self, batch_take(self, batch, fences, reply, err));
+        freeReplyObject(reply);
+    }
+    return status;
+}
+
+enum status redis_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    return batch_read(redis_of(store), batch, 0, err);
+}
+
+static int stamp_compare(const void *a, const void *b)
+{
+    const struct redis_stamp *x = a;
+    const struct redis_stamp *y = b;
+    return memcmp(x->key_hash.bytes, y->key_hash.bytes, DIGEST_BYTES);
+}
+
+/* Remember which operations the batch found. */
+static enum status stamps_take(struct redis *self, const struct store_batch *batch, struct err *err)
+{
+    buf_clear(&self->stamps);
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct record *found[2] = {batch->wants[i].record, batch->wants[i].source_record};
+        for (size_t j = 0; j < 2; j++) {
+            if (found[j] != NULL) {
+                struct redis_stamp stamp = {found[j]->key.hash, found[j]->operation_id};
+                buf_append(&self->stamps, &stamp, sizeof stamp);
+            }
+        }
+    }
+    if (buf_status(&self->stamps) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for a batch");
+    }
+    if (self->stamps.len > 0) {
+        qsort(self->stamps.data, self->stamps.len / sizeof(struct redis_stamp),
+            sizeof(struct redis_stamp), stamp_compare);
+    }
+    return OK;
+}
+
+enum status redis_prepare(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    if (self->read_only) {
+        return err_set(err, E_MISUSE, "the store was opened read-only");
+    }
+    enum status status = batch_read(self, batch, batch->fences, err);
+    status = status == OK ? stamps_take(self, batch, err) : status;
+    if (status == OK) {
+        self->prepared_ms = self->server_ms;
+        self->prepared = true;
+    }
+    return status;
+}
+
+void redis_abort(struct store *store)
+{
+    struct redis *self = redis_of(store);
+    ASSERT(self->prepared);
+    self->prepared = false;
+}
+
+enum status redis_counts(
+    struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    const struct store_batch nothing = {.count = 0};
+    struct store_counts counts;
+    redisReply *reply = NULL;
+    enum status status = batch_ask(self, &nothing, 0, &reply, err);
+    if (status == OK && !counts_take(reply_at(reply, 4), reply_at(reply, 5), kinds, &counts)) {
+        status = call_fail(self, reply_malformed(&redis_script_prepare, err));
+    }
+    freeReplyObject(reply);
+    *ret_counts = status == OK ? counts : *ret_counts;
+    return status;
+}

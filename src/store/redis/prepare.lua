@@ -1,0 +1,66 @@
+-- ARGV: chain ('' for a reader), commits, incarnation (0: no beat now), now_ms, fences, then for
+-- each want: by ('k' key hash, 'i' operation id), key hash or id, kinds, bits, tenant, fingerprint.
+-- Returns: seconds, microseconds, mark, last fence, counts, oldest unknown by kind, wants.
+-- Each want: record or false, touches, request or false, outcome or false, source's record or
+-- false, its touches.
+local OUTCOME, REQUEST, BY_FINGERPRINT, SOURCE, BODIES_ONLY = 1, 2, 4, 8, 16
+local chain, commits, incarnation, now_ms, fences = unpack(ARGV, 1, 5)
+if redis.call('EXISTS', store) == 0 then return LOST end
+if chain ~= '' and not chain_check(chain, commits) then return LOST end
+
+-- The ids carry the first 48 bits of their key's hash.
+local function find(id, kinds)
+    local prefix = string.sub(id, 17)
+    local near = redis.call('ZRANGEBYLEX', keys, '[' .. prefix,
+        '[' .. prefix .. string.rep('\255', 26))
+    id = string.sub(id, 1, 16)
+    for _, hash in ipairs(near) do
+        local found = redis.call('HMGET', record_key(hash), 'i', 'm')
+        if found[1] == id and kind_in(kinds, meta_read(found[2]).kind) then return hash end
+    end
+    return nil
+end
+
+local function has(bits, one) return bit.band(bits, one) ~= 0 end
+
+local function want_read(hash, bits, tenant, fingerprint)
+    local found = redis.call('HMGET', record_key(hash), 'r', 'd', 'f', 't', 'x')
+    local reply = {found[1], found[2] or '0', false, false, false, '0'}
+    if not found[1] then return reply end
+    if tenant == '' or tenant == found[4] then -- P9
+        if has(bits, BY_FINGERPRINT) then
+            bits = bit.bor(bits, fingerprint == found[3] and OUTCOME or REQUEST)
+        end
+        if has(bits, REQUEST) then reply[3] = redis.call('HGET', record_key(hash), 'q') end
+        if has(bits, OUTCOME) then reply[4] = redis.call('HGET', record_key(hash), 'o') end
+    end
+    if has(bits, SOURCE) and found[5] then
+        local source = redis.call('HMGET', record_key(found[5]), 'r', 'd')
+        reply[5], reply[6] = source[1], source[2] or '0'
+    end
+    if has(bits, BODIES_ONLY) then reply[1] = '' end
+    return reply
+end
+
+local wants = {}
+for at = 6, #ARGV, 6 do
+    local by, name, kinds, bits, tenant, fingerprint = unpack(ARGV, at, at + 5)
+    local hash = name
+    if by == 'i' then hash = find(name, tonumber(kinds)) end
+    wants[#wants + 1] = hash and want_read(hash, tonumber(bits), tenant, fingerprint) or {false}
+end
+
+if fences ~= '0' then redis.call('INCRBY', tag .. 'fence', fences) end
+if incarnation ~= '0' then beat(incarnation, now_ms) end
+
+local oldest = {}
+for kind = 1, 7 do
+    local first = redis.call('ZRANGE', unknown_key(kind), 0, 0, 'WITHSCORES')
+    if first[2] then
+        oldest[#oldest + 1] = kind
+        oldest[#oldest + 1] = first[2]
+    end
+end
+local seconds, microseconds, mark = clock_reply()
+return {seconds, microseconds, mark, redis.call('GET', tag .. 'fence') or '0',
+    redis.call('HGETALL', counts), oldest, wants}

@@ -1,0 +1,150 @@
+/*
+ * What the server's settings mean for the promises, read once at opening.
+ *
+ * INFO is allowed nearly everywhere; CONFIG GET often is not on managed servers. What could not be
+ * read is said, like what was read and is weak.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "store/redis/impl.h"
+
+enum { REDIS_MAJOR_MIN = 7 }; /* before it, a script's error hides what the server refused */
+
+static void caution_add(struct redis *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void caution_add(struct redis *self, const char *format, ...)
+{
+    ASSERT(self->cautions_count < REDIS_CAUTIONS_MAX);
+    char *text = self->cautions[self->cautions_count++];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, REDIS_CAUTION_BYTES, format, args);
+    va_end(args);
+}
+
+const char *redis_caution(struct store *store, size_t number)
+{
+    const struct redis *self = redis_of(store);
+    return number < self->cautions_count ? self->cautions[number] : NULL;
+}
+
+/* The value of a line "name:value" of INFO; empty: there is none. */
+static struct slice info_find(struct slice info, const char *name)
+{
+    size_t len = strlen(name);
+    while (info.len > 0) {
+        const char *end = memchr(info.data, '\n', info.len);
+        size_t line = end == NULL ? info.len : (size_t)(end - info.data);
+        if (line > len && memcmp(info.data, name, len) == 0 && info.data[len] == ':') {
+            struct slice value = slice_of(info.data + len + 1, line - len - 1);
+            value.len -= value.len > 0 && value.data[value.len - 1] == '\r';
+            return value;
+        }
+        size_t used = line < info.len ? line + 1 : line;
+        info = slice_of(info.data + used, info.len - used);
+    }
+    return SLICE_EMPTY;
+}
+
+/* NULL: the server refused it. */
+static redisReply *ask(struct redis *self, const char *const *words, size_t count)
+{
+    redisReply *reply = NULL;
+    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX;
+    if (!link_is_open(&self->link) ||
+        link_command(&self->link, words, count, deadline_ns, &reply, NULL) != OK) {
+        return NULL;
+    }
+    return reply;
+}
+
+static enum status version_check(const struct redis *self, struct slice info, struct err *err)
+{
+    struct slice version = info_find(info, "redis_version");
+    const char *dot = version.len == 0 ? NULL : memchr(version.data, '.', version.len);
+    uint64_t major = 0;
+    if (dot == NULL || !text_u64(slice_of(version.data, (size_t)(dot - version.data)), &major) ||
+        major >= REDIS_MAJOR_MIN) {
+        return OK;
+    }
+    return err_set(err, E_INVALID, "the Redis server at '%s' is %.*s, and Once needs %d.0 or newer",
+        self->url.where, SLICE_ARGS(version), REDIS_MAJOR_MIN);
+}
+
+/* Policies named volatile-… drop only keys with an expiry, and no key of ours has one. */
+static enum status policy_check(struct redis *self, struct slice info, struct err *err)
+{
+    struct slice policy = info_find(info, "maxmemory_policy");
+    if (policy.len == 0) {
+        caution_add(self, "maxmemory-policy cannot be read: the server may drop live records "
+                          "when its memory is full");
+    }
+    if (!slice_starts(policy, SLICE_LIT("allkeys-")) || self->read_only) {
+        return OK;
+    }
+    (void)err_set(err, E_INVALID,
+        "maxmemory-policy of the Redis server at '%s' is '%.*s': it would drop live records",
+        self->url.where, SLICE_ARGS(policy));
+    err_hint(err, "set maxmemory-policy to noeviction");
+    return E_INVALID;
+}
+
+static void append_check(struct redis *self, struct slice info)
+{
+    struct slice enabled = info_find(info, "aof_enabled");
+    struct slice value = SLICE_EMPTY;
+    if (slice_is(enabled, "0")) {
+        caution_add(self, "appendonly is no: when the server stops, what it acknowledged since its "
+                          "last snapshot is lost");
+        return;
+    }
+    redisReply *reply = ask(self, (const char *const[]){"CONFIG", "GET", "appendfsync"}, 3);
+    if (enabled.len == 0 || !reply_text(reply_at(reply, 1), &value)) {
+        caution_add(self, "appendonly or appendfsync cannot be read: whether what was answered "
+                          "survives a crash of the server is not known");
+    } else if (!slice_is(value, "always")) {
+        caution_add(self,
+            "appendfsync is %.*s: a crash of the server's machine loses about a "
+            "second of what it acknowledged",
+            SLICE_ARGS(value));
+    }
+    freeReplyObject(reply);
+}
+
+static void replicas_check(struct redis *self, struct slice info)
+{
+    uint64_t replicas = 0;
+    if (!text_u64(info_find(info, "connected_slaves"), &replicas)) {
+        replicas = 0;
+    }
+    if (replicas < self->url.wait) {
+        caution_add(self, "wait=%u, and %llu replicas are connected: no commit can be answered",
+            self->url.wait, (unsigned long long)replicas);
+    } else if (replicas > 0 && self->url.wait == 0) {
+        caution_add(self,
+            "%llu replicas and no wait= in the URL: a failover can lose what was "
+            "answered",
+            (unsigned long long)replicas);
+    }
+}
+
+enum status settings_check(struct redis *self, struct err *err)
+{
+    struct slice info = SLICE_EMPTY;
+    redisReply *reply = ask(self, (const char *const[]){"INFO"}, 1);
+    (void)reply_text(reply, &info);
+    self->cautions_count = 0;
+    enum status status = version_check(self, info, err);
+    status = status == OK ? policy_check(self, info, err) : status;
+    if (status == OK) {
+        append_check(self, info);
+        replicas_check(self, info);
+    }
+    freeReplyObject(reply);
+    return status;
+}

@@ -1,0 +1,397 @@
+/*
+ * What only a store on a Redis server can get wrong: lost answers, lost data, a server without
+ * memory, its URL. The conformance suites run on it too. ONCE_TEST_REDIS names a server of its own
+ * (tests/servers.py).
+ */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/uuid.h"
+#include "store/kit.h"
+#include "store/proxy.h"
+
+struct fixture {
+    struct proxy *proxy;
+    unsigned short port;  /* of the server itself */
+    char name[64];        /* of a store of this test's own */
+    struct store *store;  /* through the proxy */
+    struct store *beside; /* straight to the server */
+    struct arena arena;
+};
+
+static struct store *open_at(const struct fixture *fixture, unsigned short port)
+{
+    char url[256];
+    struct err err = {0};
+    struct store *store = NULL;
+    const struct store_options options = {.clock = &kit_clock};
+    (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u?name=%s", port, fixture->name);
+    enum status status = store_open(url, &options, &store, &err);
+    if (status != OK) {
+        print_error("open: %s\n", err.text);
+    }
+    assert_int_equal(status, OK);
+    return store;
+}
+
+static int setup(void **state)
+{
+    static unsigned number;
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    const char *port = strrchr(getenv("ONCE_TEST_REDIS"), ':') + 1;
+    fixture->port = (unsigned short)strtoul(port, NULL, 10);
+    (void)snprintf(fixture->name, sizeof fixture->name, "own-%ld-%u", (long)getpid(), number++);
+    fixture->proxy = proxy_new(fixture->port);
+    arena_init(&fixture->arena, &mem_libc, 64 << 20);
+    kit_set_time(KIT_NOW);
+    fixture->store = open_at(fixture, proxy_port(fixture->proxy));
+    fixture->beside = open_at(fixture, fixture->port);
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    (void)kit_close(fixture->store); /* it may have failed on purpose */
+    (void)kit_close(fixture->beside);
+    proxy_free(fixture->proxy);
+    arena_release(&fixture->arena);
+    free(fixture);
+    return 0;
+}
+
+/* A command to the server itself. */
+static void command(const struct fixture *fixture, const char *text)
+{
+    redisContext *context = redisConnect("127.0.0.1", fixture->port);
+    assert_true(context != NULL && context->err == 0);
+    redisReply *reply = redisCommand(context, text);
+    assert_non_null(reply);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+static enum status commit_one(struct store *store, const struct record *record, struct err *err)
+{
+    struct change change = {.kind = CHANGE_PUT,
+        .record = record,
+        .entry = kit_entry(store, &record->operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    return store->ops->commit(store, &commit, err);
+}
+
+static void prepare(struct store *store)
+{
+    struct store_batch batch = {.fences = 1};
+    struct err err = {0};
+    enum status status = store->ops->prepare(store, &batch, &err);
+    if (status != OK) {
+        print_error("prepare: %s\n", err.text);
+    }
+    assert_int_equal(status, OK);
+}
+
+struct counted {
+    uint64_t seq;
+};
+
+static bool count_entry(void *context, const struct entry *entry)
+{
+    struct counted *counted = context;
+    assert_int_equal(entry->seq, ++counted->seq); /* P10 */
+    return true;
+}
+
+/* Whatever byte is the last to pass, of the request or of the answer: the commit says whether it
+ * happened, that is what the server has, and the store goes on (P11). */
+static void a_commit_knows_its_fate_wherever_the_connection_breaks(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned number = 0;
+    unsigned fates[2] = {0};
+    for (int direction = 0; direction < 2; direction++) {
+        bool cut = true;
+        for (long bytes = 0; cut; bytes += bytes < 64 || direction == 1 ? 1 : 7) {
+            struct err err = {0};
+            number++;
+            struct record record = kit_record(number, number);
+            prepare(fixture->store);
+            if (direction == 0) {
+                proxy_cut_request(fixture->proxy, bytes);
+            } else {
+                proxy_cut_answer(fixture->proxy, bytes);
+            }
+            enum status status = commit_one(fixture->store, &record, &err);
+            cut = proxy_has_cut(fixture->proxy);
+            assert_true(status == OK || status == E_UNAVAILABLE);
+            assert_true(cut || status == OK);
+            assert_true(direction == 0 || status == OK); /* what is answered has happened */
+            const struct record *found = kit_load(fixture->beside, number, &fixture->arena);
+            assert_int_equal(found != NULL, status == OK);
+            fates[status == OK]++;
+        }
+    }
+    assert_true(fates[0] > 100 && fates[1] > 10);
+    struct counted counted = {0};
+    struct store_head head;
+    struct err err = {0};
+    fixture->store->ops->head(fixture->store, &head);
+    assert_int_equal(head.seq, fates[1]);
+    const struct entry_range all = {.pace = NULL};
+    assert_int_equal(
+        fixture->beside->ops->entries(fixture->beside, &all, count_entry, &counted, &err), OK);
+    assert_int_equal(counted.seq, fates[1]);
+}
+
+/* Bytes of a broken connection may reach the server after the commit was looked up: they come too
+ * late, because the caller was answered that nothing happened. */
+static void a_commit_that_was_given_up_never_happens(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    char answer[256];
+    struct record first = kit_record(1, 1);
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &first, &err), OK); /* the server has the script */
+    struct record second = kit_record(2, 2);
+    prepare(fixture->store);
+    proxy_hold(fixture->proxy);
+    assert_int_equal(commit_one(fixture->store, &second, &err), E_UNAVAILABLE);
+    proxy_deliver(fixture->proxy, answer, sizeof answer);
+    assert_non_null(strstr(answer, "LOST"));
+    assert_null(kit_load(fixture->beside, 2, &fixture->arena));
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &second, &err), OK);
+    assert_non_null(kit_load(fixture->beside, 2, &fixture->arena));
+}
+
+/* A failover to a replica that lagged, a restart without the file: what was answered is gone, so
+ * that nothing may be granted on it (P11). */
+static void a_server_that_lost_what_it_acknowledged_stops_the_store(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+    command(fixture, "FLUSHALL");
+    struct store_batch batch = {.fences = 1};
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "acknowledged"));
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+    kit_close(fixture->beside);
+    fixture->beside = open_at(fixture, fixture->port); /* what is opened anew is a new store */
+    prepare(fixture->beside);
+    fixture->beside->ops->abort(fixture->beside);
+}
+
+/* The store is there, at an earlier state. */
+static void a_server_that_went_back_in_time_stops_the_store(void **state)
+{
+    struct fixture *fixture = *state;
+    char text[192];
+    char chain[UUID_TEXT_BYTES];
+    struct store_identity identity;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    struct store_batch batch = {.count = 0};
+    kit_put_flush(fixture->store, &record, 0);
+    fixture->store->ops->identity(fixture->store, &identity, NULL);
+    (void)snprintf(text, sizeof text, "HSET {%s}:chain:%s commits 0", fixture->name,
+        uuid_put(chain, identity.chain_id));
+    command(fixture, text);
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+}
+
+static void fences_that_went_back_stop_the_store(void **state)
+{
+    struct fixture *fixture = *state;
+    char text[128];
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    assert_true(kit_fences(fixture->store, 10) > 0);
+    (void)snprintf(text, sizeof text, "SET {%s}:fence 3", fixture->name);
+    command(fixture, text);
+    assert_int_equal(
+        fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT); /* P4 */
+}
+
+static void a_server_that_forgot_the_scripts_gets_them_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    for (unsigned i = 1; i < 4; i++) {
+        struct record record = kit_record(i, i);
+        command(fixture, "SCRIPT FLUSH");
+        prepare(fixture->store);
+        command(fixture, "SCRIPT FLUSH");
+        assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+        assert_non_null(kit_load(fixture->beside, i, &fixture->arena));
+    }
+}
+
+/* New keys are refused with the name of the limit, and nothing of the refused commit stays (P12);
+ * what is over can still be forgotten. */
+static void a_server_without_memory_refuses_and_goes_on(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record over = kit_record(1, 1);
+    struct record next = kit_record(2, 2);
+    kit_put_flush(fixture->store, &over, 0);
+    over = kit_sealed(&over, KIT_NOW + 5000);
+    kit_put_flush(fixture->store, &over, 1);
+    prepare(fixture->store);
+    command(fixture, "CONFIG SET maxmemory 1000000");
+    assert_int_equal(commit_one(fixture->store, &next, &err), E_LIMIT);
+    assert_non_null(strstr(err.text, "maxmemory"));
+    assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 9000, &err), OK);
+    command(fixture, "CONFIG SET maxmemory 0");
+    assert_null(kit_load(fixture->beside, 1, &fixture->arena));
+    assert_null(kit_load(fixture->beside, 2, &fixture->arena));
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &next, &err), OK);
+}
+
+/* The version of a key starts anew when its record was forgotten: a batch that read the old record
+ * must not take the new one for it (P1). */
+static void a_record_that_was_forgotten_and_made_anew_is_a_different_one(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record old = kit_record(1, 1);
+    kit_put_flush(fixture->beside, &old, 0);
+    struct record over = kit_sealed(&old, KIT_NOW + 1000);
+    kit_put_flush(fixture->beside, &over, 1);
+    kit_set_time(KIT_NOW + 2000);
+    struct store_want want = {.key = &old.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &fixture->arena};
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
+    assert_int_equal(want.record->version, 2);
+
+    assert_int_equal(kit_maintain(fixture->beside, KIT_NOW + 2000, &err), OK);
+    struct record fresh = kit_record(1, 7);
+    kit_put_flush(fixture->beside, &fresh, 0);
+    fresh = kit_sealed(&fresh, KIT_NOW + 86400000);
+    kit_put_flush(fixture->beside, &fresh, 1);
+
+    struct record again = kit_record(1, batch.fence_first);
+    again.version = 3;
+    bool stale = false;
+    struct change change = {.kind = CHANGE_PUT, .record = &again, .version_expected = 2};
+    struct commit commit = {.changes = &change, .count = 1, .ret_stale = &stale};
+    assert_int_equal(fixture->store->ops->commit(fixture->store, &commit, &err), E_STALE);
+    assert_true(stale);
+    assert_int_equal(kit_load(fixture->beside, 1, &fixture->arena)->status, RECORD_EXECUTED);
+}
+
+/* Fail closed while the server is away, and go on by itself when it is back. */
+static void a_server_that_was_away_is_found_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    prepare(fixture->store);
+    fixture->store->ops->abort(fixture->store);
+    proxy_block(fixture->proxy, true);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_UNAVAILABLE);
+    }
+    proxy_block(fixture->proxy, false);
+    enum status status = E_UNAVAILABLE;
+    for (int i = 0; i < 300 && status == E_UNAVAILABLE; i++) {
+        (void)usleep(10000);
+        status = fixture->store->ops->prepare(fixture->store, &batch, &err);
+    }
+    struct record record = kit_record(1, 1);
+    assert_int_equal(status, OK);
+    assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+}
+
+static void nobody_can_tell_only_when_nobody_answers(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    if (getenv("ONCE_TEST_LONG") == NULL) {
+        skip(); /* it waits as long as the store does */
+    }
+    prepare(fixture->store);
+    proxy_cut_answer(fixture->proxy, 0);
+    proxy_hold(fixture->proxy);
+    proxy_block(fixture->proxy, true);
+    assert_int_equal(commit_one(fixture->store, &record, &err), E_UNKNOWN);
+    proxy_block(fixture->proxy, false);
+    struct store_batch batch = {.fences = 1};
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_UNKNOWN);
+}
+
+static void a_wrong_url_is_refused_and_shows_no_password(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"redis:", "redis:/x", "redis://", "redis://:sekret@",
+        "redis://me:sekret@host:0", "redis://me:sekret@host:99999", "redis://me:sekret@host/x",
+        "redis://me:sekret@host?name=a b", "redis://me:sekret@host?name=", "redis://h?speed=9",
+        "redis://me:sekret@host?wait=99", "redis://me:sekret@host?wait_timeout=1h",
+        "redis://me:sekret@host?socket=/x", "redis://me:sekret%zz@host", "rediss://me:sekret@host",
+        "redis://?socket=x", "redis://h?name", "redis://[::1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err err = {0};
+        enum status status = store_url_check(wrong[i], &err);
+        if (status != E_INVALID) {
+            print_error("'%s' is taken\n", wrong[i]);
+        }
+        assert_int_equal(status, E_INVALID);
+        assert_true(err.text[0] != '\0');
+        assert_null(strstr(err.text, "sekret"));
+    }
+    static const char *const right[] = {"redis://h", "redis://h:1/3", "redis://u:p%40@h/0?name=a.b",
+        "redis://?socket=/run/redis.sock", "redis://[::1]:7000?wait=2&wait_timeout=100ms",
+        "redis://:p@h"};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        struct err err = {0};
+        enum status status = store_url_check(right[i], &err);
+        if (status != OK) {
+            print_error("'%s': %s\n", right[i], err.text);
+        }
+        assert_int_equal(status, OK);
+    }
+    struct store *store = NULL;
+    struct err err = {0};
+    assert_int_equal(
+        store_open("redis://me:sekret@127.0.0.1:1", NULL, &store, &err), E_UNAVAILABLE);
+    assert_null(strstr(err.text, "sekret"));
+}
+
+#define ON_SERVER(name)                                                                            \
+    {                                                                                              \
+#name, name, setup, teardown, NULL                                                         \
+    }
+
+int main(void)
+{
+    if (getenv("ONCE_TEST_REDIS") == NULL) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        ON_SERVER(a_commit_knows_its_fate_wherever_the_connection_breaks),
+        ON_SERVER(a_commit_that_was_given_up_never_happens),
+        ON_SERVER(a_server_that_lost_what_it_acknowledged_stops_the_store),
+        ON_SERVER(a_server_that_went_back_in_time_stops_the_store),
+        ON_SERVER(fences_that_went_back_stop_the_store),
+        ON_SERVER(a_server_that_forgot_the_scripts_gets_them_again),
+        ON_SERVER(a_server_without_memory_refuses_and_goes_on),
+        ON_SERVER(a_record_that_was_forgotten_and_made_anew_is_a_different_one),
+        ON_SERVER(a_server_that_was_away_is_found_again),
+        ON_SERVER(nobody_can_tell_only_when_nobody_answers),
+        TEST(a_wrong_url_is_refused_and_shows_no_password),
+    };
+    return cmocka_run_group_tests_name("redis", tests, NULL, NULL);
+}
