@@ -122,7 +122,7 @@ static void engine_answered(struct api_query *query)
 
 void api_readyz(struct api_request *request)
 {
-    struct api_query *query = api_query_new(request, QUERY_NOTHING, engine_answered);
+    struct api_query *query = api_query_new(request, QUERY_READY, engine_answered);
     if (query != NULL) {
         query->failed = engine_failed;
         api_query_run(query, request);

@@ -244,6 +244,7 @@ static enum status read_any(struct store *reader, struct query *query, struct er
     switch (query->kind) {
     case QUERY_NOTHING:
     case QUERY_HEAD: return OK;
+    case QUERY_READY: return reader->ops->read(reader, &(struct store_batch){.count = 0}, err);
     case QUERY_OPERATION: return read_operation(reader, query, err);
     case QUERY_RECORDS:
     case QUERY_ENTRIES: return read_page(reader, query, err);
@@ -307,7 +308,7 @@ static enum status turns(struct store *reader, struct query *query)
  * duty acts on, which has to be as new as the due that led to it. */
 static bool runs_beside(const struct query *query)
 {
-    return query->kind != QUERY_NOTHING && !query->any_tenant;
+    return query->kind != QUERY_NOTHING && query->kind != QUERY_READY && !query->any_tenant;
 }
 
 enum status query_do(struct engine *engine, struct query *query)

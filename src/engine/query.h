@@ -32,6 +32,7 @@ enum query_kind {
     QUERY_ENTRIES,   /* a page of evidence */
     QUERY_HEAD,      /* the end of the chain */
     QUERY_NOTHING,   /* answered when everything before it is durable, and not if that failed */
+    QUERY_READY,     /* the same, and the store can be read: one of a server may be out of reach */
 };
 
 /* An evidence entry with what ties it to the one before. */
@@ -45,7 +46,7 @@ struct query {
     enum query_kind kind;
 
     /* Asked. */
-    struct slice tenant; /* required, but for nothing and head, and for … */
+    struct slice tenant; /* required, but for nothing, ready and head, and for … */
     bool any_tenant; /* … an operation or records of whatever tenant: for duties, and for whoever
                           * may open the store itself; never for a caller with a token */
     unsigned kinds;  /* operation: of which kinds it may be; 0: an operation */

@@ -1,7 +1,8 @@
 /*
  * health: the path on the gateway's own port that says whether it would serve (gateway.health). It
- * asks the engine for nothing, which is answered when everything before is durable: a store that
- * hangs leaves the question unanswered, and a balancer takes that for a no. No upstream sees it.
+ * asks the engine to read nothing, which is answered when everything before is durable: a store
+ * that hangs leaves the question unanswered, and a balancer takes that for a no. No upstream sees
+ * it.
  */
 #include "base/macros.h"
 #include "engine/query.h"
@@ -73,8 +74,8 @@ void health_handle(struct gateway_request *request)
         answer(health, 405, "method not allowed\n");
         return;
     }
-    health->query = (struct query){.kind = QUERY_NOTHING,
-        .call = {.arena = exchange->arena, .context = exchange, .done = wake}};
+    health->query = (struct query){
+        .kind = QUERY_READY, .call = {.arena = exchange->arena, .context = exchange, .done = wake}};
     exchange->resume = on_answered;
     if (query_submit(door_engine(request->gateway->door), &health->query, &err) != OK) {
         answer(health, 503, "not ready\n");

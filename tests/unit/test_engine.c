@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "check_c.h"
 #include "engine/query.h"
+#include "store/fault.h"
 #include "store/mem.h"
 
 /* A clock that tests move. */
@@ -502,6 +503,32 @@ static void requests_beyond_the_limits_are_refused_by_name(void **state)
     assert_string_equal(call.err.text, "key has the control character U+000A at byte 1");
 }
 
+static enum status do_kind(struct store *store, enum query_kind kind)
+{
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 1 << 16);
+    struct query query = {.kind = kind, .call = {.arena = &arena}};
+    enum status status = query_run(store, &query);
+    arena_release(&arena);
+    return status;
+}
+
+/* As one of a server that is down. Asked without the engine, whose own duties read too. */
+static void a_store_out_of_reach_is_not_ready(void **state)
+{
+    (void)state;
+    struct store *memory;
+    struct store *store;
+    assert_int_equal(store_mem_new(&(struct store_options){0}, NULL, &memory, NULL), OK);
+    assert_int_equal(fault_new(memory, NULL, &store, NULL), OK);
+    assert_int_equal(do_kind(store, QUERY_READY), OK);
+    fault_arm(store, STORE_CALL_READ, 1, E_UNAVAILABLE, FAULT_BEFORE);
+    assert_int_equal(do_kind(store, QUERY_NOTHING), OK); /* no reason to end the process */
+    assert_int_equal(do_kind(store, QUERY_READY), E_UNAVAILABLE);
+    assert_int_equal(do_kind(store, QUERY_READY), OK);
+    assert_int_equal(store->ops->close(store, NULL), OK);
+}
+
 int main(void)
 {
 #define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -520,6 +547,7 @@ int main(void)
         ENGINE_TEST(of_several_at_once_each_is_taken_or_refused_for_itself),
         ENGINE_TEST(an_engine_that_stopped_for_good_says_so),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
+        TEST(a_store_out_of_reach_is_not_ready),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

@@ -161,7 +161,7 @@ enum status query_submit(struct engine *engine, struct query *look, struct err *
 {
     (void)engine;
     const struct err *refuse =
-        look->kind == QUERY_NOTHING ? &world.refuse_submit : &world.refuse_look;
+        look->kind == QUERY_READY ? &world.refuse_submit : &world.refuse_look;
     if (refuse->status != OK) {
         *err = *refuse;
         return err->status;
@@ -169,7 +169,7 @@ enum status query_submit(struct engine *engine, struct query *look, struct err *
     did(look->kind == QUERY_ENTRIES ? "look" : "read");
     look->head = world.head;
     if (look->kind != QUERY_ENTRIES) {
-        assert_true(look->kind == QUERY_HEAD || look->kind == QUERY_NOTHING);
+        assert_true(look->kind == QUERY_HEAD || look->kind == QUERY_READY);
         look->call.err.status = world.call_fails;
         look->call.done(&look->call);
         return OK;
