@@ -167,6 +167,7 @@ struct once_hold {
     const char *reason; /* release, unknown */
     int64_t lease_ms;   /* renew; 30 s */
     const char *request_id;
+    const char *actor; /* for evidence: who says so, if it is not the holder itself */
 };
 
 struct once_resolve {

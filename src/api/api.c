@@ -370,17 +370,20 @@ static void refuse_right(struct api_request *request, unsigned rights)
         }
     }
     api_refuse_plain(request, 403, "forbidden",
-        used == 0 ? "a token of all tenants may only look at /metrics" : detail);
+        used == 0 ? "tenant * is for /metrics, and on the store's own socket for listing operations"
+                  : detail);
 }
 
-/* A token of all tenants sees figures and nothing else. */
+/* A token of all tenants sees figures and nothing else: it has no rights. On the own socket "*" has
+ * them, and names what only a few routes can be asked for. */
 static bool may(const struct api_request *request)
 {
     const struct api_route *route = request->route;
     if (route->rights == 0) {
         return true;
     }
-    return (request->caller.rights & route->rights) != 0 && !slice_is(request->caller.tenant, "*");
+    return (request->caller.rights & route->rights) != 0 &&
+           (route->takes_all || !slice_is(request->caller.tenant, "*"));
 }
 
 /* Whether a web page of somewhere else asks (RFC 6454). A browser sends a plain POST to any address

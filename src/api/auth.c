@@ -62,7 +62,7 @@ static enum auth_verdict check_own(const struct http_head *head, struct api_call
     struct slice tenant = SLICE_LIT("default");
     bool is_single = http_find_single(head, SLICE_LIT("Once-Tenant"), &tenant);
     if (!is_single || tenant.len == 0 || tenant.len > LIMIT_TENANT_BYTES_MAX ||
-        !name_valid(tenant) || slice_is(tenant, "*")) {
+        !name_valid(tenant)) {
         return AUTH_WRONG;
     }
     *ret_caller = (struct api_caller){

@@ -27,8 +27,9 @@ enum auth_verdict {
 /*
  * "Authorization: Bearer TOKEN", once, with one space; anything else that claims to be an
  * authorization is wrong. Without needs_token: tenant "default" and every right, whatever is shown.
- * is_own: the data directory's socket, where Once-Tenant names the tenant (1 to 255 bytes of UTF-8,
- * not "*"; absent: "default"; else wrong). Everywhere else that field means nothing (P9).
+ * is_own: the data directory's socket, where Once-Tenant names the tenant (1 to 255 bytes of UTF-8;
+ * absent: "default"; "*": every tenant, which only routes that take it let in; else wrong).
+ * Everywhere else that field means nothing (P9).
  */
 enum auth_verdict auth_check(const struct api_policy *policy, const struct http_head *head,
     bool is_own, struct api_caller *ret_caller) MUST_CHECK;

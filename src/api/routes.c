@@ -40,6 +40,7 @@ const struct api_route api_routes[] = {
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/operations",
         .rights = READERS,
+        .takes_all = true,
         .params = "scope key status limit after",
         .handle = api_operation_list},
     {.method = HTTP_METHOD_GET,

@@ -51,6 +51,7 @@ struct api_route {
     const char *pattern;     /* "/v1/fences/{operation_id}/seal" */
     unsigned rights;         /* any one of them; 0: whoever has a token */
     bool is_open;            /* no token is needed */
+    bool takes_all;          /* on the own socket it may be asked for every tenant at once */
     const char *params;      /* names that the query may have, with a blank between; NULL: none */
     void (*handle)(struct api_request *request);
     api_reader read; /* of api_call_run: its body */

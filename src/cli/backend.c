@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "cli/remote.h"
+#include "lib/inspect.h"
 
 enum {
     LOCK_WAIT_MS = 5000,
@@ -17,6 +18,12 @@ enum {
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of operations or entries, and its tree */
     FOUND_BYTES_MAX = 512 << 20,      /* an outcome, escaped in a document, and its tree */
 };
+
+/* Whether the command is about every tenant. */
+static bool is_of_all(const struct cli *cli)
+{
+    return option_find(cli->command, "all-tenants") != NULL && cli_flag(cli, "all-tenants");
+}
 
 /* ---- a store, through the library -------------------------------------------------------- */
 
@@ -102,7 +109,9 @@ static int local_iterate(
 {
     struct once_error error = {0};
     struct each each = {.backend = backend, .visit = visit, .context = context};
-    int result = once_iterate(backend->once, filter, visit_document, &each, &error);
+    int result = is_of_all(backend->cli)
+                     ? inspect_iterate_all(backend->once, filter, visit_document, &each, &error)
+                     : once_iterate(backend->once, filter, visit_document, &each, &error);
     return result != ONCE_OK       ? cli_fail(&error)
            : each.err.status != OK ? cli_fail_err(&each.err)
                                    : CLI_OK;
@@ -223,6 +232,12 @@ void backend_error(struct once_error *error, int result, const char *format, ...
 
 /* ---- which one --------------------------------------------------------------------------- */
 
+/* Whose operations a server's own socket is asked for. */
+static const char *tenant_of(const struct cli *cli)
+{
+    return is_of_all(cli) ? "*" : cli_text(cli, "tenant");
+}
+
 /* What once run names its calls; NULL: each process makes up its own. */
 static const char *request_id_of(const struct cli *cli)
 {
@@ -241,14 +256,15 @@ int backend_named_server(struct cli *cli, struct remote **ret_remote)
         return CLI_OK;
     }
     bool is_socket = strncmp(url, "unix:", 5) == 0;
-    if (cli_flag(cli, "tenant") && !is_socket) {
-        return cli_usage(cli, "%s: --tenant does not go with --server: the token says whose it is",
-            cli->command->name);
+    bool names_tenant = cli_flag(cli, "tenant") || is_of_all(cli);
+    if (names_tenant && !is_socket) {
+        return cli_usage(cli, "%s: --%s does not go with --server: the token says whose it is",
+            cli->command->name, is_of_all(cli) ? "all-tenants" : "tenant");
     }
     struct remote_options options = {
         .url = url,
         .token = cli_text(cli, "token"),
-        .tenant = is_socket && cli_flag(cli, "tenant") ? cli_text(cli, "tenant") : NULL,
+        .tenant = names_tenant ? tenant_of(cli) : NULL,
         .cacert = cli_text(cli, "cacert"),
         .request_id = request_id_of(cli),
     };
@@ -302,7 +318,7 @@ static int find_own_server(struct cli *cli, struct remote **ret_remote)
         return CLI_OK;
     }
     struct remote_options options = {
-        .url = server.url, .tenant = cli_text(cli, "tenant"), .request_id = request_id_of(cli)};
+        .url = server.url, .tenant = tenant_of(cli), .request_id = request_id_of(cli)};
     return remote_new(&options, ret_remote);
 }
 

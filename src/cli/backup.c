@@ -42,6 +42,12 @@ static bool progress(
     return stop_signal == 0;
 }
 
+static void on_removed(void *context, const char *directory)
+{
+    bar_clear(context);
+    cli_say("removed '%s': a backup that was killed had left it", directory);
+}
+
 static int print_json(const char *to, const struct verify_result *result, double seconds)
 {
     struct out_json whole;
@@ -81,8 +87,11 @@ int cmd_backup(struct cli *cli)
                    ? cli_usage(cli, "backup: the store is not a journal")
                    : cli_fail_err(&(struct err){.status = E_NOMEM, .text = "out of memory"});
     }
-    struct backup_options options = {
-        .from = from, .to = cli->operands[0], .progress = progress, .context = &bar};
+    struct backup_options options = {.from = from,
+        .to = cli->operands[0],
+        .progress = progress,
+        .removed = on_removed,
+        .context = &bar};
     bar_init(&bar);
     catch_signals();
     enum status status = backup_make(&options, result, &err);

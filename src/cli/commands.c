@@ -238,7 +238,8 @@ static const struct example_def send_examples[] = {
 /* ---- looking ----------------------------------------------------------------------------- */
 
 static const char *const ls_text[] = {
-    "Lists operations, the latest change first. --json prints an array of objects.",
+    "Lists operations, the latest change first. --json prints an array of objects. With "
+    "--all-tenants each line begins with the tenant.",
     "With --status unknown the oldest comes first, and each line shows how long the operation "
     "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
     "terminal a long reason is truncated.",
@@ -253,6 +254,7 @@ static const struct option_def ls_options[] = {
             "compensated"}),
     OPT_FILTER,
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
+    FLAG("all-tenants", "of every tenant, with a store or a server's socket"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -485,16 +487,17 @@ static const struct example_def verify_examples[] = {
 
 static const char *const backup_text[] = {
     "Copies the journal to a new directory, which is a store like any other. It works while a "
-    "server or once run uses the store, which is not locked: everything acknowledged "
-    "before the backup began is in it, and nothing half written. The copy is verified like once "
-    "verify does and opened as a store before it gets its name, so a directory of that name is "
-    "always a whole backup.",
+    "server or once run uses the store: it copies files and needs neither the lock nor the "
+    "server. So there is no --server: run it where the store is. Everything acknowledged before "
+    "the backup began is in it, and nothing half written. The copy is verified like once verify "
+    "does and opened as a store before it gets its name, so a directory of that name is always a "
+    "whole backup.",
     "Nothing is overwritten: the directory must not exist. After any failure nothing is left; "
-    "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f, which can be "
-    "removed. The copy holds the secrets of the store and only its owner can read it. Segments "
-    "in archive/ are not copied.",
-    "Run it where the store is. Anything granted after the backup is unknown to it: read "
-    "docs/operate.md before you serve from a restored copy.",
+    "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f. The next "
+    "backup to DIRECTORY removes it and says so, if no process has it. The copy holds the secrets "
+    "of the store and only its owner can read it. Segments in archive/ are not copied.",
+    "Anything granted after the backup is unknown to it: read docs/operate.md before you serve "
+    "from a restored copy.",
     NULL,
 };
 
@@ -834,7 +837,8 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "", "list operations"),
+    COMMAND(ls, ls_options, ls_exits, "[operations]", "list operations",
+        .operand_choices = {"operations"}, .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",

@@ -36,7 +36,11 @@ static int read_file(struct cli *cli, struct slice *ret_bytes)
     if (path == NULL) {
         return CLI_OK;
     }
-    return cli_read_file(cli, path[0] == '@' ? path + 1 : path, CAPTURE_BYTES_MAX, ret_bytes);
+    int code = cli_read_file(cli, path[0] == '@' ? path + 1 : path, CAPTURE_BYTES_MAX, ret_bytes);
+    if (code == CLI_IO) {
+        cli_hint("--outcome names a file; for a text: printf '{…}' | once resolve … --outcome -");
+    }
+    return code;
 }
 
 /* ---- an answer of HTTP ------------------------------------------------------------------- */

@@ -34,10 +34,22 @@ static void say_empty(const struct cli *cli)
         return;
     }
     cli_say("no operation%s", filter_given(cli) || cli_flag(cli, "status") ? " matches" : "s");
-    if (!cli_flag(cli, "tenant") && !cli_flag(cli, "server")) {
-        cli_hint(
-            "these are of tenant '%s'; --tenant names a different one", cli_text(cli, "tenant"));
+    if (!cli_flag(cli, "tenant") && !cli_flag(cli, "server") && !cli_flag(cli, "all-tenants")) {
+        cli_hint("these are of tenant '%s'; --tenant names a different one, --all-tenants all",
+            cli_text(cli, "tenant"));
     }
+}
+
+static int check_options(struct cli *cli)
+{
+    const char *what = cli->operand_count > 0 ? cli->operands[0] : "operations";
+    if (strcmp(what, "operations") != 0) {
+        return cli_usage(
+            cli, "ls: '%s' is one argument too many: there are only operations to list", what);
+    }
+    return cli_flag(cli, "all-tenants") && cli_flag(cli, "tenant")
+               ? cli_usage(cli, "ls: give --tenant or --all-tenants, not both")
+               : CLI_OK;
 }
 
 /* All of them are read, whatever the limit: a store has them in no order. */
@@ -62,7 +74,8 @@ static int list(struct cli *cli, struct backend *backend)
 int cmd_ls(struct cli *cli)
 {
     struct backend backend;
-    int code = backend_open(cli, &backend);
+    int code = check_options(cli);
+    code = code != CLI_OK ? code : backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }

@@ -2,9 +2,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/macros.h"
 #include "base/text.h"
 
 enum {
@@ -20,7 +22,7 @@ struct ls_row {
     int64_t since_ms;  /* of the last change */
     struct slice json; /* all that is printed with --json; the rest is for people */
     struct slice id;
-    struct slice name; /* scope and key */
+    struct slice name; /* tenant, if it is shown, scope and key */
     struct slice word; /* the last one */
     uint64_t attempt;
     uint64_t duplicates;
@@ -30,6 +32,7 @@ void ls_rows_init(struct ls_rows *list, struct cli *cli, bool is_unknown, size_t
 {
     *list = (struct ls_rows){.cli = cli,
         .is_unknown = is_unknown,
+        .has_tenant = cli_flag(cli, "all-tenants"),
         .now_ms = cli_now_ms(),
         .left = limit == 0 ? SIZE_MAX : limit};
     arena_init(&list->rows, &mem_libc, LS_ROWS_BYTES_MAX);
@@ -84,15 +87,12 @@ void ls_put_document(struct buf *out, const struct operation *operation, int64_t
 {
     struct jsonw json = {.out = out, .comma = true};
     buf_clear(out);
-    if (operation->status != ONCE_STATUS_UNKNOWN) {
+    if (age_ms < 0) {
         buf_slice(out, operation->json);
         return;
     }
     buf_slice(out, slice_of(operation->json.data, operation->json.len - 1)); /* without its "}" */
-    jsonw_time(&json, "unknown_since", operation->updated_ms);
-    if (age_ms >= 0) {
-        jsonw_i64(&json, "age_ms", age_ms);
-    }
+    jsonw_i64(&json, "age_ms", age_ms);
     buf_char(out, '}');
 }
 
@@ -107,21 +107,31 @@ static bool copy_json(struct ls_rows *list, const struct operation *operation, s
     return copied;
 }
 
+/* What it is called: texts with a blank between them. */
+static bool copy_name(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
+{
+    const struct json_value *tenant = operation_member(operation, "tenant");
+    struct slice parts[] = {
+        list->has_tenant && json_is(tenant, JSON_STRING) ? json_text(tenant) : SLICE_EMPTY,
+        operation->scope, operation->key};
+    struct buf name;
+    buf_init(&name, &mem_libc, LS_DOCUMENT_BYTES_MAX);
+    for (size_t i = list->has_tenant ? 0 : 1; i < COUNT(parts); i++) {
+        buf_str(&name, name.len > 0 ? " " : "");
+        buf_slice(&name, parts[i]);
+    }
+    bool copied =
+        buf_status(&name) == OK && arena_copy(&list->rows, buf_view(&name), &row->name) == OK;
+    buf_release(&name);
+    return copied;
+}
+
 static bool copy_words(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
 {
-    struct slice scope = operation->scope;
-    struct slice key = operation->key;
-    char *name = arena_zalloc(&list->rows, scope.len + 1 + key.len);
-    if (name == NULL) {
-        return false;
-    }
-    (void)memcpy(name, scope.len == 0 ? "" : scope.data, scope.len);
-    name[scope.len] = ' ';
-    (void)memcpy(name + scope.len + 1, key.len == 0 ? "" : key.data, key.len);
-    row->name = slice_of(name, scope.len + 1 + key.len);
     row->attempt = operation->attempt;
     row->duplicates = operation->duplicates;
-    return arena_copy(&list->rows, operation->id, &row->id) == OK &&
+    return copy_name(list, operation, row) &&
+           arena_copy(&list->rows, operation->id, &row->id) == OK &&
            arena_copy(&list->rows, operation->reason, &row->word) == OK;
 }
 
@@ -228,21 +238,26 @@ static void print_row(
     out_text("\n");
 }
 
+static const char *name_heading(const struct ls_rows *list)
+{
+    return list->has_tenant ? "TENANT SCOPE KEY" : "SCOPE KEY";
+}
+
 static void print_heading(const struct ls_rows *list, size_t name_columns)
 {
+    const char *name = name_heading(list);
     out_text("%s%-39s  %-11s  ", out_tint(TINT_FAINT), "OPERATION", "STATUS");
     if (list->is_unknown) {
-        out_text(
-            "%4s  %4s  %4s  %-*s  REASON", "AGE", "TRY", "DUP", (int)name_columns, "SCOPE KEY");
+        out_text("%4s  %4s  %4s  %-*s  REASON", "AGE", "TRY", "DUP", (int)name_columns, name);
     } else {
-        out_text("%-24s  %4s  %4s  SCOPE KEY", "UPDATED", "TRY", "DUP");
+        out_text("%-24s  %4s  %4s  %s", "UPDATED", "TRY", "DUP", name);
     }
     out_text("%s\n", out_plain());
 }
 
 static void print_words(const struct ls_rows *list, struct ls_row **rows, size_t count)
 {
-    size_t name_columns = sizeof "SCOPE KEY" - 1;
+    size_t name_columns = strlen(name_heading(list));
     for (size_t i = 0; i < count; i++) {
         size_t columns = columns_of(rows[i]->name);
         columns = columns < NAME_COLUMNS_MAX ? columns : NAME_COLUMNS_MAX;

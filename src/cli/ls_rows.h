@@ -18,8 +18,8 @@ enum {
     LS_DOCUMENT_BYTES_MAX = 1 << 20, /* far above what names, a reason and a trace can need */
 };
 
-/* The document into a buffer, in place of what is there; of an unknown one with when it became
- * unknown and, unless it is negative, for how long it has been. */
+/* The document into a buffer, in place of what is there, with how long it has been unknown unless
+ * that is negative. */
 void ls_put_document(struct buf *out, const struct operation *operation, int64_t age_ms);
 
 struct ls_row;
@@ -27,6 +27,7 @@ struct ls_row;
 struct ls_rows {
     struct cli *cli;
     bool is_unknown; /* of unknown ones only: with age and reason, the oldest first */
+    bool has_tenant; /* of every tenant: each is named */
     int64_t now_ms;
     struct arena rows;
     struct ls_row *newest; /* each knows the one before it */

@@ -26,37 +26,39 @@ static bool rest(struct renewer *renewer, int64_t ms)
     return stop;
 }
 
-enum renewal { RENEWAL_DONE, RENEWAL_LATER, RENEWAL_LOST };
-
-static enum renewal judge(const struct grant *grant, const struct backend_answer *answer)
+bool renew_now(struct cli *cli, const struct grant *grant, enum once_decision *ret_decision)
 {
-    if (answer->decision == ONCE_RENEWED) {
-        return RENEWAL_DONE;
-    }
-    cli_say("warning: the grant of %s is lost: %s", grant->operation_id,
-        once_decision_name(answer->decision));
-    cli_hint("the command keeps running, but its end will not be recorded: once why %s",
-        grant->operation_id);
-    return RENEWAL_LOST;
-}
-
-static enum renewal renew(struct renewer *renewer)
-{
-    const struct grant *grant = renewer->grant;
     struct backend backend;
-    struct backend_answer answer;
+    struct backend_answer answer = {.decision = ONCE_RENEWED};
     struct once_error error = {0};
     struct cli_open how = {.must_exist = true, .lock_wait_ms = LOCK_WAIT_MS};
     struct once_hold hold = {
         .operation_id = grant->operation_id, .fence = grant->fence, .lease_ms = grant->lease_ms};
-    enum renewal renewal = RENEWAL_LATER;
-    if (backend_try_open(renewer->cli, how, &backend, &error) == ONCE_OK &&
-        backend.ops->call(&backend, &(struct once_call){.renew = &hold}, &answer, &error) ==
-            ONCE_OK) {
-        renewal = judge(grant, &answer);
-    }
+    bool is_answered = backend_try_open(cli, how, &backend, &error) == ONCE_OK &&
+                       backend.ops->call(&backend, &(struct once_call){.renew = &hold}, &answer,
+                           &error) == ONCE_OK;
     backend_close(&backend); /* the renewal is durable already */
-    return renewal;
+    *ret_decision = answer.decision;
+    return is_answered && answer.decision == ONCE_RENEWED;
+}
+
+enum renewal { RENEWAL_DONE, RENEWAL_LATER, RENEWAL_LOST };
+
+static enum renewal renew(struct renewer *renewer)
+{
+    const struct grant *grant = renewer->grant;
+    enum once_decision decision = ONCE_RENEWED;
+    if (renew_now(renewer->cli, grant, &decision)) {
+        return RENEWAL_DONE;
+    }
+    if (decision == ONCE_RENEWED) {
+        return RENEWAL_LATER;
+    }
+    cli_say(
+        "warning: the grant of %s is lost: %s", grant->operation_id, once_decision_name(decision));
+    cli_hint("the command keeps running, but its end will not be recorded: once why %s",
+        grant->operation_id);
+    return RENEWAL_LOST;
 }
 
 static void *renewer_main(void *context)

@@ -29,6 +29,11 @@ struct renewer {
     bool stop; /* under mutex */
 };
 
+/* Renew once, without a message. False: it is not renewed; *ret_decision is what was decided, or
+ * ONCE_RENEWED when nothing was: the store or the server could not be asked. */
+bool renew_now(
+    struct cli *cli, const struct grant *grant, enum once_decision *ret_decision) MUST_CHECK;
+
 /* 0 or an errno. */
 int renewer_start(struct renewer *renewer, struct cli *cli, const struct grant *grant) MUST_CHECK;
 /* Returns when no renewal is under way. */

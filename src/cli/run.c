@@ -8,7 +8,8 @@
  * and go.
  *
  * A crash of this process between
- *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran;
+ *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran (one
+ *                            that stood still there renews its grant before it starts anything);
  *   starting and recording   leaves in_progress: after the lease unknown, and it may have run;
  *   recording and showing    loses output on our streams only: a duplicate gets it.
  * Nobody can tell the first two apart afterwards, which is why neither is run again by itself (P5).
@@ -29,7 +30,10 @@
 
 extern char **environ;
 
-enum { RECORD_FOR_MS = 60000 }; /* how long the end of a command is tried to be recorded */
+enum {
+    RECORD_FOR_MS = 60000, /* how long the end of a command is tried to be recorded */
+    STANDSTILL_MS = 1000,  /* between the begin and the command: more is looked into */
+};
 
 /* ---- record ------------------------------------------------------------------------------ */
 
@@ -273,10 +277,26 @@ static int follow_to_end(struct run *run, struct child *child)
     return run_report_end(run, child, &end);
 }
 
+/* Whether the grant is still ours. An answer that was long on its way, or a process that stood
+ * still, may have outlived the lease: then somebody may have settled the operation and somebody
+ * else may run it (P1). Renewing tells; within a moment nothing of that can have happened. */
+static bool is_still_granted(struct run *run)
+{
+    int64_t since_ms = cli_boot_ms() - run->asked_ms;
+    enum once_decision decision;
+    return (since_ms < STANDSTILL_MS && since_ms < run->grant.lease_ms / 3) ||
+           renew_now(run->cli, &run->grant, &decision);
+}
+
 /* It is ours to run. */
 static int execute(struct run *run)
 {
     struct cli *cli = run->cli;
+    if (!is_still_granted(run)) {
+        cli_say(
+            "%s was granted too long ago: the command was not started", run->grant.operation_id);
+        return not_started(run, CLI_RUN_FAILED, "the grant came too late");
+    }
     int stopped = child_pending_signal();
     if (stopped != 0) {
         cli_say("stopped by signal %d before the command was started", stopped);

@@ -21,6 +21,7 @@ struct run {
     const char *scope;
     struct buf payload;     /* what is compared, as JSON */
     sigset_t mask_before;   /* signals as they were */
+    int64_t asked_ms;       /* the boot clock before the last begin */
     struct grant grant;     /* when it is ours to run */
     struct capture capture; /* what the command wrote */
 };

@@ -119,6 +119,7 @@ static int ask(struct run *run, struct backend *backend, const struct once_begin
     struct backend_answer *ret_answer, struct once_error *error)
 {
     char reason[128];
+    char actor[64];
     int64_t pid = 0;
     const struct once_call begin = {.begin = request};
     int result = backend->ops->call(backend, &begin, ret_answer, error);
@@ -128,9 +129,11 @@ static int ask(struct run *run, struct backend *backend, const struct once_begin
     }
     (void)snprintf(
         reason, sizeof reason, "the process that ran it, pid %lld, is gone", (long long)pid);
+    (void)snprintf(actor, sizeof actor, "once run, pid %lld", (long long)getpid());
     struct once_hold hold = {.operation_id = ret_answer->operation_id,
         .fence = ret_answer->operation->fence,
         .reason = reason,
+        .actor = actor, /* a server puts its own word for the caller there */
         .request_id = cli_text(run->cli, "request-id")};
     struct backend_answer marked;
     result = backend->ops->call(backend, &(struct once_call){.unknown = &hold}, &marked, error);
@@ -247,6 +250,7 @@ int run_ask(struct run *run, struct backend_answer *ret_answer)
         /* Blocked before the store is opened, because its threads inherit the mask; and before the
          * begin, so that a signal cannot end us between the grant and the command. */
         child_block(&run->mask_before);
+        run->asked_ms = cli_boot_ms();
         int code = begin(run, ret_answer);
         if (code == CLI_OK && ret_answer->decision == ONCE_FIRST_SEEN) {
             return CLI_OK;

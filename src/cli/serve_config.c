@@ -133,23 +133,6 @@ int serve_config_file(const char *path, struct serve_file *ret_file)
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
-/* ":7411" and "localhost:7411" are short for the loopback address: other machines are reached only
- * by an address that says so. */
-static const char *spelled_out(
-    struct cli *cli, const struct config_option *option, const char *typed)
-{
-    enum { ADDRESS_BYTES_MAX = 32 };
-    static const char localhost[] = "localhost";
-    bool is_named = strncmp(typed, localhost, sizeof localhost - 1) == 0;
-    const char *port = is_named ? typed + sizeof localhost - 1 : typed;
-    char *address = arena_alloc(&cli->arena, ADDRESS_BYTES_MAX);
-    if (option->form != CONFIG_FORM_ADDRESS || port[0] != ':' || address == NULL ||
-        snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1%s", port) >= ADDRESS_BYTES_MAX) {
-        return typed;
-    }
-    return address;
-}
-
 /* An option that may be given more than once. */
 static enum status set_listed(struct cli *cli, const struct config_option *option,
     struct config *config, struct config_faults *faults)
@@ -159,7 +142,7 @@ static enum status set_listed(struct cli *cli, const struct config_option *optio
     const char *value = cli_nth(cli, option->flag, 0);
     (void)snprintf(name, sizeof name, "--%s", option->flag);
     for (size_t i = 0; value != NULL && status == OK; value = cli_nth(cli, option->flag, ++i)) {
-        status = config_set(config, option, spelled_out(cli, option, value), name, i > 0, faults);
+        status = config_set(config, option, value, name, i > 0, faults);
     }
     return status;
 }
@@ -208,8 +191,7 @@ static enum status set_one(struct cli *cli, const struct config_option *option,
         return config_set(config, option, flag, name, false, faults);
     }
     if (variable != NULL && variable[0] != '\0') {
-        return config_set(
-            config, option, spelled_out(cli, option, variable), option->env, false, faults);
+        return config_set(config, option, variable, option->env, false, faults);
     }
     return OK;
 }

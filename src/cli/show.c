@@ -1,6 +1,7 @@
 /* once show: what is remembered of one operation. */
 #include "cli/backend.h"
 #include "cli/capture.h"
+#include "http/fields.h"
 
 static void line(const char *name, struct slice text)
 {
@@ -49,6 +50,42 @@ static void print_recording(const struct operation *operation, const struct reco
     }
 }
 
+/* The fields of an answer of HTTP, which duplicates get with it. */
+static void print_fields(struct cli *cli, struct slice meta)
+{
+    const struct json_value *root = NULL;
+    if (json_read(meta, &cli->arena, &root, NULL) != OK) {
+        return;
+    }
+    const struct json_value *fields = json_find(root, SLICE_LIT("headers"));
+    for (uint32_t i = 0; json_is(fields, JSON_ARRAY) && i < fields->count; i++) {
+        const struct json_value *field = &fields->items[i];
+        if (json_is(field, JSON_ARRAY) && field->count == 2 &&
+            json_is(&field->items[0], JSON_STRING) && json_is(&field->items[1], JSON_STRING)) {
+            out_text("%-14s ", "header");
+            out_safe(json_text(&field->items[0]));
+            out_text(": ");
+            out_safe(json_text(&field->items[1]));
+            out_text("\n");
+        }
+    }
+}
+
+/* What a gateway or somebody else's program sealed. */
+static void print_sealed(struct cli *cli, const struct operation_outcome *outcome)
+{
+    bool is_http = fields_is_ours(outcome->meta);
+    out_text("%-14s %d\n", is_http ? "HTTP status" : "code", outcome->code);
+    if (is_http) {
+        print_fields(cli, outcome->meta);
+    }
+    out_text("%-14s %llu bytes%s\n", "outcome", (unsigned long long)outcome->bytes,
+        outcome->is_retained ? "" : ", no longer retained");
+    if (outcome->is_retained && outcome->body.len > 0) {
+        print_bytes(is_http ? "body" : "outcome", outcome->body);
+    }
+}
+
 static void print_outcome(struct cli *cli, const struct operation *operation)
 {
     struct err err = {0};
@@ -67,6 +104,8 @@ static void print_outcome(struct cli *cli, const struct operation *operation)
     }
     if (outcome->form == OUTCOME_JSON && !recording.is_run) {
         print_bytes("outcome, JSON", outcome->body);
+    } else if (!recording.is_run) {
+        print_sealed(cli, outcome);
     } else {
         print_recording(operation, &recording);
     }

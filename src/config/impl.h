@@ -210,6 +210,10 @@ bool policy_has(struct slice name);
 /* Whether a text has its form. E_INVALID: fault says why. */
 enum status value_form_check(
     const struct config_option *option, struct slice value, struct value_fault *fault) MUST_CHECK;
+/* ":7411" and "localhost:7411" spelled out, in the buffer: they are short for the loopback address,
+ * because other machines are reached only by an address that says so. All else as it is. */
+enum { VALUE_ADDRESS_BYTES = sizeof "127.0.0.1:65535" };
+struct slice value_form_address(struct slice text, char buffer[VALUE_ADDRESS_BYTES]);
 /* The methods (none named: 0) and the path of a match. E_INVALID. */
 enum status value_form_match(const char *name, struct slice text, unsigned *ret_methods,
     struct slice *ret_path, struct value_fault *fault) MUST_CHECK;

@@ -23,8 +23,9 @@ const struct config_option config_options[] = {
         .places = offsetof(struct config, listen_at), .max = CONFIG_LISTEN_MAX,
         .fallback = "127.0.0.1:7411", .env = "ONCE_LISTEN", .flag = "listen", .at_start = true,
         .help = "Where the API listens: an address and port, [IPv6]:port, unix:/path, or a list "
-                "of these. Port 0 takes any free port. An address that other machines can reach "
-                "requires auth and should have tls.",
+                "of these. :7411 and localhost:7411 are 127.0.0.1:7411. Port 0 takes any free "
+                "port. An address that other machines can reach requires auth and should have "
+                "tls.",
         .unsure = "Stay on 127.0.0.1 and put a proxy in front."),
     ROW("store", TEXT, AT(store), .places = offsetof(struct config, store_at),
         .fallback = "journal:./once-data", .env = "ONCE_STORE", .flag = "store", .at_start = true,

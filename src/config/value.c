@@ -360,8 +360,12 @@ static enum status is_twice(
 static enum status add_text(const struct value_target *target, const struct config_option *option,
     struct slice value, struct value_fault *fault)
 {
+    char address[VALUE_ADDRESS_BYTES];
     const char **texts = member(target, option);
     size_t *count = value_count(target->object, option);
+    if (option->form == CONFIG_FORM_ADDRESS) {
+        value = value_form_address(value, address);
+    }
     enum status status = value_form_check(option, value, fault);
     if (status != OK) {
         return status;

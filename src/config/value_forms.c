@@ -471,6 +471,19 @@ static enum status check_key(const char *name, struct slice text, struct value_f
                          name, SHOWN(text));
 }
 
+struct slice value_form_address(struct slice text, char buffer[VALUE_ADDRESS_BYTES])
+{
+    struct slice localhost = SLICE_LIT("localhost");
+    size_t skip = slice_starts(text, localhost) ? localhost.len : 0;
+    struct slice port = slice_of(text.data + skip, text.len - skip);
+    if (!slice_starts(port, SLICE_LIT(":"))) {
+        return text;
+    }
+    int used = snprintf(buffer, VALUE_ADDRESS_BYTES, "127.0.0.1%.*s", SHOWN(port));
+    bool is_one = used < VALUE_ADDRESS_BYTES && config_address(buffer) != CONFIG_ADDRESS_WRONG;
+    return is_one ? slice_of(buffer, (size_t)used) : text; /* a fault shows what was typed */
+}
+
 static enum status check_address(
     const struct config_option *option, struct slice text, struct value_fault *fault)
 {
@@ -478,11 +491,8 @@ static enum status check_address(
     if (config_address(text.data) != CONFIG_ADDRESS_WRONG) {
         return OK;
     }
-    (void)snprintf(hint, sizeof hint,
-        slice_starts(text, SLICE_LIT("localhost:"))
-            ? "names are not looked up: write %s"
-            : "such as %s, [::1]:7411 or unix:/run/once/once.sock",
-        option->fallback);
+    (void)snprintf(
+        hint, sizeof hint, "such as %s, [::1]:7411 or unix:/run/once/once.sock", option->fallback);
     return value_refuse(fault, hint, "'%.*s' is not an address to listen on", SHOWN(text));
 }
 

@@ -88,6 +88,9 @@ static void put_times(struct jsonw *json, const struct record *record)
     jsonw_time(json, "created_at", record->created_ms);
     jsonw_time(json, "first_seen_at", record->created_ms);
     jsonw_time(json, "updated_at", record->updated_ms);
+    if (record->status == RECORD_UNKNOWN) {
+        jsonw_time(json, "unknown_since", record->updated_ms); /* duplicates do not change it */
+    }
     jsonw_time(json, "sealed_at", record->sealed_ms);
     jsonw_time(json, "lease_expires_at", record->lease_expires_ms);
     jsonw_time(json, "window_expires_at", record->window_expires_ms);

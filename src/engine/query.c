@@ -105,7 +105,8 @@ static enum status begin_records(struct query *query)
 {
     struct progress *progress = query->progress;
     progress->limit = query->scan.limit;
-    query->scan.tenant = query->tenant; /* P9: whatever the filter says */
+    /* P9: whatever the filter says. */
+    query->scan.tenant = query->any_tenant ? SLICE_EMPTY : query->tenant;
     query->scan.kinds = query->scan.kinds == 0 ? STORE_OPERATIONS : query->scan.kinds;
     query->scan.pace = &progress->scan_pace;
     query->records = arena_alloc(query->call.arena, progress->limit * sizeof(struct record *));
@@ -267,7 +268,9 @@ static enum status query_start(struct query *query, struct err *err)
     size_t limit_max =
         query->kind == QUERY_RECORDS ? LIMIT_PAGE_RECORDS_MAX : LIMIT_PAGE_ENTRIES_MAX;
     ASSERT(query->call.arena != NULL);
-    bool of_one = page || (query->kind == QUERY_OPERATION && !query->any_tenant);
+    bool of_one =
+        query->kind == QUERY_ENTRIES ||
+        ((query->kind == QUERY_OPERATION || query->kind == QUERY_RECORDS) && !query->any_tenant);
     ASSERT(query->tenant.len > 0 || !of_one); /* P9 */
     if (page && (limit == 0 || limit > limit_max)) {
         return err_set(err, E_INVALID, "limit is %zu and must be from 1 to %zu", limit, limit_max);

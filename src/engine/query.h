@@ -9,8 +9,9 @@
  * store has one (store_ops.open_reader), query_do runs beside the engine, on the caller's thread.
  * The embedded journal is read by one thread only, so its queries run on the engine's.
  *
- * Promises:  only what is of the tenant given (P9). A page holds at most LIMIT_PAGE_* things and
- *            says how to go on. What the filter does not match costs time, never memory.
+ * Promises:  only what is of the tenant given (P9), unless any_tenant is set. A page holds at most
+ *            LIMIT_PAGE_* things and says how to go on. What the filter does not match costs time,
+ *            never memory.
  * Ownership: a query is the caller's memory; its results live in call.arena. Set what is asked,
  *            call query_submit, and read the results in done; or query_do, which waits.
  */
@@ -45,8 +46,9 @@ struct query {
 
     /* Asked. */
     struct slice tenant; /* required, but for nothing and head, and for … */
-    bool any_tenant;     /* … an operation of whatever tenant: for duties, not for callers */
-    unsigned kinds;      /* operation: of which kinds it may be; 0: an operation */
+    bool any_tenant; /* … an operation or records of whatever tenant: for duties, and for whoever
+                          * may open the store itself; never for a caller with a token */
+    unsigned kinds;  /* operation: of which kinds it may be; 0: an operation */
     struct op_id operation_id; /* operation; entries: only of it, zero for all */
     struct record_key key;     /* operation: by key when sealed (hash set) and operation_id zero */
     struct scan scan;          /* records: filters, after, limit; kinds 0: operations */

@@ -126,14 +126,25 @@ static void replay_foreign(struct fenced *fenced, const struct record *record)
     replay_end(fenced, status, SLICE_LIT("application/json"), body);
 }
 
+/* A 4xx says that nothing was done. A 5xx that a rule seals says nothing of the kind. */
+static void refuse_unretained(struct fenced *fenced, const struct record *record)
+{
+    bool is_failed = record->status != RECORD_EXECUTED && record->status != RECORD_COMPENSATED;
+    fenced_refuse(fenced,
+        &(struct refusal){.kind = REFUSAL_NOT_RETAINED,
+            .is_failed = is_failed,
+            .effect_known =
+                record->outcome.code < 500 ? PROBLEM_EFFECT_NO : PROBLEM_EFFECT_UNKNOWN},
+        "duplicate_replayed");
+}
+
 void fenced_replay(struct fenced *fenced)
 {
     const struct gateway_request *request = &fenced->request;
     const struct record *record = &fenced->call.engine.decision.next;
     const struct outcome *outcome = &record->outcome;
     if (!outcome->body.retained && outcome->body.bytes > 0) {
-        fenced_refuse(
-            fenced, &(struct refusal){.kind = REFUSAL_NOT_RETAINED}, "duplicate_replayed");
+        refuse_unretained(fenced, record);
         return;
     }
     bool is_status = outcome->code >= 200 && outcome->code <= 599;

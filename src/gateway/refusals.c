@@ -146,6 +146,10 @@ static struct problem problem_of(const struct config_route *route, const struct 
     if (refusal->kind == REFUSAL_NOT_SEALED && refusal->effect_known == PROBLEM_EFFECT_YES) {
         problem.effect = PROBLEM_EFFECT_YES;
     }
+    if (refusal->kind == REFUSAL_NOT_RETAINED && refusal->is_failed) {
+        problem.effect = refusal->effect_known;
+        problem.detail = SLICE_LIT("it failed, and its answer was too large to be kept");
+    }
     /* OPS-6: a client of this profile finds the diff, though it may be null. */
     if (refusal->kind == REFUSAL_CONFLICT && route->profile == CONFIG_PROFILE_OPS &&
         problem.extra.len == 0) {

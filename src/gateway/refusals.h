@@ -54,8 +54,9 @@ struct refusal {
     struct slice operation_id; /* empty: none */
     int64_t retry_after_ms;    /* > 0: a Retry-After field */
     struct slice extra; /* members that explain a conflict (request_form_explain); empty: none */
-    enum problem_effect effect_known; /* NOT_SEALED: YES, or anything else for unknown; else not
-                                         looked at */
+    bool is_failed;     /* NOT_RETAINED: what was not kept is the answer to a failure */
+    enum problem_effect effect_known; /* NOT_SEALED: YES, or anything else for unknown; NOT_RETAINED
+                                         of a failure: whether it had an effect; else not read */
 };
 
 struct refused {

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,12 +20,14 @@
 #include "store/journal/journal.h"
 
 enum { NAME_BYTES_MAX = 64 }; /* what is put after the target's name, and before it in a URL */
+#define FRESH_MARK ".new-"    /* after the target's name, before the process and a number */
 
 struct backup {
     const struct backup_options *options;
     char to[PATH_MAX];                   /* without slashes at the end */
     char parent[PATH_MAX];               /* the directory that it is made in */
     char fresh[PATH_MAX];                /* where the copy is until it is good */
+    int lock;                            /* on that, for as long as this process lives; or -1 */
     char url[PATH_MAX + NAME_BYTES_MAX]; /* of that */
     bool no_room;                        /* the copy was stopped because it would not fit */
 };
@@ -46,7 +50,7 @@ static enum status read_target(struct backup *self, struct err *err)
     size_t parent = slash == NULL ? 0 : slash == self->to ? 1 : (size_t)(slash - self->to);
     (void)snprintf(self->parent, sizeof self->parent, "%.*s", parent == 0 ? 1 : (int)parent,
         parent == 0 ? "." : self->to);
-    (void)snprintf(self->fresh, sizeof self->fresh, "%.*s.new-%ld-%llx",
+    (void)snprintf(self->fresh, sizeof self->fresh, "%.*s" FRESH_MARK "%ld-%llx",
         (int)(sizeof self->fresh - NAME_BYTES_MAX), self->to, (long)getpid(),
         (unsigned long long)clock_nanos());
     (void)snprintf(self->url, sizeof self->url, "journal:%s", self->fresh);
@@ -96,6 +100,89 @@ static void discard(const char *directory)
     }
     (void)closedir(dir);
     (void)rmdir(directory);
+}
+
+/* ---- what a killed one left --------------------------------------------------------------- */
+
+/* The process of "NAME.new-12-3f", where NAME is the target's; 0: that is not such a name. */
+static pid_t process_of(const char *name, const char *target)
+{
+    static const char mark[] = FRESH_MARK;
+    size_t len = strlen(target);
+    char again[NAME_BYTES_MAX];
+    long pid = 0;
+    unsigned long long number = 0;
+    if (strncmp(name, target, len) != 0 || strncmp(name + len, mark, sizeof mark - 1) != 0) {
+        return 0;
+    }
+    const char *rest = name + len + sizeof mark - 1;
+    if (sscanf(rest, "%ld-%llx", &pid, &number) != 2 || pid <= 0 || pid > INT_MAX) {
+        return 0;
+    }
+    (void)snprintf(again, sizeof again, "%ld-%llx", pid, number);
+    return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* as it is written, and nothing behind */
+}
+
+/* A directory of ours that is locked by nobody. Returns its descriptor, which has the lock; or -1.
+ * A file system without such locks has nothing to remove. */
+static int lock_abandoned(int parent, const char *name)
+{
+    struct stat facts;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &facts) != 0 || facts.st_uid != geteuid() ||
+                       flock(fd, LOCK_EX | LOCK_NB) != 0)) {
+        (void)close(fd); /* only tried */
+        fd = -1;
+    }
+    return fd;
+}
+
+static void remove_abandoned(const struct backup *self, int parent, const char *name)
+{
+    char path[PATH_MAX + NAME_MAX + 2];
+    int fd = lock_abandoned(parent, name);
+    if (fd < 0) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/%s", self->parent, name);
+    discard(path);
+    (void)close(fd); /* it is gone, or somebody removes it by hand */
+    if (access(path, F_OK) != 0 && self->options->removed != NULL) {
+        self->options->removed(self->options->context, path);
+    }
+}
+
+/* Before the copy is made: it is as large. Whatever cannot be removed stays and harms nothing. */
+static void remove_all_abandoned(const struct backup *self)
+{
+    const char *slash = strrchr(self->to, '/');
+    const char *target = slash == NULL ? self->to : slash + 1;
+    DIR *dir = opendir(self->parent);
+    if (dir == NULL) {
+        return;
+    }
+    for (struct dirent *item = readdir(dir); item != NULL; item = readdir(dir)) {
+        pid_t pid = process_of(item->d_name, target);
+        if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) {
+            remove_abandoned(self, dirfd(dir), item->d_name);
+        }
+    }
+    (void)closedir(dir);
+}
+
+/* Where the copy is made. The lock says that somebody works on it, also where process ids mean
+ * something else. */
+static enum status make_fresh(struct backup *self, struct err *err)
+{
+    int failed = io_system.mkdir(io_system.context, self->fresh, 0700);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot make '%s'", self->fresh);
+    }
+    self->lock = open(self->fresh, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self->lock >= 0) {
+        (void)flock(self->lock, LOCK_EX | LOCK_NB); /* without it no backup would remove it */
+    }
+    return OK;
 }
 
 /* ---- copy and check ----------------------------------------------------------------------- */
@@ -176,21 +263,25 @@ static enum status publish(const struct backup *self, struct err *err)
 enum status backup_make(
     const struct backup_options *options, struct verify_result *ret_result, struct err *err)
 {
-    struct backup self = {.options = options};
+    struct backup self = {.options = options, .lock = -1};
     enum status status = read_target(&self, err);
     status = status == OK ? check_target(&self, err) : status;
     if (status != OK) {
         return status;
     }
-    int failed = io_system.mkdir(io_system.context, self.fresh, 0700);
-    if (failed != 0) {
-        return err_errno(err, E_UNAVAILABLE, -failed, "cannot make '%s'", self.fresh);
+    remove_all_abandoned(&self);
+    status = make_fresh(&self, err);
+    if (status != OK) {
+        return status;
     }
     status = copy(&self, err);
     status = status == OK ? verify(&self, ret_result, err) : status;
     status = status == OK ? publish(&self, err) : status;
     if (status != OK) {
         discard(self.fresh); /* gone already when it was renamed */
+    }
+    if (self.lock >= 0) {
+        (void)close(self.lock); /* only held */
     }
     return status;
 }

@@ -6,9 +6,11 @@
  *
  * Promises:  DIR exists only once the copy is whole, durable, verified to the last byte and known
  *            to open as a store. Until then everything is in a directory beside it, which is
- *            removed on any failure; only a kill or a power loss leaves it. Nothing that exists is
- *            overwritten. The directory has mode 0700 and its files 0600: the identity has secrets.
- *            The source is only read, without its lock.
+ *            removed on any failure. A kill or a power loss leaves it; the next backup to DIR
+ *            removes it, if it has exactly such a name and belongs to this user, if its process is
+ *            gone, and if no process of whatever container or machine has it locked. Nothing else
+ *            that exists is touched. The directory has mode 0700 and its files 0600: the identity
+ *            has secrets. The source is only read, without its lock.
  * Does not:  copy archive/, which nothing reads, or know what happens after the copy.
  */
 #ifndef ONCE_LIB_BACKUP_H
@@ -24,7 +26,9 @@ struct backup_options {
     /* Called now and then; total is an estimate while the journal is in use. False stops it. */
     bool (*progress)(
         void *context, enum backup_step step, uint64_t bytes_done, uint64_t bytes_total);
-    void *context; /* handed back to progress */
+    /* What a killed backup left was removed. */
+    void (*removed)(void *context, const char *directory);
+    void *context; /* handed back to both */
 };
 
 /*

@@ -179,6 +179,7 @@ static enum status take_hold(
     } else {
         request->reason = slice_str(hold->reason);
     }
+    request->actor = slice_str(hold->actor);
     enum status status = take_holder(call, hold->operation_id, hold->fence, err);
     return status == OK ? take_trace(call, NULL, hold->request_id, err) : status;
 }

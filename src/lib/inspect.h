@@ -1,6 +1,6 @@
 /*
- * inspect: what `once doctor` and `once tail --checkpoint` read of a store besides what once.h
- * shows. Part of the program, not of libonce.
+ * inspect: what `once doctor`, `once ls --all-tenants` and `once tail --checkpoint` read of a store
+ * besides what once.h shows. Part of the program, not of libonce.
  *
  * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
  * Threads:   any.
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "evidence/checkpoint.h"
+#include "once/once.h"
 
 /* A journal as it is on the disk. */
 struct inspect_facts {
@@ -51,6 +52,10 @@ struct inspect_speed {
 /* Time some flushes of both kinds in a file in that directory, which is removed again. */
 enum status inspect_speed(
     const char *dir, struct inspect_speed *ret_speed, struct err *err) MUST_CHECK;
+
+/* As once_iterate, but of every tenant: for whoever may open the store itself (P9). */
+int inspect_iterate_all(struct once *once, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error) MUST_CHECK;
 
 /* "op_" and a UUID. */
 bool inspect_is_operation_id(const char *text);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "evidence/cursor.h"
 #include "lib/answer.h"
+#include "lib/inspect.h"
 #include "once/once.h"
 
 /*
@@ -266,14 +267,15 @@ static enum status iterate(struct lib_query *self, size_t limit, once_operation_
     return OK;
 }
 
-int once_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
-    void *context, struct once_error *error)
+static int iterate_of(struct once *once, bool any_tenant, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error)
 {
     struct err err = {0};
     struct lib_query self;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_query_init(&self, once, QUERY_RECORDS);
+        self.query.any_tenant = any_tenant;
         status = take_filter(&self.query.scan, filter, &err);
         if (status == OK) {
             status = iterate(&self, filter == NULL ? 0 : filter->limit, visit, context, &err);
@@ -281,6 +283,18 @@ int once_iterate(struct once *once, const struct once_filter *filter, once_opera
         arena_release(&self.arena);
     }
     return handle_say(error, status, &err);
+}
+
+int once_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
+    void *context, struct once_error *error)
+{
+    return iterate_of(once, false, filter, visit, context, error);
+}
+
+int inspect_iterate_all(struct once *once, const struct once_filter *filter,
+    once_operation_visit visit, void *context, struct once_error *error)
+{
+    return iterate_of(once, true, filter, visit, context, error);
 }
 
 /* ---- evidence ------------------------------------------------------------------------------ */

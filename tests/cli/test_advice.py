@@ -98,6 +98,20 @@ def test_short_addresses_are_the_loopback_one(once, address):
     assert json.loads(done.text)["settings"]["listen"] == ["127.0.0.1:7414"]
 
 
+@pytest.mark.parametrize("address", [":7414", "localhost:7414"])
+def test_short_addresses_are_the_same_in_the_file(once, address):
+    config = once.directory / "once.yaml"
+    config.write_text(f"listen:\n  - {address}\n  - unix:a.sock\n"
+        f"gateway:\n  listen: {address[:-1]}5\n  upstream: http://127.0.0.1:9\n")
+    done = once("serve", "--config", config, "--test", "--json")
+    assert done.code == 0, done
+    document = json.loads(done.text)
+    assert document["settings"]["listen"] == ["127.0.0.1:7414", "unix:a.sock"]
+    assert document["gateway"]["listen"] == ["127.0.0.1:7415"]
+    config.write_text(f"listen: {address}\n")
+    assert "127.0.0.1:7414" in once("check", config).text
+
+
 @pytest.mark.parametrize("address", ["localhost", "localhostess:7414", ":", ":x"])
 def test_what_is_no_address_is_still_refused(once, address):
     assert once("serve", "--listen", address, "--test").code == 78
@@ -122,8 +136,11 @@ def test_why_after_a_crash_does_not_say_that_the_dead_process_said_so(once, tmp_
         assert process.poll() is None
     os.killpg(process.pid, 9)
     process.wait()
-    assert once.run("a", "sh", "-c", "touch started; sleep 60").code == 75
+    finder = once.start("run", "-k", "a", "--", "sh", "-c", "touch started; sleep 60")
+    assert finder.wait() == 75
     text = once("why", "--key", "a").text
+    assert f"    reason: the process that ran it, pid {process.pid}, is gone\n" \
+        f"    actor: once run, pid {finder.pid}\n" in text
     assert "is gone" in text and "the holder of the grant reported it" not in text
     assert "rule H5: the report has the fence of the current grant, so it counts" in text
 

@@ -110,6 +110,32 @@ def test_ls_filters_by_principal_and_age(several):
     assert listed(several, "--older-than", "1h") == []
 
 
+def test_ls_takes_the_kind_that_it_lists(several):
+    assert listed(several, "operations") == listed(several)
+    done = several("ls", "effects")
+    assert done.code == 64 and "there are only operations to list" in done.message
+
+
+def test_ls_of_all_tenants_names_each_tenant(several):
+    several.run("order-1", "echo", "five", options=["--scope", "pay", "--tenant", "acme"])
+    assert len(listed(several)) == 4 and len(listed(several, "--tenant", "acme")) == 1
+    tenants = [op["tenant"] for op in listed(several, "--all-tenants")]
+    assert tenants == ["acme"] + 4 * ["default"]
+    assert {op["tenant"] for op in listed(several, "--all-tenants", "--scope", "pay")} == \
+        {"acme", "default"}
+    heading, *lines = several("ls", "--all-tenants").text.splitlines()
+    assert heading.endswith("  TENANT SCOPE KEY")
+    assert lines[0].endswith("  acme pay order-1") and lines[1].endswith("  default mail other")
+    assert several("ls").text.splitlines()[0].endswith("  SCOPE KEY")
+
+
+def test_ls_of_all_tenants_is_not_for_one_tenant_nor_for_a_token(several):
+    done = several("ls", "--all-tenants", "--tenant", "acme")
+    assert done.code == 64 and "give --tenant or --all-tenants, not both" in done.message
+    done = several("ls", "--all-tenants", "--server", "http://127.0.0.1:9")
+    assert done.code == 64 and "--all-tenants does not go with --server" in done.message
+
+
 def terminal(once, *words, env=None):
     """Standard error, and standard output, both of them a terminal's."""
     ours, theirs = pty.openpty()

@@ -3,10 +3,13 @@
 Effects are counted in a file that the command appends to. No schedule of kills may make two of one
 key, and what is shown of a run is the same whoever recorded it.
 """
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
+import threading
 import time
 
 import pytest
@@ -240,6 +243,57 @@ def test_both_killed_leave_one_effect_and_an_unknown_operation(once, server, pla
         options=["--wait", "5s"])
     assert (done.code, effects(once)) == (75, 1)
     assert shown(once, place, "k")["status"] == "unknown"
+
+
+class SlowWay:
+    """A network in front of the server that holds back what it answers until it is let go."""
+
+    def __init__(self, path):
+        self.path, self.answers = path, threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            there = socket.socket(socket.AF_UNIX)
+            there.connect(self.path)
+            for pair in ((client, there, None), (there, client, self.answers)):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source, to, gate):
+        with contextlib.suppress(OSError):  # either end may close first
+            while data := source.recv(1 << 16):
+                if gate is not None:
+                    gate.wait(WAIT_S)
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("verdict", ["settled", "untouched"])
+def test_a_grant_whose_answer_outlived_its_lease_is_looked_into(once, server, verdict):
+    """The answer to the begin is held up. The lease ends, somebody finds that nothing ran, and a
+    different call runs it: then the first must not start. If nobody did, it may."""
+    command = ["sh", "-c", "printf x >> effects"]
+    own = ["--server", server.url]
+    slow = SlowWay(server.url.removeprefix("unix:"))
+    late = start(once, ["--server", slow.url], "k", *command, options=["--lease", "1s"])
+    until(lambda: b"unknown" in once("ls", *own).out, "the lease never ended")
+    if verdict == "settled":
+        settled = once("resolve", "--key", "k", "--status", "not_executed", "--reason", "r",
+            "--yes", *own)
+        assert settled.code == 0, settled
+        assert (run(once, own, "k", *command).code, effects(once)) == (0, 1)
+    slow.answers.set()
+    done = end(late)
+    assert effects(once) == 1
+    if verdict == "settled":
+        assert done.code == 125 and "the command was not started" in done.message, done
+    else:
+        assert done.code == 0, done
+    assert shown(once, own, "k")["status"] == "executed"
 
 
 # --- Many at once ---------------------------------------------------------------------------------

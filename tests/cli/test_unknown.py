@@ -208,8 +208,9 @@ def waiting(once):
     fake = Fake()
     fake.fill(once)
     seed = fake.operations[0]
-    fake.operations = [{**seed, "key": key, "updated_at": ago(age), "reason": f"why of {key}",
-        "operation_id": f"op_01920000-0000-7000-8000-{i:012}"}
+    del seed["unknown_since"]
+    fake.operations = [{**seed, "key": key, "updated_at": ago(age), "unknown_since": ago(age),
+        "reason": f"why of {key}", "operation_id": f"op_01920000-0000-7000-8000-{i:012}"}
         for i, (key, (age, _)) in enumerate(WAITING.items())]
     fake.operations.append({**seed, "key": "settled", "status": "executed",
         "operation_id": "op_01920000-0000-7000-8000-00000000beef"})

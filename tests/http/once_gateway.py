@@ -65,13 +65,13 @@ class Peer(Wire):
         if method == "HEAD" or status in (204, 304):
             return Answer(status, lines, b"")
         if fields.get("Transfer-Encoding", "").lower() == "chunked":
-            body, trailers = self._chunks()
+            body, trailers = self.chunks()
             return Answer(status, lines, body, trailers)
         if "Content-Length" in fields:
             return Answer(status, lines, self._exactly(int(fields["Content-Length"])))
         return Answer(status, lines, self.rest())
 
-    def _chunks(self):
+    def chunks(self):
         body = []
         while True:
             size = int(self._until(b"\r\n").split(b";")[0], 16)

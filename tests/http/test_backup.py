@@ -2,6 +2,7 @@
 
 What was answered before a backup began is in it, whatever is killed meanwhile.
 """
+import fcntl
 import json
 import os
 import pty
@@ -189,6 +190,72 @@ def test_a_backup_that_is_killed_leaves_no_directory_of_its_name(filled, tmp_pat
             again = tmp_path / f"again{number}"
             assert back_up(filled, again).returncode == 0
     assert len(ended) > 1, "none was killed in the middle"
+
+
+def dead_pid():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def leave(path):
+    path.mkdir()
+    (path / "segment-1").write_text("half")
+    return path
+
+
+def test_what_a_killed_backup_left_goes_with_the_next_one(filled, tmp_path):
+    to = tmp_path / "b"
+    for number in range(200):
+        process = subprocess.Popen([BINARY, "backup", "--store", str(filled.data_dir), str(to)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and left_beside(to) == []:
+            pass
+        process.kill()
+        process.wait()
+        if not to.exists():
+            break
+        to.rename(tmp_path / f"whole{number}")
+    left = left_beside(to)
+    assert len(left) == 1 and f"b.new-{process.pid}-" in left[0]
+    done = back_up(filled, to)
+    assert done.returncode == 0, done
+    assert done.stderr == f"once: removed '{tmp_path / left[0]}': a backup that was killed had " \
+        "left it\n"
+    assert left_beside(to) == ["b"]
+
+
+def test_what_a_living_process_or_a_lock_holds_is_left_alone(filled, tmp_path):
+    to, pid = tmp_path / "b", dead_pid()
+    held = leave(tmp_path / f"b.new-{pid}-a1")  # as of a different machine or container
+    mine = leave(tmp_path / f"b.new-{os.getpid()}-a1")
+    lock = os.open(held, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert back_up(filled, to).stderr == ""
+    assert sorted(left_beside(to)) == sorted(["b", held.name, mine.name])
+    assert (held / "segment-1").exists() and (mine / "segment-1").exists()
+    to.rename(tmp_path / "whole")
+    os.close(lock)
+    assert held.name in back_up(filled, to).stderr
+    assert sorted(left_beside(to)) == sorted(["b", mine.name])
+
+
+def test_only_what_a_backup_to_this_place_left_is_removed(filled, tmp_path):
+    to, pid = tmp_path / "b", dead_pid()
+    others = [f"b.new-{pid}", f"b.new-{pid}-", f"b.new-{pid}-zz", f"b.new-0{pid}-a1",
+        f"b.new-{pid}-a1.txt", f"b.new-{pid}-A1", f"b.new--{pid}-a1", f"b.new-0-a1",
+        f"c.new-{pid}-a1", f"bb.new-{pid}-a1", f"b.new- {pid}-a1", f"b.new-{pid}-0xa1"]
+    for name in others:
+        leave(tmp_path / name)
+    (tmp_path / f"b.new-{pid}-a2").write_text("a file")
+    leave(tmp_path / "elsewhere")
+    (tmp_path / f"b.new-{pid}-a3").symlink_to(tmp_path / "elsewhere")
+    full = leave(tmp_path / f"b.new-{pid}-a4")
+    (full / "directory").mkdir()  # no backup makes one
+    assert back_up(filled, to).stderr == ""
+    assert all((tmp_path / name / "segment-1").exists() for name in [*others, "elsewhere"])
+    assert (tmp_path / f"b.new-{pid}-a2").exists() and full.exists()
+    assert (tmp_path / f"b.new-{pid}-a3").is_symlink()
 
 
 @pytest.mark.parametrize("make", [lambda to: to.mkdir(), lambda to: to.write_text("mine"),

@@ -4,6 +4,8 @@ import json
 import re
 import time
 
+from once_server import Wire
+
 RIGHTS = "[execute, operate, audit]"
 
 
@@ -103,6 +105,29 @@ def test_without_tokens_there_is_one_tenant_whatever_a_header_says(server):
     assert server.request("POST", "/v1/fences", body, {"Once-Tenant": "zeta"})[0] == 201
     assert server.request("POST", "/v1/fences", body, {"Once-Tenant": "acme"})[0] == 202
     assert {entry["tenant_id"] for entry in pages(server, 100)} == {"default"}
+
+
+def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
+    """Whoever may open the data directory may read every tenant there; no token may (P9)."""
+    server = two_tenants(make_server)
+    begin(server, "k", "acme")
+    begin(server, "k", "zeta")
+    every = {"Once-Tenant": "*"}
+    with Wire(str(server.data_dir / "once.sock")) as own:
+        listed = own.request("GET", "/v1/operations?scope=pay", None, every)[2]["operations"]
+        assert sorted(operation["tenant"] for operation in listed) == ["acme", "zeta"]
+        path = "/v1/operations/" + listed[0]["operation_id"]
+        begun = {"scope": "pay", "key": "new", "payload": 1}
+        for method, path, body in (("GET", path, None), ("GET", "/v1/evidence", None),
+                ("POST", "/v1/fences", begun), ("POST", "/v1/fences/batch", [begun])):
+            status, _, problem = own.request(method, path, body, every)
+            assert (status, problem["code"]) == (403, "forbidden"), (method, path)
+    shown = json.loads(server.cli("ls", "--all-tenants", "--json", "--store",
+        f"journal:{server.data_dir}").stdout)
+    assert sorted(operation["tenant"] for operation in shown) == ["acme", "zeta"]
+    token = {"Authorization": "Bearer tok-acme", **every}
+    mine = server.request("GET", "/v1/operations", None, token)[2]["operations"]
+    assert {operation["tenant"] for operation in mine} == {"acme"}
 
 
 def test_a_tenants_figures_do_not_change_with_anothers_traffic(make_server):

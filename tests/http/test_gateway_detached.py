@@ -292,6 +292,18 @@ def test_an_answer_that_is_too_large_to_keep_is_sealed_without_it(make_gateway, 
     assert gateway.post("fits").body == fits.body
 
 
+@pytest.mark.parametrize("status,effect", [(422, "no"), (500, "unknown")])
+def test_a_failure_that_is_too_large_to_keep_is_not_called_executed(make_gateway, origin, status,
+        effect):
+    gateway = make_gateway(routes=[{"match": "POST /**", "limits": {"outcome_bytes_max": "64KiB"},
+        "on_status": {"5xx": "seal"}}])
+    assert gateway.post("k", do=f"status={status}&size=1000000").status == status
+    again = gateway.post("k")
+    assert again.status == 410 and again.json["code"] == "outcome_not_retained"
+    assert again.json["effect"] == again.fields["Once-Effect"] == effect
+    assert "executed" not in again.json["detail"] and gateway.status_of("k") == "failed"
+
+
 def test_a_large_chunked_answer_that_is_not_kept_is_whole_all_the_same(make_gateway, origin):
     gateway = make_gateway(routes=[{"match": "POST /**", "limits": {"outcome_bytes_max": "64KiB"}}])
     first = gateway.post("k", do="size=3000000&chunked=1")

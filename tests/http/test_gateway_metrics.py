@@ -145,3 +145,18 @@ def test_a_doubtful_principal_is_logged_once_a_route_and_counted(make_gateway, o
     assert sorted(line["route"] for line in lines) == ["POST /a"] * 3 + ["POST /b"] * 3
     assert len({line["message"] for line in lines}) == 3
     assert all("principal: " in line["hint"] for line in lines)
+
+
+def test_the_health_path_is_no_request_by_route(make_gateway):
+    """Else a balancer's questions would be most of what the figures show."""
+    gateway = make_gateway(gateway={"health": "/healthz"})
+
+    def by_route():
+        return {key: number for key, number in figures(gateway).items()
+            if key[0] == "once_http_requests_total" and "gateway" in str(key) and number > 0}
+
+    for method in ("GET", "HEAD", "POST"):
+        assert gateway.send(method, "/healthz").status in (200, 405)
+    assert by_route() == {}
+    gateway.send("GET", "/pay")
+    assert list(by_route().values()) == [1]

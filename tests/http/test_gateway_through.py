@@ -58,7 +58,7 @@ def test_chunks_arrive_as_they_are_sent(gateway, origin):
         peer.head()
         assert len(peer.some(1500)) >= 1500
         origin.let_go("/held")
-        body, _ = peer._chunks()
+        body, _ = peer.chunks()
         assert len(body) > 4000
 
 

@@ -192,8 +192,98 @@ def test_an_expression_for_what_is_not_there_is_found(page):
             check_expression(page, wrong)
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_promtool_takes_the_rules():
-    done = subprocess.run(["promtool", "check", "rules",
-        ROOT / "contrib/prometheus/once.rules.yaml"], capture_output=True, text=True, timeout=60)
+# --- promtool ------------------------------------------------------------------------------------
+
+# Of each alert: a series with which it fires within 30 minutes, and one with which it does not. The
+# values are promtool's: first+stepxtimes, one a minute.
+ALERTS = {
+    "OnceUnknownNotSettled": ("once_unknown_oldest_seconds", "0+60x40", "0x40"),
+    "OnceUnknownIncreasing": ('once_unknown_total{tenant="a"}', "0+1x40", "7x40"),
+    "OnceDiskFilling": ("once_store_disk_free_bytes", "4000000000x40", "9000000000x40"),
+    "OnceFlushSlow": ('once_flush_seconds_bucket{le="0.064"}', "0+5x40", "0+9x40"),
+    "OnceOverloaded": ('once_http_refused_total{reason="overloaded"}', "0+9x40", "9x40"),
+    "OnceServerErrors": ('once_http_requests_total{route="r",code="503"}', "0+60x40", "5x40"),
+    "OnceUpstreamInDoubt": ('once_upstream_failed_total{upstream="u",point="sent"}', "0+1x40",
+        "1x40"),
+    "OnceUpstreamDown": ('once_upstream_addresses_down{upstream="u"}', "1x40", "0x40"),
+    "OnceConflicts": ('once_conflicts_total{tenant="a"}', "0+2x40", "50x40"),
+    "OnceDuplicatesFlooding": ('once_duplicates_refused_total{tenant="a"}', "0+90x40", "90x40"),
+    "OnceTenantQuarantined": ("once_quarantined_tenants", "1x40", "0x40"),
+    "OnceEvidenceWentBack": ("once_evidence_seq", "90x9 5x31", "0+5x40"),
+    "OnceCheckpointLate": ("once_checkpoint_age_seconds", "0+60x40", "30x40"),
+    "OnceClockHeld": ("once_clock_held", "1x40", "0x40"),
+    "OnceReloadFailed": ("once_config_last_reload_successful", "0x40", "1x40"),
+    "OnceCertificateEnding": ("once_certificate_expiry_timestamp_seconds", "86400x40",
+        "9999999999x40"),  # promtool's time begins at 0
+    "OnceFileDescriptorsShort": ('process_open_fds{job="once"}', "900x40", "100x40"),
+    "OnceRestarting": ('process_start_time_seconds{job="once"}', "0+60x40", "60x40"),
+    "OnceLogDropped": ("once_log_dropped_total", "0+1x40", "3x40"),
+}
+# What some of them need besides.
+BESIDES = [('once_flush_seconds_bucket{le="0.256"}', "0+9x40"),
+    ('once_flush_seconds_bucket{le="+Inf"}', "0+9x40"), ('process_max_fds{job="once"}', "1000x40")]
+
+
+def promtool(*words):
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: apt-get download prometheus; dpkg -x)")
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_takes_the_rules():
+    said = promtool("check", "rules", str(ROOT / "contrib/prometheus/once.rules.yaml"))
+    assert f"{len(rules())} rules found" in said
+
+
+def test_promtool_sees_the_alerts_fire(tmp_path):
+    def expected(column, names):
+        pairs = [(each[0], each[column]) for each in ALERTS.values()] + BESIDES
+        series = [{"series": name, "values": values} for name, values in pairs]
+        samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]
+        return {"interval": "1m", "input_series": series, "promql_expr_test": [
+            {"expr": 'count by (alertname) (ALERTS{alertstate="firing"})', "eval_time": "30m",
+                "exp_samples": samples}]}
+
+    text = (ROOT / "contrib/prometheus/once.rules.yaml").read_text()
+    assert set(ALERTS) == set(re.findall(r"- alert: (\w+)", text))
+    tests = tmp_path / "alerts.yaml"  # JSON is YAML
+    tests.write_text(json.dumps({"rule_files": [str(ROOT / "contrib/prometheus/once.rules.yaml")],
+        "evaluation_interval": "1m", "tests": [expected(1, ALERTS), expected(2, [])]}))
+    promtool("test", "rules", str(tests))
+
+
+# --- Grafana -------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_is_of_the_shape_that_grafana_imports():
+    """What its import asks for: an id of its own, a schema version, and panels that each have a
+    place on the grid and the data source that the user chooses."""
+    board = json.loads((ROOT / "contrib/grafana/once.json").read_text())
+    assert "id" not in board or board["id"] is None  # one of a server would replace what it has
+    assert re.fullmatch(r"[\w-]{1,40}", board["uid"]) and board["title"]
+    assert board["schemaVersion"] >= 36 and set(board["time"]) == {"from", "to"}
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    variables = {each["name"]: each for each in board["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    assert all(each["datasource"] == chosen for each in variables.values()
+        if each["type"] == "query")
+    taken, ids = set(), set()
+    for panel in board["panels"]:
+        assert panel["type"] in ("stat", "timeseries") and panel["title"], panel
+        assert panel["datasource"] == chosen and panel["id"] not in ids
+        ids.add(panel["id"])
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])}
+        assert place["x"] + place["w"] <= 24 and not cells & taken, panel["title"]
+        taken |= cells
+        refs = [target["refId"] for target in panel["targets"]]
+        assert refs == sorted(set(refs)) and refs
+        for target in panel["targets"]:
+            assert target["datasource"] == chosen and target["expr"]
+            unknown = set(re.findall(r"\$(\w+)", target["expr"])) - set(variables) - \
+                {"__rate_interval", "__interval", "__range"}
+            assert not unknown, (panel["title"], unknown)

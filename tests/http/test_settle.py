@@ -151,3 +151,20 @@ def test_the_api_refuses_what_cannot_be_replayed_by_its_member(server, more, sai
     status, _, answer = server.request("POST", f"{path}/resolve", body)
     assert status == 400 and said in answer["detail"], answer
     assert server.request("GET", path)[2]["status"] == "unknown"
+
+
+def test_a_text_in_place_of_a_file_is_answered_with_how_to_give_it(held):
+    done = settle(held, "k", "--http-status", "201", "--outcome", '{"id":1}')
+    assert done.returncode == 74 and "hint: --outcome names a file" in done.stderr, done
+    assert held.status_of("k") == "unknown"
+
+
+def test_an_answer_is_shown_as_an_answer_and_not_as_a_programs_output(gateway):
+    gateway.post("k", do="status=201&field=X-Cost:7&text=paid")
+    for stopped in (False, True):
+        if stopped:
+            gateway.stop()
+        done = gateway.cli("show", "--key", "k", "--store", gateway.store)
+        lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+        assert {"HTTP status 201", "header X-Cost: 7", "outcome 4 bytes"} <= set(lines), done
+        assert lines[-2:] == ["--- body, 4 bytes", "paid"]

@@ -142,6 +142,9 @@ static void the_own_socket_belongs_to_operators(void **state)
         auth_check(&policy, ask(&asked, "once-tenant: acme\r\n"), true, &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "acme"));
     assert_true(caller.sees_all);
+    assert_int_equal(
+        auth_check(&policy, ask(&asked, "Once-Tenant: *\r\n"), true, &caller), AUTH_OK);
+    assert_true(slice_is(caller.tenant, "*"));
 
     char longest[300], field[400];
     for (size_t size = 255; size <= 256; size++) {
@@ -151,8 +154,8 @@ static void the_own_socket_belongs_to_operators(void **state)
         assert_int_equal(auth_check(&policy, ask(&asked, field), true, &caller),
             size == 255 ? AUTH_OK : AUTH_WRONG);
     }
-    static const char *const wrong[] = {"Once-Tenant:\r\n", "Once-Tenant: *\r\n",
-        "Once-Tenant: \xff\r\n", "Once-Tenant: a\r\nOnce-Tenant: a\r\n"};
+    static const char *const wrong[] = {
+        "Once-Tenant:\r\n", "Once-Tenant: \xff\r\n", "Once-Tenant: a\r\nOnce-Tenant: a\r\n"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(auth_check(&policy, ask(&asked, wrong[i]), true, &caller), AUTH_WRONG);
     }

@@ -262,7 +262,10 @@ static void only_addresses_are_listened_on(void **state)
             fail_msg("'%s' is %d", cases[i].text, config_address(cases[i].text));
         }
     }
-    refuse("listen: localhost:7411\n", 1, 9, "is not an address", "127.0.0.1:7411");
+    refuse("listen: localhost\n", 1, 9, "'localhost' is not an address", "127.0.0.1:7411");
+    refuse("listen: \":x\"\n", 1, 9, "':x' is not an address", "127.0.0.1:7411");
+    refuse("listen: localhost:65536\n", 1, 9, "'localhost:65536' is not an address", NULL);
+    refuse("listen: [127.0.0.1:1, localhost:1]\n", 1, 23, "'127.0.0.1:1' is here twice", NULL);
     refuse("listen: [127.0.0.1:1, 7411]\n", 1, 23, "'7411' is not an address", "[::1]:7411");
 }
 
