@@ -54,7 +54,8 @@ static size_t run_checks(
     size_t count = 0;
     ret_checks[count++] = (struct check){"engine", said->status == OK || said->status == E_LIMIT,
         is_open && said->status != OK ? said->text : NULL};
-    ret_checks[count++] = (struct check){"store", said->status == OK, is_open ? api->store : NULL};
+    ret_checks[count++] = (struct check){
+        "store", said->status == OK && !stats.store_away, is_open ? api->store : NULL};
     ret_checks[count++] = (struct check){
         "queue", has_room, has_room ? NULL : "the queue of requests is full (queue_requests_max)"};
     ret_checks[count++] = (struct check){"serving", not_ready == NULL, not_ready};

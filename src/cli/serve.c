@@ -179,6 +179,26 @@ static bool engine_stopped(struct serve *serve)
     return true;
 }
 
+/* Say when the store cannot be reached and when it can again: once each, not for every request. */
+static void watch_store(struct serve *serve)
+{
+    struct err err = {0};
+    bool is_away = server_store_away(serve->server, &err);
+    if (is_away == serve->is_store_away) {
+        return;
+    }
+    serve->is_store_away = is_away;
+    if (is_away) {
+        struct log_field fields[] = {LOG_TEXT("message", slice_str(err.text)),
+            LOG_TEXT("hint", SLICE_LIT("nothing is granted until the store answers again"))};
+        log_event(serve->log.log, LOG_ERROR, "store_away", fields, 2);
+        notify_say("STATUS=the store cannot be reached: %s", err.text);
+    } else {
+        log_text(serve, LOG_INFO, "store_back", "the store answers again");
+        notify_say("STATUS=serving");
+    }
+}
+
 /* A quarter of the supervisor's patience: two turns to ask and to hear, and one to spare. */
 static int64_t turn_ms(const struct serve *serve)
 {
@@ -195,6 +215,7 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
         if (engine_stopped(serve)) {
             return CLI_INTERNAL;
         }
+        watch_store(serve);
         if (got == SIGHUP) {
             reload(serve);
         } else if (got == SIGUSR1) {

@@ -18,6 +18,7 @@ struct serve {
     struct serve_log log;
     struct server *server;
     int64_t watchdog_ms; /* how often the supervisor wants to hear of us; 0: not at all */
+    bool is_store_away;  /* as the log said last */
 };
 
 /* 0, or an exit code with the message written; then nothing is open. */

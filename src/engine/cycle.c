@@ -73,6 +73,35 @@ static void next_turn(struct cycle *cycle)
     }
 }
 
+void cycle_touched(struct cycle *cycle, enum status status, bool writes, const struct err *err)
+{
+    ASSERT(cycle->store != NULL);
+    if (!cycle->store->ops->shared) {
+        return;
+    }
+    if (status == E_UNAVAILABLE) {
+        (void)err_set(&cycle->away, E_UNAVAILABLE, "%s", err == NULL ? "" : err->text);
+    } else if (status == OK && writes) {
+        err_clear(&cycle->away);
+    }
+}
+
+/* Prepare and commit, noted. */
+static enum status store_prepare(struct cycle *cycle, struct store_batch *batch, struct err *err)
+{
+    enum status status = cycle->store->ops->prepare(cycle->store, batch, err);
+    cycle_touched(cycle, status, false, err);
+    return status;
+}
+
+static enum status store_commit(struct cycle *cycle, const struct commit *commit, struct err *err)
+{
+    enum status status = cycle->store->ops->commit(cycle->store, commit, err);
+    cycle_touched(cycle, status, true, err);
+    cycle->commits += status == OK;
+    return status;
+}
+
 /* ---- prepare ------------------------------------------------------------------------------- */
 
 /* A want by key. What is loaded under the key already has its record; the bodies are its own. */
@@ -199,7 +228,7 @@ static enum status prepare(struct cycle *cycle, struct work *work, size_t from, 
         status = want_step(cycle, work, work->order[i], err);
     }
     ASSERT(work->batch.count <= most);
-    status = status == OK ? cycle->store->ops->prepare(cycle->store, &work->batch, err) : status;
+    status = status == OK ? store_prepare(cycle, &work->batch, err) : status;
     if (status != OK) {
         return status;
     }
@@ -335,9 +364,8 @@ static enum status commit(struct cycle *cycle, struct work *work, struct err *er
         .count = work->used,
         .fence_floor = floor,
         .ret_stale = work->stale};
-    enum status status = store->ops->commit(store, &all, err);
+    enum status status = store_commit(cycle, &all, err);
     if (status == OK) {
-        cycle->commits++;
         cycle->quarantine.floor = 0;
     }
     return status;
@@ -531,7 +559,7 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     struct change change = {.kind = CHANGE_NONE};
     struct commit one = {.changes = &change, .count = 1};
     struct chain before = cycle->chain;
-    enum status status = store->ops->prepare(store, &time, err);
+    enum status status = store_prepare(cycle, &time, err);
     if (status != OK) {
         return status;
     }
@@ -544,8 +572,7 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
         store->ops->abort(store);
         return removable != NULL ? err_set(err, status, "out of memory for evidence") : status;
     }
-    status = store->ops->commit(store, &one, err);
-    cycle->commits += status == OK;
+    status = store_commit(cycle, &one, err);
     if (status != OK) {
         cycle->chain = before;
     }

@@ -43,6 +43,7 @@ struct cycle {
     bool clock_held;              /* … and whether its wall clock is not followed (P8) */
     uint64_t commits;             /* made so far */
     struct quarantine quarantine; /* who holds what this store never gave */
+    struct err away; /* why a shared store could not be reached, until it can; OK: it can be */
 };
 
 enum status cycle_init(
@@ -57,6 +58,10 @@ void cycle_release(struct cycle *cycle);
  */
 enum status cycle_run(struct cycle *cycle, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;
+
+/* What a touch of the store came to. A shared store is away from the first E_UNAVAILABLE until
+ * something was written: one that can be read need not be writable. */
+void cycle_touched(struct cycle *cycle, enum status status, bool writes, const struct err *err);
 
 /* Commit the entry that evidence up to removable->seq leaves the store. Failures as cycle_run's. */
 enum status cycle_archive(

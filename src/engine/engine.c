@@ -23,6 +23,13 @@ enum {
     FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
 };
 
+/* Keys that other processes settled, since the engine thread last heard of them. */
+struct notices {
+    struct digest keys[LIMIT_NOTICES_MAX];
+    size_t count;
+    bool more; /* than fit: any key may be among them */
+};
+
 /* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
 struct batch {
     struct batch *next;
@@ -42,7 +49,9 @@ struct engine {
     struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX]; /* calls of a batch but its queries */
     struct parked parked;
     struct janitor janitor;
-    struct queue ready; /* woken or timed-out calls, to go before new ones */
+    struct queue ready;     /* woken or timed-out calls, to go before new ones */
+    struct notices hearing; /* those that are acted on */
+    int64_t asked_ms;       /* boot clock: when parked calls last asked again */
     struct queue again; /* queries that go on, one a batch, behind those that waited before them */
     uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
@@ -60,10 +69,12 @@ struct engine {
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
-    bool stopping;      /* engine_free was called */
-    bool waits_over;    /* engine_end_waits was called */
-    bool drained;       /* the engine thread has ended: nothing will be filled any more */
-    struct err failure; /* status OK until the engine stopped for good (E5) */
+    struct notices notices; /* of a shared store */
+    struct err away;        /* why the store cannot be reached; status OK: it can */
+    bool stopping;          /* engine_free was called */
+    bool waits_over;        /* engine_end_waits was called */
+    bool drained;           /* the engine thread has ended: nothing will be filled any more */
+    struct err failure;     /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
     uint64_t flushed;   /* … and how many there were when a flush was last counted */
@@ -288,14 +299,23 @@ static void collect_all(struct engine *engine, struct batch *batch)
     }
 }
 
-static void wait_for_work(struct engine *engine)
+/* How long until a timer is due that nobody wakes the engine for. */
+static int64_t idle_ms(const struct engine *engine)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t wait_ms = IDLE_TICK_MS;
     if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - engine->boot_ms < wait_ms) {
         wait_ms = engine->parked.next_ms - engine->boot_ms + 1;
     }
+    int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - engine->boot_ms;
+    bool asks = engine->store->ops->shared && engine->parked.count > 0;
+    return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
+}
+
+static void wait_for_work(struct engine *engine)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t wait_ms = idle_ms(engine);
     int64_t nanos = until.tv_nsec + (wait_ms < 1 ? 1 : wait_ms) * 1000000;
     until.tv_sec += nanos / 1000000000;
     until.tv_nsec = nanos % 1000000000;
@@ -311,8 +331,9 @@ static void wait_for_work(struct engine *engine)
 static struct batch *collect(struct engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    bool work =
-        engine->queue.first != NULL || engine->ready.first != NULL || engine->again.first != NULL;
+    bool heard = engine->parked.count > 0 && (engine->notices.count > 0 || engine->notices.more);
+    bool work = engine->queue.first != NULL || engine->ready.first != NULL ||
+                engine->again.first != NULL || heard;
     if (!work && !engine->stopping) {
         wait_for_work(engine);
     }
@@ -352,6 +373,22 @@ static bool query_on(struct engine *engine, struct engine_call *call)
     return true;
 }
 
+/*
+ * Whether a call's answer says that calls parked on its key should be decided again: it settled the
+ * record, or a different process did, which one that had waited finds out for all that wait.
+ */
+static bool wakes(const struct engine *engine, const struct engine_call *call)
+{
+    ASSERT(!call->parked); /* what it says is final */
+    if (call->query != NULL || call->note != NULL || call->err.status != OK) {
+        return false;
+    }
+    bool settled =
+        call->decision.change == CHANGE_PUT && call->decision.next.status != RECORD_IN_PROGRESS;
+    bool waited = engine->store->ops->shared && call->wait_until_ms != 0;
+    return settled || (waited && call->decision.kind != DECISION_IN_PROGRESS);
+}
+
 /* Take parked calls and queries that go on out of a decided batch, and wake those that wait for
  * what it settled. */
 static void park_and_wake(struct engine *engine, struct batch *batch)
@@ -374,10 +411,8 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
             continue;
         }
         batch->calls[kept++] = call;
-        const struct record *next = &call->decision.next;
-        if (call->query == NULL && call->err.status == OK && call->decision.change == CHANGE_PUT &&
-            next->status != RECORD_IN_PROGRESS) {
-            parked_wake(&engine->parked, &next->key.hash, &engine->ready);
+        if (wakes(engine, call)) {
+            parked_wake(&engine->parked, &call->decision.next.key.hash, &engine->ready);
         }
     }
     batch->count = kept;
@@ -425,11 +460,64 @@ static void run_batch(struct engine *engine, struct batch *batch)
     park_and_wake(engine, batch);
 }
 
+/* ---- other processes ----------------------------------------------------------------------- */
+
+/* There is something to do. With the lock. */
+static void wake(struct engine *engine)
+{
+    if (engine->sleeping) {
+        engine->sleeping = false; /* whoever submits next need not wake it again */
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* The store's notice, from any thread. */
+static void on_notice(void *context, const struct digest *key_hash)
+{
+    struct engine *engine = context;
+    ASSERT(engine->store->ops->shared);
+    pthread_mutex_lock(&engine->lock);
+    if (engine->notices.count < LIMIT_NOTICES_MAX) {
+        engine->notices.keys[engine->notices.count++] = *key_hash;
+    } else {
+        engine->notices.more = true;
+    }
+    if (engine->stats.parked > 0) {
+        wake(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Let parked calls ask again, those whose keys other processes settled and, in case that a notice
+ * got lost, now and then one of each key. */
+static void ask_again(struct engine *engine)
+{
+    struct notices *hearing = &engine->hearing;
+    pthread_mutex_lock(&engine->lock);
+    hearing->count = engine->notices.count;
+    hearing->more = engine->notices.more;
+    ASSERT(hearing->count <= LIMIT_NOTICES_MAX); /* P14 */
+    memcpy(hearing->keys, engine->notices.keys, hearing->count * sizeof *hearing->keys);
+    engine->notices.count = 0;
+    engine->notices.more = false;
+    pthread_mutex_unlock(&engine->lock);
+    for (size_t i = 0; i < hearing->count; i++) {
+        parked_wake(&engine->parked, &hearing->keys[i], &engine->ready);
+    }
+    if (hearing->more || engine->boot_ms - engine->asked_ms >= LIMIT_ASK_AGAIN_MS) {
+        engine->asked_ms = engine->boot_ms;
+        parked_ask(&engine->parked, &engine->ready);
+    }
+}
+
 /* One turn: timers, then a batch. */
 static void turn(struct engine *engine, struct batch *batch)
 {
     engine->boot_ms = clock_read(&engine->clock).boot_ms;
     parked_expire(&engine->parked, engine->impatient ? INT64_MAX : engine->boot_ms, &engine->ready);
+    if (engine->store->ops->shared) {
+        ask_again(engine);
+    }
     struct err err = {0};
     struct janitor_turn timers = {
         .boot_ms = engine->boot_ms, .calls = batch->calls, .count = batch->count};
@@ -457,6 +545,8 @@ static void turn(struct engine *engine, struct batch *batch)
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
     engine->stats.entries = engine->cycle.chain.seq;
     engine->stats.counts = engine->cycle.counts;
+    engine->away = engine->cycle.away;
+    engine->stats.store_away = engine->away.status != OK;
     engine->committed = engine->cycle.commits;
     pthread_mutex_unlock(&engine->lock);
 }
@@ -515,15 +605,6 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->wait_until_ms = 0;
     call->parked = false;
     call->group_left = (uint32_t)group_left;
-}
-
-/* There is something in the queue. With the lock. */
-static void wake(struct engine *engine)
-{
-    if (engine->sleeping) {
-        engine->sleeping = false; /* whoever submits next need not wake it again */
-        pthread_cond_signal(&engine->work);
-    }
 }
 
 /* All of a group into the queue, one behind the other, or none. */
@@ -674,6 +755,17 @@ bool engine_failure(struct engine *engine, struct err *ret_err)
     return failed;
 }
 
+bool engine_store_away(struct engine *engine, struct err *ret_err)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool away = engine->away.status != OK;
+    if (away && ret_err != NULL) {
+        *ret_err = engine->away;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return away;
+}
+
 void engine_end_waits(struct engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
@@ -800,6 +892,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
     }
     if (status == OK && store->ops->open_reader != NULL) {
         status = store->ops->open_reader(store, &engine->reader, err);
+    }
+    if (status == OK && store->ops->listen != NULL) {
+        store->ops->listen(store, on_notice, engine);
     }
     if (status == OK) {
         status = engine_start(engine, err);

@@ -16,6 +16,10 @@
  *            E5  after a flush or a commit of unknown fate nothing is answered any more: every call
  *                gets E_UNKNOWN and the engine stays stopped (P11). Restart re-reads the truth.
  *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
+ *            E7  on a shared store a parked call hears of a seal by a different process: by the
+ *                store's notice, and by asking again within LIMIT_ASK_AGAIN_MS. While the store
+ *                cannot be reached every call gets E_UNAVAILABLE, and the engine goes on by itself
+ *                when it can.
  * Ownership: a call belongs to the engine from submit until its done function is called.
  * Threads:   engine_submit from any thread; done functions run on the engine thread or on the flush
  *            thread, never on both at a time.
@@ -94,6 +98,7 @@ struct engine_stats {
     uint64_t entries;                 /* of evidence in this process's chain */
     struct store_counts counts;       /* of live keys; a little old */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
+    bool store_away;      /* a shared store cannot be reached (engine_store_away) */
     uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */
 };
 
@@ -151,6 +156,10 @@ void engine_reader_give(struct engine *engine, const struct err *err);
  * because only opening the store again reads the truth. Any thread. */
 bool engine_failure(struct engine *engine, struct err *ret_err);
 
+/* Whether a shared store cannot be reached, and why. Calls get E_UNAVAILABLE meanwhile; the engine
+ * asks again by itself. Any thread. */
+bool engine_store_away(struct engine *engine, struct err *ret_err);
+
 /* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is
  * about to end. Any thread. */
 void engine_end_waits(struct engine *engine);
@@ -158,9 +167,10 @@ void engine_end_waits(struct engine *engine);
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
 const struct store_identity *engine_identity(const struct engine *engine);
 /*
- * Which process this is to the records of an embedded store: greater than that of every process
- * that granted anything in it before. A door whose work ends with the process names it as the
- * holder of its grants; those of earlier incarnations became unknown when the engine was made.
+ * Which process this is to the records of its store. A door whose work ends with the process names
+ * it as the holder of its grants. Embedded: it is greater than that of every process that granted
+ * anything before, and what those held became unknown when the engine was made. Shared: nobody else
+ * has it, and what it holds becomes unknown when it has not beaten for LIMIT_HOLDER_GONE_MS.
  */
 uint64_t engine_incarnation(const struct engine *engine);
 

@@ -3,7 +3,11 @@
 #include "base/check.h"
 #include "base/limits.h"
 
-enum { JANITOR_ARENA_BYTES_MAX = 64 << 10 }; /* one record at its limits */
+enum {
+    JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
+    COUNTS_SHARED_MS = 1000,            /* each is a round trip */
+    BEAT_AWAY_MS = 500,                 /* how soon it is noticed that the store is back */
+};
 
 static bool settle_leases(void *context, const struct store_due *dues, size_t count);
 
@@ -14,6 +18,7 @@ enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     janitor->identity = identity;
     janitor->checkpoint_every_ms = options->checkpoint_every_ms;
     janitor->checkpoint_seq = cycle->chain.seq;
+    janitor->beaten_ms = INT64_MIN / 2; /* never yet */
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_init(&janitor->arenas[i], cycle->mem, JANITOR_ARENA_BYTES_MAX);
     }
@@ -96,13 +101,17 @@ static struct engine_call *own_call(
         .context = janitor,
         .done = lease_done,
     };
+    if (kind == REQUEST_HOLDER_GONE) {
+        janitor->calls[number].request.holder = janitor->incarnation;
+        janitor->calls[number].request.fence = due->fence;
+    }
     return &janitor->calls[number];
 }
 
-/* The engine's own subscription. The calls go into the batch that is being collected. */
-static bool settle_leases(void *context, const struct store_due *dues, size_t count)
+/* Own calls into the batch that is being collected. False: not all of them. */
+static bool add_calls(
+    struct janitor *janitor, enum request_kind kind, const struct store_due *dues, size_t count)
 {
-    struct janitor *janitor = context;
     struct janitor_turn *turn = janitor->turn;
     ASSERT(turn != NULL);
     if (atomic_load_explicit(&janitor->in_flight, memory_order_acquire) > 0) {
@@ -113,9 +122,15 @@ static bool settle_leases(void *context, const struct store_due *dues, size_t co
     ASSERT(taken <= JANITOR_CALLS);
     atomic_store_explicit(&janitor->in_flight, taken, memory_order_relaxed);
     for (size_t i = 0; i < taken; i++) {
-        turn->calls[turn->count++] = own_call(janitor, i, REQUEST_LEASE_OVER, &dues[i]);
+        turn->calls[turn->count++] = own_call(janitor, i, kind, &dues[i]);
     }
     return taken == count;
+}
+
+/* The engine's own subscription. */
+static bool settle_leases(void *context, const struct store_due *dues, size_t count)
+{
+    return add_calls(context, REQUEST_LEASE_OVER, dues, count);
 }
 
 /* Give one subscriber what is due for it. */
@@ -150,11 +165,12 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
 
 /* Incarnations ----------------------------------------------------------------------------- */
 
+static const struct store_due_filter held = {.kinds = STORE_KINDS_ALL, .held = true};
+
 /* Make unknown what some of the earlier incarnations' grants were for. *ret_left is false when
  * there was none, or when it did not succeed. */
 static enum status settle_held(struct janitor *janitor, bool *ret_left, struct err *err)
 {
-    static const struct store_due_filter held = {.kinds = STORE_KINDS_ALL, .held = true};
     struct store *store = janitor->cycle->store;
     struct store_due dues[JANITOR_CALLS];
     struct engine_call *calls[JANITOR_CALLS];
@@ -167,8 +183,6 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
     ASSERT(count <= JANITOR_CALLS);
     for (size_t i = 0; i < count; i++) {
         calls[i] = own_call(janitor, i, REQUEST_HOLDER_GONE, &dues[i]);
-        calls[i]->request.holder = janitor->incarnation;
-        calls[i]->request.fence = dues[i].fence;
     }
     status = cycle_run(janitor->cycle, calls, count, err);
     if (status == OK && store->ops->flush(store, err) != OK) {
@@ -187,7 +201,7 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
  * whenever such a grant is durable the next process starts from a greater number (P4, S6). What a
  * crash takes back was never granted.
  */
-enum status janitor_start(struct janitor *janitor, struct err *err)
+static enum status start_embedded(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
     struct store_batch stand = {.count = 0};
@@ -201,6 +215,64 @@ enum status janitor_start(struct janitor *janitor, struct err *err)
         status = settle_held(janitor, &left, err);
     }
     /* Without space or memory for it, these become unknown when their leases are over. */
+    return fatal_only(status, err);
+}
+
+/* A fence that nobody else gets, drawn for this. It beats before anything is granted. */
+static enum status start_shared(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_batch one = {.fences = 1};
+    enum status status = store->ops->prepare(store, &one, err);
+    if (status != OK) {
+        return status;
+    }
+    store->ops->abort(store);
+    janitor->incarnation = one.fence_first;
+    ASSERT(janitor->incarnation > 0);
+    return store->ops->beat(store, janitor->incarnation, err);
+}
+
+enum status janitor_start(struct janitor *janitor, struct err *err)
+{
+    return janitor->cycle->store->ops->shared ? start_shared(janitor, err)
+                                              : start_embedded(janitor, err);
+}
+
+/* Note whether there was a beat, and since when none was missing. */
+static enum status beat(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    ASSERT(janitor->turn != NULL && janitor->incarnation > 0);
+    int64_t boot_ms = janitor->turn->boot_ms;
+    enum status status = store->ops->beat(store, janitor->incarnation, err);
+    cycle_touched(janitor->cycle, status, true, err);
+    if (status == OK) {
+        bool late = boot_ms - janitor->beaten_ms > 2 * LIMIT_BEAT_MS;
+        janitor->steady_ms = late ? boot_ms : janitor->steady_ms;
+        janitor->beaten_ms = boot_ms;
+    }
+    return status;
+}
+
+/* Of a shared store: say that this process is alive, and settle what those held that are not. */
+static enum status mind_holders(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_due dues[JANITOR_CALLS];
+    size_t count = 0;
+    if (!store->ops->shared) {
+        return OK;
+    }
+    enum status status = beat(janitor, err);
+    bool steady = janitor->turn->boot_ms - janitor->steady_ms >= LIMIT_HOLDER_GONE_MS;
+    if (status == OK && steady) {
+        status = store->ops->due(store, &held, dues, JANITOR_CALLS, &count, err);
+    }
+    ASSERT(count <= JANITOR_CALLS);
+    if (status == OK && count > 0) {
+        (void)add_calls(janitor, REQUEST_HOLDER_GONE, dues, count); /* the rest comes again */
+    }
     return fatal_only(status, err);
 }
 
@@ -232,6 +304,7 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
     struct store *store = janitor->cycle->store;
     struct store_batch stand = {.count = 0};
     enum status status = store->ops->read(store, &stand, err);
+    cycle_touched(janitor->cycle, status, false, err);
     if (status != OK) {
         return fatal_only(status, err);
     }
@@ -302,12 +375,26 @@ static const struct duty {
     enum status (*run)(struct janitor *janitor, struct err *err);
 } duties[JANITOR_DUTIES] = {
     [DUTY_HOUSEKEEPING] = {"housekeeping", 5, keep_house},
+    [DUTY_HOLDERS] = {"holders", LIMIT_BEAT_MS, mind_holders},
     [DUTY_DUES] = {"dues", 500, act_on_dues},
     [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
     [DUTY_COUNTS] = {"counts", 100, read_counts},
     [DUTY_REMOVE] = {"remove", 0, remove_archived},
     [DUTY_ARCHIVE] = {"archive", 60000, archive},
 };
+
+static int64_t duty_every_ms(const struct janitor *janitor, enum janitor_duty duty)
+{
+    const struct cycle *cycle = janitor->cycle;
+    ASSERT(duty < JANITOR_DUTIES);
+    if (duty == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0) {
+        return janitor->checkpoint_every_ms;
+    }
+    if (duty == DUTY_COUNTS && cycle->store->ops->shared) {
+        return COUNTS_SHARED_MS;
+    }
+    return duty == DUTY_HOLDERS && cycle->away.status != OK ? BEAT_AWAY_MS : duties[duty].every_ms;
+}
 
 enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, struct err *err)
 {
@@ -316,9 +403,7 @@ enum status janitor_run(struct janitor *janitor, struct janitor_turn *turn, stru
     ASSERT(turn->count <= LIMIT_BATCH_REQUESTS_MAX);
     janitor->turn = turn;
     for (size_t i = 0; i < JANITOR_DUTIES && status == OK; i++) {
-        bool own_pace = i == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0;
-        int64_t every_ms = own_pace ? janitor->checkpoint_every_ms : duties[i].every_ms;
-        if (turn->boot_ms - janitor->done_ms[i] >= every_ms) {
+        if (turn->boot_ms - janitor->done_ms[i] >= duty_every_ms(janitor, (enum janitor_duty)i)) {
             janitor->done_ms[i] = turn->boot_ms;
             status = duties[i].run(janitor, err);
         }

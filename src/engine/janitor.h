@@ -4,14 +4,21 @@
  *
  *   duty                        how often
  *   the store's housekeeping    every 5 ms while busy (store maintain: expiry, snapshots, squeeze)
+ *   holders, of a shared store  every 5 s: beat, and make unknown what holders have that are gone
  *   dues                        every 500 ms: each subscriber gets what is due for it. The engine's
  *                               own subscription makes unknown whatever has its lease over
  *   signed checkpoints          every minute when there is new evidence, and at close
- *   counts for the statistics   every 100 ms
+ *   counts for the statistics   every 100 ms; of a shared store every second
  *   evidence past its retention every minute: an entry first, and when that is durable, it is
  *                               removed
  *
- * When the engine is made, what earlier incarnations of the process held becomes unknown at once.
+ * When the engine is made on an embedded store, what earlier incarnations of the process held
+ * becomes unknown at once. On a shared store nobody is called gone by a process that has not itself
+ * beaten for as long as a holder may be silent: when the store was away for everybody, each of them
+ * must have had the time to come back.
+ *
+ * Janitors of several processes find the same dues. Each asks for what it found by id and, of a
+ * holder, by fence; who comes second is decided on what the first one left, and does nothing.
  *
  * Threads: the engine thread alone, but for subscribing and the done function of its own calls.
  */
@@ -28,6 +35,7 @@ enum { JANITOR_CALLS = 64 }; /* dues acted on in one turn; the rest comes half a
 
 enum janitor_duty {
     DUTY_HOUSEKEEPING,
+    DUTY_HOLDERS,
     DUTY_DUES,
     DUTY_CHECKPOINT,
     DUTY_COUNTS,
@@ -47,6 +55,8 @@ struct janitor {
     struct cycle *cycle;
     const struct store_identity *identity;
     uint64_t incarnation;            /* of this process */
+    int64_t beaten_ms;               /* boot clock: of the last beat that was noted … */
+    int64_t steady_ms;               /* … and since when there was none too late */
     int64_t checkpoint_every_ms;     /* 0: as the table says */
     int64_t done_ms[JANITOR_DUTIES]; /* boot clock: when each duty was done last */
     struct janitor_turn *turn;       /* during janitor_run */
@@ -68,7 +78,8 @@ enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
     const struct store_identity *identity, const struct engine_options *options,
     struct err *err) MUST_CHECK;
 void janitor_release(struct janitor *janitor);
-/* Take an incarnation, and make unknown what earlier ones held. Before the engine's threads run. */
+/* Take an incarnation; on an embedded store, make unknown what earlier ones held. Before the
+ * engine's threads run. */
 enum status janitor_start(struct janitor *janitor, struct err *err) MUST_CHECK;
 
 /* engine_on_due and engine_off_due. From any thread. */

@@ -54,6 +54,35 @@ void parked_wake(struct parked *parked, const struct digest *key_hash, struct qu
     *bucket = others;
 }
 
+static bool queue_has(const struct queue *queue, const struct digest *key_hash)
+{
+    const struct engine_call *call = queue->first;
+    while (call != NULL && !digest_equal(&call->request.key.hash, key_hash)) {
+        call = call->next;
+    }
+    return call != NULL;
+}
+
+void parked_ask(struct parked *parked, struct queue *out)
+{
+    for (size_t i = 0; i < PARKED_BUCKETS && parked->count > 0; i++) {
+        struct queue asked = {0};
+        struct queue others = {0};
+        struct engine_call *call;
+        while ((call = queue_pop(&parked->buckets[i])) != NULL) {
+            bool first = !queue_has(&asked, &call->request.key.hash);
+            ASSERT(call->parked);
+            ASSERT(parked->count > 0);
+            parked->count -= first;
+            queue_push(first ? &asked : &others, call);
+        }
+        while ((call = queue_pop(&asked)) != NULL) {
+            queue_push(out, call);
+        }
+        parked->buckets[i] = others;
+    }
+}
+
 void parked_expire(struct parked *parked, int64_t boot_ms, struct queue *out)
 {
     if (boot_ms < parked->next_ms) {

@@ -23,6 +23,8 @@ void parked_init(struct parked *parked);
 bool parked_add(struct parked *parked, struct engine_call *call);
 /* Move the calls for this key to out. */
 void parked_wake(struct parked *parked, const struct digest *key_hash, struct queue *out);
+/* Move one call of each key to out, to ask for all of them. */
+void parked_ask(struct parked *parked, struct queue *out);
 /* Move the calls that have waited long enough to out. */
 void parked_expire(struct parked *parked, int64_t boot_ms, struct queue *out);
 

@@ -378,6 +378,11 @@ bool server_failure(struct server *server, struct err *err)
     return engine_failure(server->engine, err);
 }
 
+bool server_store_away(struct server *server, struct err *err)
+{
+    return engine_store_away(server->engine, err);
+}
+
 bool server_answers(struct server *server)
 {
     return probe_turn(&server->probe, server->engine);

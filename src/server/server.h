@@ -46,6 +46,8 @@ enum status server_close(struct server *server, struct err *err) MUST_CHECK;
 /* Whether the engine stopped for good: then only a restart reads the truth (P11), and err says why.
  */
 bool server_failure(struct server *server, struct err *err) MUST_CHECK;
+/* Whether a shared store cannot be reached, and why: nothing is granted until it can. */
+bool server_store_away(struct server *server, struct err *err) MUST_CHECK;
 /* Asks the engine something cheap. True when it answered what was asked by the call before. */
 bool server_answers(struct server *server);
 
