@@ -159,6 +159,7 @@ static enum status request_put(
     call_u64(self, commit->fence_floor);
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
+    call_u64(self, self->url.wait);
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         status = change_put(self, &commit->changes[i], err);
         status = status == OK ? entry_put(self, &commit->changes[i].entry, &head, err) : status;
@@ -300,6 +301,11 @@ static enum status commit_send(struct redis *self, const struct commit *commit, 
     return status == OK ? replicas_wait(self, err) : status;
 }
 
+void fence_use(struct redis *self, uint64_t fence)
+{
+    self->fence = self->fence < fence ? fence : self->fence;
+}
+
 /* S10, when the server's clock went back meanwhile. */
 static enum status prepared_check(const struct redis *self, struct err *err)
 {
@@ -325,7 +331,8 @@ enum status redis_commit(struct store *store, const struct commit *commit, struc
         self->head_now = head;
         (void)pthread_mutex_unlock(&self->mutex);
         self->mark_ms = head.moment.time_ms > self->mark_ms ? head.moment.time_ms : self->mark_ms;
-        self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+        fence_use(self, self->fence_drawn);
+        fence_use(self, commit->fence_floor);
     }
     return call_fail(self, status);
 }
