@@ -213,6 +213,8 @@ struct store_chain {
     int64_t started_ms;           /* the store's time when it was opened */
     int64_t seen_ms;              /* … and of its last beat; 0: it never did */
     bool ended;                   /* its handle was closed */
+    uint64_t removed_seq;         /* evidence up to this one went after its retention; 0: none */
+    struct digest removed_hash;   /* of that one: what is left goes on from it */
 };
 
 /* Called for each chain, the oldest first. Return false to stop. */

@@ -457,12 +457,15 @@ static bool chain_take(const redisReply *row, struct store_chain *ret_chain)
     uint64_t started_ms = 0;
     uint64_t seen_ms = 0;
     uint64_t ended = 0;
+    struct slice removed;
     if (!reply_text(reply_at(row, 0), &text) || !uuid_read(text, chain.chain_id) ||
         !bytes_take(reply_at(row, 1), chain.public_key, sizeof chain.public_key) ||
         !reply_u64(reply_at(row, 2), &chain.incarnation) ||
         !reply_u64(reply_at(row, 3), &started_ms) || started_ms > INT64_MAX ||
         !reply_u64(reply_at(row, 4), &seen_ms) || seen_ms > INT64_MAX ||
-        !reply_u64(reply_at(row, 5), &ended)) {
+        !reply_u64(reply_at(row, 5), &ended) || !reply_u64(reply_at(row, 6), &chain.removed_seq) ||
+        !reply_text(reply_at(row, 7), &removed) ||
+        (chain.removed_seq > 0 && !hash_take(reply_at(row, 7), &chain.removed_hash))) {
         return false;
     }
     chain.started_ms = (int64_t)started_ms;
