@@ -38,7 +38,7 @@ struct check {
     const char *detail; /* NULL: none */
 };
 
-enum { CHECKS_MAX = 8 };
+enum { CHECKS_MAX = 16 };
 
 /* All checks; returns how many. Details that name a place are for those who need no token: then
  * only this machine can ask (P9 and common sense). */
@@ -63,6 +63,12 @@ static size_t run_checks(
     ret_checks[count++] = (struct check){"clock", true,
         stats.clock_held ? "held: the wall clock jumped ahead, expiry follows the boot clock"
                          : NULL};
+    /* Likewise what weakens a promise: it was so when the store was opened. */
+    const char *caution = engine_caution(door_engine(api->door), 0);
+    for (size_t i = 0; caution != NULL && count < CHECKS_MAX; i++) {
+        ret_checks[count++] = (struct check){"caution", true, caution};
+        caution = engine_caution(door_engine(api->door), i + 1);
+    }
     return count;
 }
 

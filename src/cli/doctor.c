@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/cli.h"
@@ -177,9 +178,12 @@ static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char age[32];
-    examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress; entry %llu",
-        (unsigned long long)facts->operations, (unsigned long long)facts->in_progress,
-        (unsigned long long)facts->entries);
+    char entry[40] = "";
+    if (!facts->is_shared) {
+        (void)snprintf(entry, sizeof entry, "; entry %llu", (unsigned long long)facts->entries);
+    }
+    examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress%s",
+        (unsigned long long)facts->operations, (unsigned long long)facts->in_progress, entry);
     if (facts->unknown == 0) {
         examine(doctor, VERDICT_PASS, "unknown", NULL, "none");
         return;
@@ -191,11 +195,27 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
         text_put_duration(age, seconds * 1000));
 }
 
+/* A store that several processes share. */
+static void check_shared(struct doctor *doctor, const struct inspect_facts *facts)
+{
+    examine(doctor, VERDICT_PASS, "processes", NULL, "%llu alive; %llu chains of evidence",
+        (unsigned long long)facts->processes, (unsigned long long)facts->chains);
+    for (size_t i = 0; i < facts->cautions_count; i++) {
+        examine(doctor, VERDICT_WARN, "durability",
+            "docs/stores.md says which promises hold under which setting", "%s",
+            facts->cautions[i]);
+    }
+    if (facts->cautions_count == 0) {
+        examine(doctor, VERDICT_PASS, "durability", NULL, "nothing weakens a promise here");
+    }
+}
+
 /* What is in the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};
     struct inspect_facts facts;
+    char shown[SECRET_URL_BYTES_MAX];
     if (inspect_store(doctor->url, &facts, &err) != OK) {
         examine(doctor, VERDICT_FAIL, "store",
             err.hint[0] != '\0'       ? err.hint
@@ -204,7 +224,12 @@ static void check_store(struct doctor *doctor)
             "%s", err.text);
         return;
     }
-    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->url);
+    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", secret_url_put(shown, doctor->url));
+    if (facts.is_shared) {
+        check_keys(doctor, &facts);
+        check_shared(doctor, &facts);
+        return;
+    }
     check_clock(doctor, &facts);
     check_size(doctor, &facts);
     check_keys(doctor, &facts);
@@ -317,8 +342,7 @@ static void check_all(struct doctor *doctor)
     char path[PATH_MAX];
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
     if (doctor->dir == NULL) {
-        examine(doctor, VERDICT_WARN, "store", "name a journal with --store journal:DIRECTORY",
-            "'%s' is not a journal: there is nothing to check", doctor->url);
+        check_store(doctor); /* on a server: it has no directory, and this machine is not its own */
         return;
     }
     unsigned owner = 0;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "cli/out.h"
 #include "cli/serve.h"
 
@@ -115,9 +116,10 @@ static void put_gateway_curl(struct buf *out, const struct serve *serve)
 static void put_store(struct buf *out, const struct serve *serve)
 {
     const struct server_facts *facts = server_facts(serve->server);
+    char store[SECRET_URL_BYTES_MAX];
     buf_printf(out,
         "%s: %llu operation%s, %llu in progress, %llu unknown; %llu entries of evidence",
-        serve->config->store, (unsigned long long)facts->operations,
+        secret_url_put(store, serve->config->store), (unsigned long long)facts->operations,
         facts->operations == 1 ? "" : "s", (unsigned long long)facts->in_progress,
         (unsigned long long)facts->unknown, (unsigned long long)facts->entries);
 }
@@ -219,12 +221,13 @@ static int print_json(const struct serve *serve)
     struct buf bytes;
     struct buf part;
     struct jsonw json = {.out = &bytes};
+    char store[SECRET_URL_BYTES_MAX];
     buf_init(&bytes, &mem_libc, LINES_BYTES_MAX);
     buf_init(&part, &mem_libc, LINES_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "version", once_version());
     put_json_urls(&json, "urls", serve, "api");
-    jsonw_str(&json, "store", serve->config->store);
+    jsonw_str(&json, "store", secret_url_put(store, serve->config->store));
     jsonw_u64(&json, "operations", server_facts(serve->server)->operations);
     put_writes(&part, serve);
     jsonw_bytes(&json, "writes", buf_view(&part));

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/secret.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "lib/inspect.h"
@@ -163,7 +164,9 @@ static int tail_checkpoint(struct cli *cli)
     if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
         code = cli_fail_store(cli, &err);
     } else if (note.len == 0) {
-        cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
+        char store[SECRET_URL_BYTES_MAX];
+        cli_say(
+            "there is no checkpoint in '%s' yet", secret_url_put(store, cli_text(cli, "store")));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
         code = CLI_UNAVAILABLE;
     } else {

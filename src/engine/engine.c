@@ -787,6 +787,12 @@ uint64_t engine_incarnation(const struct engine *engine)
     return engine->janitor.incarnation;
 }
 
+const char *engine_caution(const struct engine *engine, size_t number)
+{
+    struct store *store = engine->cycle.store;
+    return store->ops->caution == NULL ? NULL : store->ops->caution(store, number);
+}
+
 void engine_on_due(struct engine *engine, struct due_subscription *subscription)
 {
     janitor_on_due(&engine->janitor, subscription);

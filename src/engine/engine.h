@@ -173,6 +173,9 @@ const struct store_identity *engine_identity(const struct engine *engine);
  * has it, and what it holds becomes unknown when it has not beaten for LIMIT_HOLDER_GONE_MS.
  */
 uint64_t engine_incarnation(const struct engine *engine);
+/* What weakens a promise where the store is kept (store_ops.caution): NULL past the last. Any
+ * thread. */
+const char *engine_caution(const struct engine *engine, size_t number);
 
 /* Who acts on dues. Set by the subscriber, who keeps it until engine_off_due. */
 struct due_subscription {

@@ -1,7 +1,9 @@
 #include "lib/inspect.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "core/record.h"
 #include "store/journal/journal.h"
 
@@ -73,12 +75,56 @@ static enum status read_key(struct store *store, struct checkpoint_key *ret_key,
     return status;
 }
 
+static enum status read_journal(
+    struct store *store, struct inspect_facts *ret_facts, struct err *err)
+{
+    struct journal_info info = {0};
+    struct checkpoint_key key;
+    enum status status = journal_info(store, &info, err);
+    ret_facts->bytes = info.bytes;
+    ret_facts->segments = info.segments;
+    ret_facts->segments_squeezed = info.segments_squeezed;
+    ret_facts->index_bytes = info.index_bytes;
+    ret_facts->writes_direct = info.direct;
+    ret_facts->save_failed = info.snapshot_failed;
+    status = status == OK ? read_key(store, &key, err) : status;
+    if (status == OK) {
+        (void)checkpoint_key_put(ret_facts->public_key, &key);
+    }
+    return status;
+}
+
+static bool count_chain(void *context, const struct store_chain *chain)
+{
+    struct inspect_facts *facts = context;
+    facts->chains++;
+    facts->processes += !chain->ended && chain->seen_ms + LIMIT_HOLDER_GONE_MS > facts->time_ms;
+    return true;
+}
+
+static enum status read_shared(
+    struct store *store, struct inspect_facts *ret_facts, struct err *err)
+{
+    struct store_batch now = {.count = 0};
+    enum status status = store->ops->read(store, &now, err);
+    ret_facts->is_shared = true;
+    ret_facts->time_ms = now.now_ms;
+    status = status == OK ? store->ops->chains(store, count_chain, ret_facts, err) : status;
+    for (size_t i = 0; i < INSPECT_CAUTIONS_MAX && store->ops->caution != NULL; i++) {
+        const char *caution = store->ops->caution(store, i);
+        if (caution == NULL) {
+            break;
+        }
+        (void)snprintf(ret_facts->cautions[i], INSPECT_CAUTION_BYTES, "%s", caution);
+        ret_facts->cautions_count++;
+    }
+    return status;
+}
+
 static enum status read_facts(struct store *store, struct inspect_facts *ret_facts, struct err *err)
 {
     struct store_head head;
     struct store_counts counts;
-    struct journal_info info = {0};
-    struct checkpoint_key key;
     enum status status = store->ops->counts(store, STORE_KINDS_ASKED, &counts, err);
     if (status != OK) {
         return status;
@@ -92,17 +138,8 @@ static enum status read_facts(struct store *store, struct inspect_facts *ret_fac
         .boot_ms = head.moment.boot_ms,
         .boot_id = head.moment.boot_id,
         .jump_ms = head.moment.jump_ms};
-    status = journal_info(store, &info, err);
-    ret_facts->bytes = info.bytes;
-    ret_facts->segments = info.segments;
-    ret_facts->segments_squeezed = info.segments_squeezed;
-    ret_facts->index_bytes = info.index_bytes;
-    ret_facts->writes_direct = info.direct;
-    ret_facts->save_failed = info.snapshot_failed;
-    status = status == OK ? read_key(store, &key, err) : status;
-    if (status == OK) {
-        (void)checkpoint_key_put(ret_facts->public_key, &key);
-    }
+    status = store->ops->shared ? read_shared(store, ret_facts, err)
+                                : read_journal(store, ret_facts, err);
     return status == OK && ret_facts->unknown > 0
                ? find_oldest_unknown(store, &ret_facts->unknown_since_ms, err)
                : status;

@@ -14,8 +14,15 @@
 #include "evidence/checkpoint.h"
 #include "once/once.h"
 
-/* A journal as it is on the disk. */
+enum { INSPECT_CAUTIONS_MAX = 8, INSPECT_CAUTION_BYTES = 256 };
+
+/* A store as it is: a journal on the disk, or what several processes share on a server. */
 struct inspect_facts {
+    bool is_shared;     /* then there are chains, processes and cautions, and nothing of files */
+    uint64_t chains;    /* of evidence, one for each process that wrote */
+    uint64_t processes; /* that are alive */
+    char cautions[INSPECT_CAUTIONS_MAX][INSPECT_CAUTION_BYTES]; /* what weakens a promise */
+    size_t cautions_count;
     uint64_t operations; /* live */
     uint64_t in_progress;
     uint64_t unknown;
@@ -33,7 +40,7 @@ struct inspect_facts {
     bool save_failed;                          /* of the index, at the last attempt */
     char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* what checkpoints are checked with */
 };
-/* E_MISUSE: the store is not a journal. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
+/* E_MISUSE: the store is neither. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
 enum status inspect_store(
     const char *url, struct inspect_facts *ret_facts, struct err *err) MUST_CHECK;
 

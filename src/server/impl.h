@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
+#include "base/secret.h"
 #include "door/door.h"
 #include "engine/query.h"
 #include "http/serve.h"
@@ -88,7 +89,8 @@ struct server {
     struct config *started; /* what it was opened with: addresses and the like stay as they were */
     struct log *log;
     struct engine *engine;
-    struct door *door; /* to the engine, for all doors */
+    char store_shown[SECRET_URL_BYTES_MAX]; /* its URL, for people */
+    struct door *door;                      /* to the engine, for all doors */
     struct http_server *http;
     void *states[SERVER_DOORS_MAX]; /* of the doors, by their place in the table; NULL: not open */
     struct server_bound listeners[SERVER_LISTENERS_MAX]; /* by number */

@@ -268,6 +268,11 @@ const struct server_facts *server_facts(const struct server *server)
     return &server->facts;
 }
 
+const char *server_caution(const struct server *server, size_t number)
+{
+    return engine_caution(server->engine, number);
+}
+
 /* ---- reload ------------------------------------------------------------------------------ */
 
 /* Everything that can fail; nothing is used yet. made has a place for each door. */

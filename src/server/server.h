@@ -65,6 +65,8 @@ struct server_facts {
     uint64_t entries; /* of evidence */
 };
 const struct server_facts *server_facts(const struct server *server);
+/* What weakens a promise where the store is kept, for people: NULL past the last. */
+const char *server_caution(const struct server *server, size_t number);
 /* The address that a door's listener really has, such as "127.0.0.1:7411", by its place in the
  * configuration; NULL past the last. door: "api", "gateway". */
 const char *server_address(const struct server *server, const char *door, size_t which);
