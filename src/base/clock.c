@@ -48,6 +48,11 @@ struct clock_reading clock_read(const struct clock *clock)
     return clock->read(clock->context);
 }
 
+int64_t clock_boot_ms(void)
+{
+    return read_ms(CLOCK_BOOTTIME);
+}
+
 uint64_t clock_nanos(void)
 {
     struct timespec now;

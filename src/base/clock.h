@@ -23,7 +23,9 @@ struct clock {
 /* The machine's own clocks. */
 void clock_system(struct clock *ret_clock);
 struct clock_reading clock_read(const struct clock *clock);
-/* Monotonic nanoseconds, for measuring how long something took. */
+/* The boot clock of the machine: for a wait that goes on while the machine sleeps. */
+int64_t clock_boot_ms(void);
+/* Monotonic nanoseconds, for measuring how long something took. They stop while it sleeps. */
 uint64_t clock_nanos(void);
 
 /* The pause after this one: twice as long, up to the longest. */

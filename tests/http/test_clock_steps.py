@@ -129,6 +129,29 @@ def test_a_wall_clock_ahead_changes_neither_retry_after_nor_the_age_of_the_unkno
     assert len(age_s) == 1 and age_s[0] < 60
 
 
+def test_what_waited_while_the_machine_slept_past_its_lease_is_not_sent(origin, make_gateway,
+        tmp_path):
+    """Timers stand still while a machine sleeps and leases do not: by now the operation may be
+    unknown, freed by an operator and granted to somebody else (P1)."""
+    clock = SteppingClock(tmp_path)
+    gateway = make_gateway(env=clock.env, gateway={"connections_max": 1}, more={"loops": 1},
+        routes=[{"match": "POST /pay",
+            "timeout": {"connect": "50s", "first_byte": "50s", "total": "50s"}}])
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gateway.post, "first", do="hold=1")
+        origin.wait_for("first")
+        waiting = pool.submit(gateway.post, "waiting")
+        gateway.wait_status("waiting", "in_progress")
+        clock.sleep(MINUTES_S)
+        origin.let_go("first")
+        assert first.result().status == 200
+        answer = waiting.result()
+    assert (origin.effects["waiting"], answer.status) == (0, 502)
+    assert (answer.json["effect"], answer.json["retry"]) == ("no", "safe")
+    assert gateway.post("waiting").status == 200
+    assert (origin.effects["first"], origin.effects["waiting"]) == (1, 1)
+
+
 # --- Steps at random, all the time ---
 
 
