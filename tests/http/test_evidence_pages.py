@@ -123,7 +123,7 @@ def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
             status, _, problem = own.request(method, path, body, every)
             assert (status, problem["code"]) == (403, "forbidden"), (method, path)
     shown = json.loads(server.cli("ls", "--all-tenants", "--json", "--store",
-        f"journal:{server.data_dir}").stdout)
+        server.store).stdout)
     assert sorted(operation["tenant"] for operation in shown) == ["acme", "zeta"]
     token = {"Authorization": "Bearer tok-acme", **every}
     mine = server.request("GET", "/v1/operations", None, token)[2]["operations"]
