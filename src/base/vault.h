@@ -19,6 +19,8 @@
 #ifndef ONCE_BASE_VAULT_H
 #define ONCE_BASE_VAULT_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -35,6 +37,8 @@ struct vault_options {
     const char *const *key_files; /* 32 bytes, or 64 hex digits and the end of a line */
     size_t key_file_count;        /* 0: the key at own_path */
     const char *own_path;         /* made with mode 0600 when it is absent; NULL: there is none */
+    bool is_fleeting;             /* without both: a key that ends with the process, as what it
+                                     seals does */
 };
 
 /* E_INVALID: a key file is not a key, or others can read it, or there is none; the text names the
