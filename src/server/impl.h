@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "api/api.h"
 #include "dispatch/dispatch.h"
 #include "door/door.h"
 #include "engine/query.h"
@@ -36,11 +37,14 @@ struct server_addresses {
  */
 struct server_door {
     const char *name;
-    /* Where it listens; a count of 0: nowhere. */
+    /* Where it listens; a count of 0: nowhere. NULL: it has no listener, and is reached through the
+     * API's. */
     struct server_addresses (*listen)(const struct config *config);
     /* After all addresses are bound, before the loops run. *ret_state stays NULL where the
      * configuration does not want the door. */
     enum status (*open)(struct server *server, void **ret_state, struct err *err);
+    /* What a door without a listener hands to the API, which is opened after it. */
+    struct api_routes (*routes)(void *state);
     /* Of an exchange that came through one of its listeners, on its loop; see http/serve.h. */
     void (*begin)(void *state, struct http_exchange *exchange);
     void (*handle)(void *state, struct http_exchange *exchange);
@@ -89,8 +93,8 @@ struct server {
     struct engine *engine;
     struct door *door; /* to the engine, for all doors */
     struct http_server *http;
-    struct dispatch *dispatch; /* what calls out by itself, for the doors that enqueue */
-    struct vault *vault;       /* of bodies that are kept; NULL: no door keeps any */
+    struct dispatch *dispatch;      /* what calls out by itself, for the doors that enqueue */
+    struct vault *vault;            /* of bodies that are kept; NULL: no door keeps any */
     void *states[SERVER_DOORS_MAX]; /* of the doors, by their place in the table; NULL: not open */
     struct server_bound listeners[SERVER_LISTENERS_MAX]; /* by number */
     unsigned listener_count;
