@@ -171,8 +171,8 @@ struct dispatch_granted {
     void *context;
 };
 /* Run what is granted already. It does not wait for a turn: when its target is busy nothing is
- * sent, and settle is called with a fault of E_LIMIT. E_LIMIT, E_NOMEM, E_UNAVAILABLE (the server ends):
- * it was not taken, done is not called and nothing was sent. Any thread. */
+ * sent, and settle is called with a fault of E_LIMIT. E_LIMIT, E_NOMEM, E_UNAVAILABLE (the server
+ * ends): it was not taken, done is not called and nothing was sent. Any thread. */
 enum status dispatch_run(
     struct dispatch *dispatch, const struct dispatch_granted *granted, struct err *err) MUST_CHECK;
 
