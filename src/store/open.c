@@ -123,6 +123,16 @@ static const struct scheme schemes[] = {
         .check = redis_url_check,
         .open = redis_open,
         .replay = server_replay},
+    {.name = "redis+sentinel",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
+        .replay = server_replay},
+    {.name = "rediss+sentinel",
+        .whole = true,
+        .check = redis_url_check,
+        .open = redis_open,
+        .replay = server_replay},
 };
 
 /* "word:" in front, as in "postgres://…" or "jornal:…". A path may hold a colon later. */
