@@ -163,7 +163,7 @@ static int tail_checkpoint(struct cli *cli)
     if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
         code = cli_fail_store(cli, &err);
     } else if (note.len == 0) {
-        cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
+        cli_say("there is no checkpoint in '%s' yet", cli_store_shown(cli));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
         code = CLI_UNAVAILABLE;
     } else {

@@ -58,6 +58,7 @@
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "core/decide.h"
@@ -475,5 +476,7 @@ enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 /* Whether a URL is right, without looking for what it names. E_INVALID as store_open's. */
 enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
+/* Append the URL with its passwords masked, as people, logs and answers may see it. */
+void store_url_show(struct buf *out, const char *url);
 
 #endif
