@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/secret.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/cli.h"
@@ -27,11 +26,13 @@ static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
 #define SPACE_WARN_BYTES (UINT64_C(1) << 30)   /* a day of a busy store */
 #define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop any moment */
 enum { FLUSH_WARN_NS = 50000000 };             /* a disk that makes callers wait */
+enum { SKEW_WARN_MS = 5000 }; /* the server's clock counts: logs and documents seem out of step */
 
 struct doctor {
     struct cli *cli;
     const char *url;
-    const char *dir; /* NULL: the store is no journal */
+    const char *shown; /* the URL without passwords */
+    const char *dir;   /* NULL: the store is no journal */
     struct buf bytes;
     struct jsonw json;
     bool failed;
@@ -178,8 +179,8 @@ static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char age[32];
-    char entry[40] = "";
-    if (!facts->is_shared) {
+    char entry[32] = "";
+    if (!facts->shared) {
         (void)snprintf(entry, sizeof entry, "; entry %llu", (unsigned long long)facts->entries);
     }
     examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress%s",
@@ -195,27 +196,39 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
         text_put_duration(age, seconds * 1000));
 }
 
-/* A store that several processes share. */
+/* Leases and windows go by the server's clock, so this machine's is only worth knowing. */
+static void check_skew(struct doctor *doctor, const struct inspect_facts *facts)
+{
+    char time[TEXT_TIME_BYTES];
+    char off[32];
+    int64_t skew_ms = cli_now_ms() - facts->time_ms;
+    int64_t size_ms = skew_ms < 0 ? -skew_ms : skew_ms;
+    text_put_time(time, facts->time_ms);
+    bool is_off = size_ms > SKEW_WARN_MS;
+    examine(doctor, is_off ? VERDICT_WARN : VERDICT_PASS, "clock",
+        is_off ? "synchronise both clocks; what is decided goes by the store's" : NULL,
+        "the store's is %s; this machine's is %s %s", time, text_put_duration(off, size_ms),
+        skew_ms < 0 ? "behind" : "ahead");
+}
+
 static void check_shared(struct doctor *doctor, const struct inspect_facts *facts)
 {
-    examine(doctor, VERDICT_PASS, "processes", NULL, "%llu alive; %llu chains of evidence",
-        (unsigned long long)facts->processes, (unsigned long long)facts->chains);
-    for (size_t i = 0; i < facts->cautions_count; i++) {
+    check_skew(doctor, facts);
+    for (size_t i = 0; i < INSPECT_CAUTIONS_MAX && facts->cautions[i][0] != '\0'; i++) {
         examine(doctor, VERDICT_WARN, "durability",
-            "docs/stores.md says which promises hold under which setting", "%s",
+            "change the server's settings, or see what the store promises with these", "%s",
             facts->cautions[i]);
     }
-    if (facts->cautions_count == 0) {
-        examine(doctor, VERDICT_PASS, "durability", NULL, "nothing weakens a promise here");
-    }
+    examine(doctor, VERDICT_PASS, "processes", NULL,
+        "%llu write to it now; %llu chain(s) of evidence", (unsigned long long)facts->processes,
+        (unsigned long long)facts->chains);
 }
 
 /* What is in the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};
-    struct inspect_facts facts;
-    char shown[SECRET_URL_BYTES_MAX];
+    struct inspect_facts facts = {0};
     if (inspect_store(doctor->url, &facts, &err) != OK) {
         examine(doctor, VERDICT_FAIL, "store",
             err.hint[0] != '\0'       ? err.hint
@@ -224,10 +237,10 @@ static void check_store(struct doctor *doctor)
             "%s", err.text);
         return;
     }
-    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", secret_url_put(shown, doctor->url));
-    if (facts.is_shared) {
-        check_keys(doctor, &facts);
+    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->shown);
+    if (facts.shared) {
         check_shared(doctor, &facts);
+        check_keys(doctor, &facts);
         return;
     }
     check_clock(doctor, &facts);
@@ -341,8 +354,13 @@ static void check_all(struct doctor *doctor)
     struct stat facts;
     char path[PATH_MAX];
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
+    if (doctor->dir == NULL && strncmp(doctor->url, "mem:", 4) == 0) {
+        examine(doctor, VERDICT_WARN, "store", "name a store with --store URL",
+            "'%s' is in memory: there is nothing to check", doctor->url);
+        return;
+    }
     if (doctor->dir == NULL) {
-        check_store(doctor); /* on a server: it has no directory, and this machine is not its own */
+        check_store(doctor);
         return;
     }
     unsigned owner = 0;
@@ -375,6 +393,7 @@ int cmd_doctor(struct cli *cli)
     }
     struct doctor doctor = {.cli = cli, .url = cli_text(cli, "store")};
     doctor.dir = cli_store_dir(cli, doctor.url);
+    doctor.shown = cli_store_shown(cli);
     buf_init(&doctor.bytes, &mem_libc, 1 << 20);
     doctor.json.out = &doctor.bytes;
     jsonw_open(&doctor.json, NULL, '[');

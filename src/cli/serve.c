@@ -20,7 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/secret.h"
 #include "cli/notify.h"
 #include "cli/out.h"
 
@@ -240,14 +239,14 @@ static const char *address_of(const struct serve *serve)
 
 static void log_start(struct serve *serve)
 {
-    char store[SECRET_URL_BYTES_MAX];
     struct log_field fields[] = {LOG_TEXT("version", slice_str(once_version())),
         LOG_TEXT("listen", slice_str(address_of(serve))),
-        LOG_TEXT("store", slice_str(secret_url_put(store, serve->config->store))),
+        LOG_TEXT("store", slice_str(server_facts(serve->server)->store)),
         LOG_NUMBER("loops", server_facts(serve->server)->loops)};
     log_event(serve->log.log, LOG_INFO, "started", fields, 4);
-    for (size_t i = 0; server_caution(serve->server, i) != NULL; i++) {
-        log_text(serve, LOG_WARN, "store_caution", server_caution(serve->server, i));
+    const char *const *caution = server_facts(serve->server)->cautions;
+    for (; *caution != NULL; caution++) {
+        log_text(serve, LOG_WARN, "store_caution", *caution);
     }
     log_faults(serve, LOG_WARN, "config_warning", &serve->config->warnings);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {

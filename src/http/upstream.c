@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "http/upstream_impl.h"
 
 /* The diagrams, the transitions and what holds are at enum call_state (upstream_impl.h). */
@@ -411,6 +412,7 @@ void upstream_start(struct upstream *upstream, unsigned loop, struct upstream_ca
         return;
     }
     call->started_ms = upstream_now(worker);
+    call->started_boot_ms = clock_boot_ms();
     call->exchange = exchange_take(worker);
     if (call->exchange == NULL) {
         refuse_start(call, UPSTREAM_CAUSE_MEMORY, "out of memory");
@@ -498,6 +500,7 @@ static void fill_limits(struct upstream *upstream, const struct upstream_options
     upstream->waiting_max =
         options->waiting_max > 0 ? options->waiting_max : UPSTREAM_WAITING_DEFAULT;
     upstream->idle_ms_max = options->idle_ms_max;
+    upstream->is_public_only = options->is_public_only;
     upstream->resolve_ms =
         options->resolve_ms > 0 ? options->resolve_ms : UPSTREAM_RESOLVE_MS_DEFAULT;
     upstream->limits = HTTP_LIMITS_DEFAULT;

@@ -14,6 +14,9 @@
  *            U6  every wait has a limit: connect, first byte, total; and a body that stands still.
  *            U7  one that was idle and whose peer has closed it, as far as the kernel knows, is not
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
+ *            U8  nothing is sent once total_ms is over, by the boot clock. The timers of a loop do
+ *                not ensure that: they stand still while the machine sleeps, and a loop that was
+ *                stopped may see a new connection before its timers.
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
  * Ownership: a call is the caller's memory and must live, with its head and body, until its last
  *            event or upstream_cancel. The upstream lives until it is closed on each loop.
@@ -96,6 +99,7 @@ struct upstream_call {
     unsigned loop;
     unsigned tries;
     uint64_t started_ms;
+    int64_t started_boot_ms; /* U8 */
     unsigned state;
     bool is_queued;
 };
@@ -113,6 +117,10 @@ struct upstream_options {
     uint32_t waiting_max;     /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
     int64_t idle_ms_max;      /* a connection is kept; 0: none is kept */
     int64_t resolve_ms;       /* names are looked up again after this; 0: 30 s */
+    bool is_public_only;      /* a name must not lead to loopback, private, link-local or otherwise
+                                 special addresses: whoever controls the name would reach an
+                                 internal network. An address in a URL is what somebody typed and is
+                                 used as it is, and so is loopback for "localhost" (RFC 6761). */
 };
 
 /* E_INVALID: a URL is wrong; the text says which and why. */
@@ -155,5 +163,11 @@ struct upstream_stats {
     uint64_t down;      /* addresses that are left out for now, of all loops */
 };
 void upstream_stats(struct upstream *upstream, struct upstream_stats *ret_stats);
+
+/* What one upstream, or several of one name, came to. */
+struct upstream_figures {
+    const char *name; /* its URLs; stays until the one who reports it is gone */
+    struct upstream_stats stats;
+};
 
 #endif

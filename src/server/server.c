@@ -22,6 +22,7 @@
 enum {
     FILES_BESIDE = 256,         /* descriptors that are no connections: segments, loops, sockets */
     SERVER_BYTES_MAX = 1 << 20, /* of what lives as long as the server: a path */
+    SHOWN_BYTES_MAX = 4096,     /* of a store's URL, as it is shown */
 };
 
 /* ---- from the configuration -------------------------------------------------------------- */
@@ -66,6 +67,18 @@ const char *server_store_dir(const char *url, struct arena *arena)
     }
     memcpy(dir, path, len);
     return dir;
+}
+
+const char *server_store_shown(const char *url, struct arena *arena)
+{
+    struct buf text;
+    struct slice shown = SLICE_EMPTY;
+    buf_init(&text, &mem_libc, SHOWN_BYTES_MAX);
+    store_url_show(&text, url);
+    buf_append(&text, "", 1);
+    bool fits = buf_status(&text) == OK && arena_copy(arena, buf_view(&text), &shown) == OK;
+    buf_release(&text);
+    return fits ? shown.data : "(a URL that does not fit)";
 }
 
 /* A login gives 1024 descriptors and lets one ask for more: connections_max is to mean what it
@@ -148,10 +161,32 @@ static enum status note_facts(struct server *server, struct store *store, struct
     facts->in_progress = counts.by_status[RECORD_IN_PROGRESS];
     facts->unknown = counts.by_status[RECORD_UNKNOWN];
     facts->entries = head.seq;
-    if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
+    if (store->ops->shared) {
+        facts->writes = SERVER_WRITES_ELSEWHERE;
+    } else if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
         facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
     }
     return OK;
+}
+
+/* What the store says of itself, for as long as the server lives. */
+static enum status note_cautions(struct server *server, struct store *store, struct err *err)
+{
+    const char *(*next)(struct store *, size_t) = store->ops->caution;
+    size_t count = 0;
+    while (next != NULL && next(store, count) != NULL) {
+        count++;
+    }
+    const char **cautions = arena_zalloc(&server->arena, (count + 1) * sizeof *cautions);
+    struct slice text = SLICE_EMPTY;
+    bool fits = cautions != NULL;
+    for (size_t i = 0; fits && i < count; i++) {
+        const char *given = next(store, i);
+        fits = arena_copy(&server->arena, slice_of(given, strlen(given) + 1), &text) == OK;
+        cautions[i] = fits ? text.data : NULL;
+    }
+    server->facts.cautions = cautions;
+    return fits ? OK : err_set(err, E_NOMEM, "out of memory");
 }
 
 static enum status open_engine(struct server *server, struct err *err)
@@ -166,6 +201,7 @@ static enum status open_engine(struct server *server, struct err *err)
         return status;
     }
     status = note_facts(server, store, err);
+    status = status == OK ? note_cautions(server, store, err) : status;
     if (status != OK) {
         (void)store->ops->close(store, NULL); /* nothing was changed */
         return status;
@@ -254,6 +290,7 @@ enum status server_open(
     probe_init(&server->probe);
     server->facts.loops = loops_of(server->config);
     server->facts.dir = server_store_dir(server->config->store, &server->arena);
+    server->facts.store = server_store_shown(server->config->store, &server->arena);
     enum status status = open_all(server, err);
     if (status != OK) {
         (void)!server_close(server, NULL); /* what failed first is what is reported */
@@ -266,11 +303,6 @@ enum status server_open(
 const struct server_facts *server_facts(const struct server *server)
 {
     return &server->facts;
-}
-
-const char *server_caution(const struct server *server, size_t number)
-{
-    return engine_caution(server->engine, number);
 }
 
 /* ---- reload ------------------------------------------------------------------------------ */
@@ -354,6 +386,27 @@ static void log_text(
     log_event(server->log, level, event, fields, 1);
 }
 
+static bool is_busy(const struct server *server)
+{
+    bool is_busy = false;
+    for (size_t i = 0; !is_busy && server_doors[i].name != NULL; i++) {
+        is_busy = server->states[i] != NULL && server_doors[i].is_busy != NULL &&
+                  server_doors[i].is_busy(server->states[i]);
+    }
+    return is_busy;
+}
+
+/* For calls that are under way: cut now, they would be unknown. */
+static bool wait_for_busy(const struct server *server)
+{
+    static const struct timespec rest = {.tv_nsec = 5000000};
+    uint64_t until = clock_nanos() + (uint64_t)server->config->drain_ms * 1000000;
+    while (is_busy(server) && clock_nanos() < until && !http_server_is_hurried(server->http)) {
+        (void)nanosleep(&rest, NULL);
+    }
+    return !is_busy(server);
+}
+
 bool server_drain(struct server *server)
 {
     log_text(server, LOG_INFO, "draining", "no new connections; finishing what is in flight");
@@ -364,6 +417,7 @@ bool server_drain(struct server *server)
     }
     engine_end_waits(server->engine);
     bool is_whole = http_server_drain(server->http, server->config->drain_ms);
+    is_whole = wait_for_busy(server) && is_whole;
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
@@ -445,6 +499,7 @@ enum status server_close(struct server *server, struct err *err)
     }
     http_server_free(server->http);
     close_doors(server);
+    vault_free(server->vault);
     door_free(server->door);
     enum status status = engine_free(server->engine, err);
     if (server->started != server->config) {

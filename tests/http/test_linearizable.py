@@ -165,7 +165,7 @@ class Client(threading.Thread):
 
 
 def run_clients(servers, name, faults, disturb):
-    """Clients at work while disturb() runs, on servers of one store; what they saw."""
+    """Clients at work, each with one of the servers, while disturb() runs; what they saw."""
     board = Board(name)
     clients = [Client(number, servers[number % len(servers)], board, faults)
         for number in range(CLIENTS)]
