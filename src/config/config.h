@@ -24,6 +24,7 @@
 #include "canon/digest.h"
 #include "config/command.h"
 #include "config/gateway.h"
+#include "config/inbox.h"
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
@@ -31,7 +32,7 @@ enum {
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
-    CONFIG_CHOICES_MAX = 10,    /* values of a choice and the end of the list */
+    CONFIG_CHOICES_MAX = 12,    /* values of a choice and the end of the list */
 };
 
 /* What a value has to look like. */
@@ -174,6 +175,7 @@ struct config {
     struct config_gateway gateway;         /* whole after config_check */
     const struct config_command *commands; /* the registry, in the order of the file */
     size_t command_count;
+    struct config_inbox inbox;
     struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
     struct config_faults warnings; /* what was read and should be written in another way */
@@ -224,6 +226,8 @@ extern const struct config_option config_gateway_options[];
 /* Those of one command, and of one of its arguments. The same end. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
+/* Those of one source of the inbox. The same end. */
+extern const struct config_option config_source_options[];
 /* In both; NULL when there is none of that path. */
 const struct config_option *config_option_find(const char *path);
 

@@ -138,6 +138,7 @@ const struct config_option config_options[] = {
         .unsure = "Leave it on until the log gets too large."),
     ROW("gateway", OWN, .read = gateway_read),
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
+    ROW("inbox.sources", OWN, .read = inbox_read_sources),
     {0},
 };
 
