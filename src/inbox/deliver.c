@@ -122,7 +122,7 @@ static enum status compose_post(
 {
     struct buf out;
     struct http_put put;
-    struct frame frame;
+    struct kept_event frame;
     struct slice name, value;
     enum status status = frame_read(call->body, &frame, err);
     if (status != OK) {

@@ -242,7 +242,7 @@ static void resume(void *context, struct http_exchange *exchange)
     (void)context;
     struct act *act = exchange->state;
     struct api_request *request = act->request;
-    struct inbox *inbox = request->state;
+    struct inbox_door *inbox = request->state;
     const struct decision *decision = &act->engine.decision;
     struct buf out;
     struct jsonw json = {.out = &out};
@@ -281,7 +281,7 @@ static void done(struct engine_call *call)
 static void submit(struct act *act)
 {
     struct api_request *request = act->request;
-    struct inbox *inbox = request->state;
+    struct inbox_door *inbox = request->state;
     struct err err = {.status = OK};
     request->exchange->state = act;
     request->exchange->resume = resume;

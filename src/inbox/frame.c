@@ -2,7 +2,7 @@
 
 enum { VERSION = 1 };
 
-void frame_put(struct buf *out, const struct frame *frame)
+void frame_put(struct buf *out, const struct kept_event *frame)
 {
     buf_char(out, VERSION);
     buf_le32(out, (uint32_t)frame->type.len);
@@ -19,7 +19,7 @@ static uint32_t le32(const char *at)
            (uint32_t)bytes[3] << 24;
 }
 
-enum status frame_read(struct slice text, struct frame *ret_frame, struct err *err)
+enum status frame_read(struct slice text, struct kept_event *ret_frame, struct err *err)
 {
     if (text.len < FRAME_HEAD_BYTES || text.data[0] != VERSION) {
         return err_set(err, E_CORRUPT, "the kept event is not one");
@@ -31,7 +31,7 @@ enum status frame_read(struct slice text, struct frame *ret_frame, struct err *e
         return err_set(err, E_CORRUPT, "the kept event is cut");
     }
     const char *at = text.data + FRAME_HEAD_BYTES;
-    *ret_frame = (struct frame){.type = slice_of(at, type_len),
+    *ret_frame = (struct kept_event){.type = slice_of(at, type_len),
         .fields = slice_of(at + type_len, fields_len),
         .bytes = slice_of(at + type_len + fields_len, rest - type_len - fields_len)};
     return OK;

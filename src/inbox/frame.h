@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct frame {
+struct kept_event {
     struct slice type;   /* of the bytes; may be empty */
     struct slice fields; /* "Name: value\r\n" for each */
     struct slice bytes;
@@ -19,9 +19,9 @@ struct frame {
 enum { FRAME_HEAD_BYTES = 9 };
 
 /* Sticky as all of buf. */
-void frame_put(struct buf *out, const struct frame *frame);
+void frame_put(struct buf *out, const struct kept_event *frame);
 /* Slices point into the text. E_CORRUPT: it is not a frame. */
-enum status frame_read(struct slice text, struct frame *ret_frame, struct err *err) MUST_CHECK;
+enum status frame_read(struct slice text, struct kept_event *ret_frame, struct err *err) MUST_CHECK;
 /* Take the next field off the front; false at the end. */
 bool frame_field(struct slice *fields, struct slice *ret_name, struct slice *ret_value);
 

@@ -18,7 +18,7 @@
 
 enum { REFUSALS_A_SECOND_MAX = 50 }; /* answered 401; those past it 429 */
 
-struct inbox {
+struct inbox_door {
     const struct mem *mem;
     struct door *door;
     struct dispatch *dispatch;
@@ -29,7 +29,7 @@ struct inbox {
 };
 
 /* The plan in use, held. */
-struct inbox_plan *inbox_plan_take(struct inbox *inbox);
+struct inbox_plan *inbox_plan_take(struct inbox_door *inbox);
 
 /* Handlers of routes. */
 void inbox_receive(struct api_request *request);   /* POST /in/{source} */

@@ -41,12 +41,12 @@ static const struct api_route routes[] = {
         .handle = inbox_delivery_resolve},
 };
 
-struct api_routes inbox_routes(struct inbox *inbox)
+struct api_routes inbox_routes(struct inbox_door *inbox)
 {
     return (struct api_routes){.table = routes, .count = COUNT(routes), .state = inbox};
 }
 
-struct inbox_plan *inbox_plan_take(struct inbox *inbox)
+struct inbox_plan *inbox_plan_take(struct inbox_door *inbox)
 {
     (void)pthread_mutex_lock(&inbox->lock);
     struct inbox_plan *plan = inbox_plan_hold(inbox->plan);
@@ -57,7 +57,7 @@ struct inbox_plan *inbox_plan_take(struct inbox *inbox)
 /* ---- configurations ------------------------------------------------------------------------ */
 
 enum status inbox_reload_prepare(
-    struct inbox *inbox, struct config *config, struct inbox_plan **ret_plan, struct err *err)
+    struct inbox_door *inbox, struct config *config, struct inbox_plan **ret_plan, struct err *err)
 {
     struct inbox_plan *plan = NULL;
     if (inbox->vault == NULL && config->inbox.source_count > 0) {
@@ -78,7 +78,7 @@ enum status inbox_reload_prepare(
     return OK;
 }
 
-void inbox_reload_end(struct inbox *inbox, struct inbox_plan *plan, bool is_used)
+void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is_used)
 {
     if (!is_used) {
         dispatch_plan_drop(inbox->dispatch, &plan->dispatch);
@@ -98,10 +98,10 @@ void inbox_reload_end(struct inbox *inbox, struct inbox_plan *plan, bool is_used
 }
 
 enum status inbox_new(
-    const struct inbox_options *options, struct inbox **ret_inbox, struct err *err)
+    const struct inbox_options *options, struct inbox_door **ret_inbox, struct err *err)
 {
     const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
-    struct inbox *inbox = mem_zalloc(mem, 1, sizeof *inbox);
+    struct inbox_door *inbox = mem_zalloc(mem, 1, sizeof *inbox);
     struct inbox_plan *plan = NULL;
     if (inbox == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
@@ -121,7 +121,7 @@ enum status inbox_new(
     return OK;
 }
 
-void inbox_free(struct inbox *inbox)
+void inbox_free(struct inbox_door *inbox)
 {
     if (inbox == NULL) {
         return;

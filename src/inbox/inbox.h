@@ -18,7 +18,7 @@
 #include "config/config.h"
 #include "dispatch/dispatch.h"
 
-struct inbox;
+struct inbox_door;
 struct inbox_plan;
 
 struct inbox_options {
@@ -31,17 +31,17 @@ struct inbox_options {
 
 /* E_INVALID, E_UNAVAILABLE: a secret, URL or CA file is wrong; the text says which. */
 enum status inbox_new(
-    const struct inbox_options *options, struct inbox **ret_inbox, struct err *err) MUST_CHECK;
+    const struct inbox_options *options, struct inbox_door **ret_inbox, struct err *err) MUST_CHECK;
 /* After the server is gone. NULL is fine. */
-void inbox_free(struct inbox *inbox);
+void inbox_free(struct inbox_door *inbox);
 /* For the API, which serves them. */
-struct api_routes inbox_routes(struct inbox *inbox);
+struct api_routes inbox_routes(struct inbox_door *inbox);
 
 /* Make what a different configuration needs, and change nothing; inbox_reload_end must follow. */
-enum status inbox_reload_prepare(struct inbox *inbox, struct config *config,
+enum status inbox_reload_prepare(struct inbox_door *inbox, struct config *config,
     struct inbox_plan **ret_plan, struct err *err) MUST_CHECK;
 /* Use it for requests that begin from now on, or drop it. */
-void inbox_reload_end(struct inbox *inbox, struct inbox_plan *plan, bool is_used);
+void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is_used);
 
 /* What a request to a source would be taken for, without remembering it: JSON for `once inbox
  * test`. head and body as they would come. E_INVALID: there is no such source, or its secrets

@@ -42,7 +42,7 @@ struct received {
 
 struct receiving {
     struct api_request *request;
-    struct inbox *inbox;
+    struct inbox_door *inbox;
     struct inbox_plan *plan; /* held */
     const struct inbox_source *source;
     struct events events;
@@ -56,7 +56,7 @@ struct receiving {
 
 /* Whether a refusal may still be told apart from a flood of them. Good requests are not counted, so
  * none of them waits behind bad ones. */
-static bool refusal_admitted(struct inbox *inbox)
+static bool refusal_admitted(struct inbox_door *inbox)
 {
     unsigned long long second = clock_nanos() / 1000000000 & 0xfffffffffULL;
     unsigned long long before = atomic_load(&inbox->refusals);
@@ -68,7 +68,7 @@ static bool refusal_admitted(struct inbox *inbox)
 static void refuse_signature(
     struct api_request *request, const struct inbox_source *source, const char *why)
 {
-    struct inbox *inbox = request->state;
+    struct inbox_door *inbox = request->state;
     if (!refusal_admitted(inbox)) {
         api_refuse(request, &(struct problem){.status = 429,
                                 .code = "too_many_refusals",
@@ -340,7 +340,7 @@ static enum status seal_body(struct received *item, struct err *err)
 {
     const struct receiving *all = item->all;
     const struct record_key *key = &item->engine.request.key;
-    struct frame frame = {
+    struct kept_event frame = {
         .type = item->event->type, .fields = all->events.fields, .bytes = item->event->bytes};
     size_t size = FRAME_HEAD_BYTES + frame.type.len + frame.fields.len + frame.bytes.len;
     struct vault_name name = {.tenant = key->tenant,
@@ -480,7 +480,7 @@ static void take_events(struct receiving *all)
 
 void inbox_receive(struct api_request *request)
 {
-    struct inbox *inbox = request->state;
+    struct inbox_door *inbox = request->state;
     struct http_exchange *exchange = request->exchange;
     struct inbox_plan *plan = inbox_plan_take(inbox);
     const struct inbox_source *source = inbox_plan_find(plan, request->path_value);

@@ -255,7 +255,7 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
 
 static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
 {
-    struct inbox *inbox = NULL;
+    struct inbox_door *inbox = NULL;
     struct inbox_options options = {
         .door = server->door, .dispatch = server->dispatch, .config = server->config};
     enum status status = OK;
