@@ -123,6 +123,7 @@ enum status config_check(struct config *config, struct config_faults *faults)
             "never be read");
     }
     inbox_check(config, faults);
+    effects_check(config, faults);
     enum status status = config->gateway.is_on ? gateway_routes_make(config, faults) : OK;
     if (status != OK) {
         return status;

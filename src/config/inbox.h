@@ -46,7 +46,7 @@ enum config_delivery_unknown {
 enum config_encoding { CONFIG_ENCODING_HEX, CONFIG_ENCODING_BASE64 };
 
 /* Where a secret is: exactly one of them is set. */
-struct config_secret {
+struct config_source_secret {
     const char *file;
     const char *env;
     const char *text; /* of verify_token alone, which the sender shows in a URL anyway */
@@ -57,15 +57,15 @@ struct config_source {
     const char *name; /* of letters, digits, "-", "_" and ".": it is a part of the path */
     unsigned line;    /* in the file */
     unsigned preset;  /* enum config_preset */
-    struct config_secret secrets[CONFIG_SOURCE_SECRETS_MAX];
+    struct config_source_secret secrets[CONFIG_SOURCE_SECRETS_MAX];
     size_t secret_count;
-    struct config_secret verify_token; /* nothing set: there is none */
-    const char *signature_header;      /* of hmac */
-    const char *signature_prefix;      /* NULL: none */
-    unsigned signature_encoding;       /* enum config_encoding */
-    const char *key_header;            /* NULL: as the preset says */
-    const char *key_json;              /* a JSON Pointer; NULL: likewise */
-    const char *order_source_id;       /* JSON Pointers; both or neither */
+    struct config_source_secret verify_token; /* nothing set: there is none */
+    const char *signature_header;             /* of hmac */
+    const char *signature_prefix;             /* NULL: none */
+    unsigned signature_encoding;              /* enum config_encoding */
+    const char *key_header;                   /* NULL: as the preset says */
+    const char *key_json;                     /* a JSON Pointer; NULL: likewise */
+    const char *order_source_id;              /* JSON Pointers; both or neither */
     const char *order_version;
     const char *tenant;
     const char *handler; /* URL with a path */

@@ -6,8 +6,8 @@
 /* ---- secrets ----------------------------------------------------------------------------- */
 
 /* {file: PATH} or {env: NAME}. A text would be a secret in the file, which may be shown. */
-static void read_secret(
-    struct config_reader *reader, const struct yaml_node *node, struct config_secret *ret_secret)
+static void read_secret(struct config_reader *reader, const struct yaml_node *node,
+    struct config_source_secret *ret_secret)
 {
     const struct yaml_node *key = node->kind == YAML_MAP && node->count == 1 ? node->first : NULL;
     bool is_file = key != NULL && slice_is(key->text, "file");
@@ -24,7 +24,7 @@ static void read_secret(
             "a secret is named by its file or its variable, and never written here");
         return;
     }
-    *ret_secret = (struct config_secret){.file = is_file ? key->value->text.data : NULL,
+    *ret_secret = (struct config_source_secret){.file = is_file ? key->value->text.data : NULL,
         .env = is_env ? key->value->text.data : NULL,
         .line = node->line};
 }
@@ -57,7 +57,7 @@ enum status source_read_token(
     struct config_source *source = member;
     if (key->value->kind == YAML_SCALAR && key->value->text.len > 0) {
         source->verify_token =
-            (struct config_secret){.text = key->value->text.data, .line = key->value->line};
+            (struct config_source_secret){.text = key->value->text.data, .line = key->value->line};
         return OK;
     }
     read_secret(reader, key->value, &source->verify_token);

@@ -6,8 +6,9 @@
 
 enum { SECRET_FILE_BYTES_MAX = 4096 };
 
-static enum status take_text(const struct config_source *of, const struct config_secret *from,
-    struct buf *out, struct slice *ret_text, struct err *err)
+static enum status take_text(const struct config_source *of,
+    const struct config_source_secret *from, struct buf *out, struct slice *ret_text,
+    struct err *err)
 {
     enum status status = OK;
     if (from->text != NULL) {
@@ -32,7 +33,7 @@ static enum status take_text(const struct config_source *of, const struct config
     return OK;
 }
 
-static enum status take_secret(struct inbox_source *source, const struct config_secret *from,
+static enum status take_secret(struct inbox_source *source, const struct config_source_secret *from,
     const struct mem *mem, struct err *err)
 {
     struct buf file;
@@ -56,7 +57,7 @@ static enum status take_secret(struct inbox_source *source, const struct config_
 
 static enum status take_token(struct inbox_source *source, const struct mem *mem, struct err *err)
 {
-    const struct config_secret *from = &source->config->verify_token;
+    const struct config_source_secret *from = &source->config->verify_token;
     struct buf file;
     struct slice text = SLICE_EMPTY;
     if (from->text == NULL && from->env == NULL && from->file == NULL) {

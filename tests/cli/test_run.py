@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+import stores
 from conftest import BINARY, TIMEOUT_S
 
 
@@ -121,13 +122,22 @@ def test_declared_variables_are_compared_and_others_are_not(once):
     assert run(AMOUNT="") == 65
 
 
+@pytest.mark.parametrize("changed", ["FIRST", "SECOND", "THIRD"])
+def test_each_of_several_declared_variables_is_compared(once, changed):
+    names = ["FIRST", "SECOND", "THIRD"]
+    options = [word for name in names for word in ("--env", name)]
+    env = dict.fromkeys(names, "1")
+    assert once.run("a", "true", options=options, env=env).code == 0
+    assert once.run("a", "true", options=options, env={**env, changed: "2"}).code == 65
+
+
 def test_unset_and_empty_variables_differ(once):
     assert once.run("a", "true", options=["--env", "NOT_THERE"]).code == 0
     assert once.run("a", "true", options=["--env", "NOT_THERE"], env={"NOT_THERE": ""}).code == 65
 
 
 def test_the_working_directory_is_compared_unless_told_not_to(once, tmp_path):
-    store = ["--store", f"journal:{tmp_path}/store"]
+    store = ["--store", stores.url_of(tmp_path / "store")]
     (tmp_path / "sub").mkdir()
     for options, code in ((store, 65), ([*store, "--ignore-cwd"], 0)):
         key = f"key-{code}"
@@ -372,7 +382,8 @@ def test_a_closed_standard_output_is_an_error_and_not_a_file_of_the_store(once):
     done = subprocess.run(["sh", "-c", 'exec "$0" run -k a -- echo x >&-', BINARY],
         cwd=once.directory, env=once.env, capture_output=True, timeout=TIMEOUT_S)
     assert done.returncode == 74
-    assert once("verify").code == 0
+    assert once("verify").code == 0 or not stores.VERIFIES
+    assert len(json.loads(once("ls", "--json").text)) == 1
 
 
 def test_what_is_left_running_is_not_waited_for(once):

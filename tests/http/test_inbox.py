@@ -1,5 +1,6 @@
 """The inbox over the real binary: senders that sign, a handler that counts."""
 import concurrent.futures
+import hashlib
 import json
 import time
 
@@ -7,6 +8,7 @@ import pytest
 
 from inbox_help import Handler, SECRET, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, Broken, until
+from test_openapi import check
 
 PRESETS = ["stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix", "hmac",
            "cloudevents", "effect", "none"]
@@ -378,3 +380,51 @@ def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
             assert calls == 1, event_id
         else:
             assert one["status"] == "unknown" and calls <= 1, (event_id, one)
+
+
+def test_every_answer_is_as_the_document_says(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+    check("receive", send(server, "s", "stripe", "a"))
+    settled(server, key="a")
+    check("receive", send(server, "s", "stripe", "a"))
+    check("receive", send(server, "s", "stripe", "a", 2))
+    check("receive", server.request("POST", "/in/s", b"{}"))
+    check("receive", server.request("POST", "/in/none", b"{}"))
+    handler.answers = ["drop", 500, 500]
+    ids = {}
+    for event_id, status in (("b", "unknown"), ("c", "dead_letter"), ("d", "dead_letter")):
+        send(server, "s", "stripe", event_id)
+        ids[event_id] = settled(server, status, 1, key=event_id)[0]["delivery_id"]
+    check("listDeliveries", server.request("GET", "/v1/deliveries?limit=2"))
+    check("listDeliveries", server.request("GET", "/v1/deliveries?status=wrong"))
+    for one in ids.values():
+        check("getDelivery", server.request("GET", f"/v1/deliveries/{one}"))
+    check("getDelivery", server.request("GET", "/v1/deliveries/dlv_0"))
+    for name, event_id, body in (("resolve", "b", {"status": "executed", "reason": "r",
+            "outcome": {"a": 1}}), ("resolve", "b", {"status": "maybe", "reason": "r"}),
+            ("resolve", "c", {"status": "executed", "reason": "r"}), ("redeliver", "c", {}),
+            ("skip", "d", {"reason": "r"}), ("skip", "b", {}), ("skip", "b", {"odd": 1})):
+        check(name + "Delivery",
+            server.request("POST", f"/v1/deliveries/{ids[event_id]}/{name}", body))
+
+
+def test_deliveries_ask_for_their_rights_and_stay_with_their_tenant(make_server, handler, tmp_path):
+    (tmp_path / "secret").write_text(SECRET)
+    rows = "".join(f'    - {{sha256: "{hashlib.sha256(name.encode()).hexdigest()}", '
+                   f'tenant: {tenant}, rights: [{right}]}}\n' for name, tenant, right in
+                   (("mine", "acme", "operate"), ("reads", "acme", "audit"),
+                    ("other", "rival", "operate")))
+    server = make_server(config="auth:\n  tokens:\n" + rows + "inbox:\n  sources:\n" +
+        source_yaml("s", "stripe", handler, tmp_path / "secret", "tenant: acme"))
+
+    def ask(token, method, path, body=None):
+        return server.request(method, path, body, {"Authorization": f"Bearer {token}"})
+
+    assert send(server, "s", "stripe")[0] == 200  # no token: the signature is what counts
+    until(lambda: ask("reads", "GET", "/v1/deliveries?status=executed")[2]["deliveries"], "late")
+    one = ask("mine", "GET", "/v1/deliveries")[2]["deliveries"][0]["delivery_id"]
+    assert server.request("GET", "/v1/deliveries")[0] == 401
+    assert ask("other", "GET", "/v1/deliveries")[2]["deliveries"] == []
+    assert ask("other", "GET", f"/v1/deliveries/{one}")[0] == 404
+    assert ask("other", "POST", f"/v1/deliveries/{one}/skip", {})[0] == 404
+    assert ask("reads", "POST", f"/v1/deliveries/{one}/skip", {})[0] == 403
