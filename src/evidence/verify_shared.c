@@ -1,4 +1,6 @@
 /*
+ * past 800 lines because chains, ties and records are checked against each other in one pass.
+ *
  * One pass over the entries in the store's order, then one over the records.
  *
  * Entries of one record come in the order in which they were decided, but for those that applications
@@ -25,7 +27,8 @@ enum {
     ENTRY_CANONICAL_BYTES_MAX = 1 << 20,
     RECORDS_ARENA_BYTES_MAX = 64 << 20, /* one page of records */
     RECORDS_PAGE = 512,
-    SETTLE_TRIES = 20, /* to see the ends of all chains while others write … */
+    RECENT_HASHES = 4096, /* of each chain: more than is committed while a checkpoint is made */
+    SETTLE_TRIES = 20,    /* to see the ends of all chains while others write … */
     SETTLE_PAUSE_MS = 100,
 };
 
@@ -36,9 +39,11 @@ struct shared_chain {
     bool is_signed;
     uint64_t seq; /* of the last entry read, or of the last that was removed */
     struct digest hash;
-    uint64_t noted;  /* the last checkpoint read is about this entry */
-    uint64_t fence;  /* of its last grant */
-    int64_t time_ms; /* of its last entry */
+    struct digest *recent; /* hashes of the last RECENT_HASHES entries, by seq; NULL: none yet */
+    size_t recent_cap;     /* room for entries up to this one */
+    uint64_t noted;        /* the last checkpoint read is about this entry */
+    uint64_t fence;        /* of its last grant */
+    int64_t time_ms;       /* of its last entry */
 };
 
 /* An entry that is decided again at the end. */
@@ -55,6 +60,12 @@ struct list {
     void *items;
     size_t count;
     size_t cap;
+};
+
+/* What a checkpoint says about a different chain. */
+struct tied {
+    struct checkpoint_tie tie;
+    char signer[37]; /* whose checkpoint it was */
 };
 
 /* A record that was newer than the entries read by then. */
@@ -74,6 +85,7 @@ struct shared {
     struct list kept;     /* struct kept */
     struct list fences;   /* uint64_t: every grant */
     struct list newer;    /* struct newer */
+    struct list ties;     /* struct tied: still to be compared */
     struct arena arena;   /* of one entry */
     struct buf scratch;   /* its canonical form */
     struct redecide redecide;
@@ -178,6 +190,47 @@ static enum status read_chains(struct shared *shared, struct err *err)
                : status;
 }
 
+/* A chain is further than a tie says by what others committed meanwhile, which is not much: its last
+ * hashes are kept. Past these nothing is compared. */
+static void check_tie(struct shared *shared, const struct tied *tied)
+{
+    const struct checkpoint_tie *tie = &tied->tie;
+    unsigned char chain_id[UUID_BYTES];
+    const struct shared_chain *chain =
+        uuid_read(slice_str(tie->chain_id), chain_id) ? chain_find(shared, chain_id) : NULL;
+    bool is_there = chain != NULL && tie->seq <= chain->seq;
+    if (is_there &&
+        (chain->seq - tie->seq >= RECENT_HASHES || tie->seq % RECENT_HASHES >= chain->recent_cap ||
+            tie->seq <= chain->told.removed_seq || chain->recent == NULL)) {
+        return;
+    }
+    if (!is_there || !digest_equal(&chain->recent[tie->seq % RECENT_HASHES], &tie->hash)) {
+        damage(shared, chain, NULL, "entry %llu is not the one that a checkpoint of chain %s says",
+            (unsigned long long)tie->seq, tied->signer);
+    }
+}
+
+static bool note_ties(struct shared *shared, const struct checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->tie_count; i++) {
+        unsigned char chain_id[UUID_BYTES];
+        struct tied tied = {.tie = checkpoint->ties[i]};
+        const struct shared_chain *chain =
+            uuid_read(slice_str(tied.tie.chain_id), chain_id) ? chain_find(shared, chain_id) : NULL;
+        memcpy(tied.signer, checkpoint->chain_id, sizeof tied.signer);
+        if (chain != NULL && chain->seq >= tied.tie.seq) {
+            check_tie(shared, &tied);
+            continue;
+        }
+        struct tied *later = list_add(shared, &shared->ties, sizeof *later);
+        if (later == NULL) {
+            return stop(shared, E_NOMEM, "out of memory for the checkpoints");
+        }
+        *later = tied;
+    }
+    return true;
+}
+
 /* Whose notes are believed is what the store says. An application's chain has none. */
 static bool on_checkpoint(
     struct shared *shared, struct shared_chain *chain, const struct entry *entry)
@@ -205,6 +258,7 @@ static bool on_checkpoint(
             (unsigned long long)checkpoint.seq, (unsigned long long)chain->seq);
     } else {
         shared->result.last_checkpoint_seq = checkpoint.seq;
+        return note_ties(shared, &checkpoint);
     }
     return true;
 }
@@ -236,6 +290,26 @@ static enum status read_outside(struct shared *shared, struct err *err)
     return status == OK ? OK : err_set(err, status, "the external checkpoint cannot be read");
 }
 
+/* Without memory for it, the ties of that chain are not compared. */
+static void keep_hash(const struct shared *shared, struct shared_chain *chain)
+{
+    size_t at = chain->seq % RECENT_HASHES;
+    if (at >= chain->recent_cap) {
+        size_t cap = at < 64 ? 64 : RECENT_HASHES;
+        struct digest *recent = mem_resize(shared->mem, chain->recent, cap * sizeof *recent);
+        if (recent == NULL) {
+            mem_free(shared->mem, chain->recent);
+            chain->recent_cap = 0;
+            chain->recent = NULL;
+            return;
+        }
+        memset(recent + chain->recent_cap, 0, (cap - chain->recent_cap) * sizeof *recent);
+        chain->recent = recent;
+        chain->recent_cap = cap;
+    }
+    chain->recent[at] = chain->hash;
+}
+
 /* Dense and chained (P10). Goes on from what the entry says. */
 static void check_link(struct shared *shared, struct shared_chain *chain, const struct entry *entry)
 {
@@ -251,6 +325,7 @@ static void check_link(struct shared *shared, struct shared_chain *chain, const 
     }
     chain->seq = entry->seq;
     chain->hash = entry->hash;
+    keep_hash(shared, chain);
     if (is_outside(shared, chain) && shared->outside.seq == chain->seq) {
         shared->result.outside_compared = true;
         if (!digest_equal(&shared->outside.hash, &chain->hash)) {
@@ -564,6 +639,15 @@ static void check_ends(struct shared *shared)
     }
 }
 
+/* Those of which the chain was not that far yet. */
+static void check_ties(struct shared *shared)
+{
+    const struct tied *ties = shared->ties.items;
+    for (size_t i = 0; i < shared->ties.count; i++) {
+        check_tie(shared, &ties[i]);
+    }
+}
+
 static enum status on_record(struct shared *shared, const struct record *record)
 {
     struct err err = {0};
@@ -680,6 +764,7 @@ static enum status check_all(struct shared *shared, struct err *err)
     if (status != OK) {
         return status;
     }
+    check_ties(shared);
     check_ends(shared);
     check_fences(shared);
     check_newer(shared);
@@ -695,8 +780,12 @@ static enum status check_all(struct shared *shared, struct err *err)
 
 static void shared_release(struct shared *shared)
 {
-    struct list *lists[] = {
-        &shared->chains, &shared->prefixes, &shared->kept, &shared->fences, &shared->newer};
+    struct shared_chain *chains = shared->chains.items;
+    for (size_t i = 0; i < shared->chains.count; i++) {
+        mem_free(shared->mem, chains[i].recent);
+    }
+    struct list *lists[] = {&shared->chains, &shared->prefixes, &shared->kept, &shared->fences,
+        &shared->newer, &shared->ties};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         mem_free(shared->mem, lists[i]->items);
     }

@@ -201,3 +201,17 @@ def test_it_can_be_checked_while_others_write(place):
         for thread in threads:
             thread.join()
     assert place.verify()["ok"]
+
+
+def test_checkpoints_tie_the_chains_together(place):
+    """A chain whose process is gone is rewritten so that it checks out by itself."""
+    place.fill()
+    place.run("last")
+    notes = place.sql("SELECT entry FROM entries WHERE kind = 'checkpoint' ORDER BY xid")
+    assert f"chain {FUNCTIONS} 5 " in notes and place.verify()["ok"]
+    place.sql(f"WITH gone AS (DELETE FROM entries WHERE chain_id = '{FUNCTIONS}' AND seq = 5)"
+        " UPDATE chains SET seq = 4, hash = (SELECT hash FROM entries WHERE chain_id ="
+        f" '{FUNCTIONS}' AND seq = 4) WHERE chain_id = '{FUNCTIONS}'; DELETE FROM commits WHERE"
+        f" chain_id = '{FUNCTIONS}' AND seq_first = 5")
+    said = [damage["what"] for damage in place.verify()["damages"]]
+    assert any("a checkpoint of chain" in text for text in said), said
