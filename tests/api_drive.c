@@ -268,6 +268,12 @@ struct api_policy house_policy(void)
 
 enum status house_open(struct house *house, const struct mem *mem, const struct api_policy *policy)
 {
+    return house_open_with(house, mem, policy, NULL);
+}
+
+enum status house_open_with(struct house *house, const struct mem *mem,
+    const struct api_policy *policy, struct api_routes (*routes)(struct house *house))
+{
     struct store *store = NULL;
     struct store_options store_options = {.mem = mem};
     struct engine_options engine_options = {.mem = mem};
@@ -276,7 +282,13 @@ enum status house_open(struct house *house, const struct mem *mem, const struct 
     status = status == OK ? engine_new(store, &engine_options, &house->engine, NULL) : status;
     struct door_options door_options = {.mem = mem, .engine = house->engine, .slots = 1};
     status = status == OK ? door_new(&door_options, &house->door, NULL) : status;
+    struct api_routes more;
+    if (status == OK && routes != NULL) {
+        more = routes(house);
+    }
     struct api_options options = {.mem = mem,
+        .routes = &more,
+        .routes_count = routes != NULL,
         .door = house->door,
         .own_listener = UINT32_MAX,
         .store = "mem:",

@@ -33,6 +33,9 @@ struct api_policy house_policy(void);
 /* E_NOMEM only. */
 enum status house_open(
     struct house *house, const struct mem *mem, const struct api_policy *policy) MUST_CHECK;
+/* The same with a second door, whose routes the API serves: asked for when there is an engine. */
+enum status house_open_with(struct house *house, const struct mem *mem,
+    const struct api_policy *policy, struct api_routes (*routes)(struct house *house)) MUST_CHECK;
 void house_close(struct house *house);
 
 /* headers is "Name: value\r\n" for each, or NULL; body NULL: none. Free with reply_release. */

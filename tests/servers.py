@@ -3,6 +3,9 @@
 
     tests/servers.py postgres PROGRAM [ARGUMENTS]   run it with ONCE_TEST_POSTGRES set to the URL
     tests/servers.py redis PROGRAM [ARGUMENTS]      … with ONCE_TEST_REDIS
+    tests/servers.py redis-cluster PROGRAM …        … with that of a cluster of three nodes
+    tests/servers.py redis-tls PROGRAM …            … of a server that wants TLS
+    tests/servers.py redis-sentinel PROGRAM …       … of Sentinels that know the server
 
 Each server has a directory of its own and is ended by its pid. Exit 77 (skipped) when the package
 is not there.
@@ -10,6 +13,7 @@ is not there.
 import glob
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -17,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 SKIP_STATUS = 77  # meson's and automake's convention
 START_S = 30  # a busy machine takes its time
 
@@ -30,9 +36,15 @@ def scratch(prefix):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to clients: one of these would get it in the meantime."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Postgres:
@@ -157,7 +169,7 @@ class Redis:
         self.directory = str(directory or scratch("once-redis-"))
         self.port = port or free_port()
         self.settings = {"appendonly": "yes", "appendfsync": "always", "save": "",
-            "maxmemory-policy": "noeviction", **settings}
+            "maxmemory-policy": "noeviction", "repl-diskless-sync-delay": 0, **settings}
         self.process = None
 
     @property
@@ -168,11 +180,15 @@ class Redis:
         words = [word for name, value in self.settings.items()
             for word in ("--" + name.replace("_", "-"), str(value))]
         with open(os.path.join(self.directory, "redis.log"), "ab") as log:
-            self.process = subprocess.Popen([self.PROGRAM, "--port", str(self.port), "--bind",
-                "127.0.0.1", "--dir", self.directory, "--daemonize", "no", *words],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([self.PROGRAM, *self.words(), "--port",
+                str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--daemonize",
+                "no", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait_ready()
         return self
+
+    def words(self):
+        """What comes first on its command line."""
+        return []
 
     def wait_ready(self):
         until = time.monotonic() + START_S
@@ -197,6 +213,19 @@ class Redis:
             peer.sendall(b"".join(parts))
             with peer.makefile("rb") as answer:
                 return answer.readline().rstrip(b"\r\n")
+
+    def cli(self, *words):
+        """What redis-cli prints for it; an error of the server's too."""
+        return subprocess.run(["redis-cli", "-p", str(self.port), *map(str, words)],
+            capture_output=True, text=True, timeout=30).stdout.strip()
+
+    def keys_in_slot(self, slot, most):
+        """Names of keys, as bytes: those of records are not text."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as peer:
+            peer.sendall(f"CLUSTER GETKEYSINSLOT {slot} {most}\r\n".encode())
+            with peer.makefile("rb") as answer:
+                count = int(answer.readline()[1:])
+                return [answer.read(int(answer.readline()[1:]) + 2)[:-2] for _ in range(count)]
 
     def log(self):
         with open(os.path.join(self.directory, "redis.log"), encoding="utf-8",
@@ -225,7 +254,211 @@ class Redis:
         self.stop()
 
 
-SERVERS = {"postgres": Postgres, "redis": Redis}
+class RedisGroup:
+    """Several redis-servers that are one store."""
+
+    ENV = "ONCE_TEST_REDIS"
+    installed = Redis.installed
+
+    def __init__(self):
+        self.directory = scratch("once-redis-")
+        self.servers = []
+
+    def add(self, **settings):
+        number = len(self.servers)
+        directory = os.path.join(self.directory, str(number))
+        os.mkdir(directory)
+        self.servers.append(Redis(directory, **settings))
+        return self.servers[-1]
+
+    def stop(self):
+        for server in self.servers:
+            server.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class RedisCluster(RedisGroup):
+    """Three primaries, and a replica of each with replicas=1. A slot is moved by move()."""
+
+    NODES = 3
+
+    def __init__(self, replicas=0, **settings):
+        super().__init__()
+        self.replicas = replicas
+        for _ in range(self.NODES * (1 + replicas)):
+            self.add(cluster_enabled="yes", cluster_port=free_port(), cluster_node_timeout=2000,
+                cluster_require_full_coverage="no", **settings)
+
+    @property
+    def url(self):
+        return "redis://" + ",".join(f"127.0.0.1:{one.port}" for one in self.servers) + "/0"
+
+    def start(self):
+        for server in self.servers:
+            server.start()
+        names = [f"127.0.0.1:{server.port}" for server in self.servers]
+        subprocess.run(["redis-cli", "--cluster", "create", *names, "--cluster-replicas",
+            str(self.replicas), "--cluster-yes"], check=True, capture_output=True, timeout=60)
+        for server in self.servers:
+            wait_until(lambda one=server: "cluster_state:ok" in one.cli("CLUSTER", "INFO")
+                and "master_link_status:down" not in one.cli("INFO", "replication"))
+        return self
+
+    def owner(self, key):
+        """The server that has the slot of this key."""
+        for server in self.servers:
+            answer = server.cli("EXISTS", key)
+            if answer.startswith("MOVED"):
+                port = int(answer.split()[2].rpartition(":")[2])
+                return next(one for one in self.servers if one.port == port)
+        return self.servers[0]
+
+    def move_begin(self, key, to):
+        """Announce that the slot of the key goes to that server."""
+        source = self.owner(key)
+        slot = source.cli("CLUSTER", "KEYSLOT", key)
+        ids = {one: one.cli("CLUSTER", "MYID") for one in (source, to)}
+        to.cli("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        source.cli("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
+        return source, slot, ids
+
+    @staticmethod
+    def move_keys(source, slot, to, most=1000):
+        """Move some keys of the slot. False: there are none left."""
+        keys = source.keys_in_slot(slot, most)
+        if keys:
+            source.ask("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
+        return bool(keys)
+
+    @staticmethod
+    def move_end(source, slot, ids, to):
+        for server in (to, source):
+            server.cli("CLUSTER", "SETSLOT", slot, "NODE", ids[to])
+
+    def move(self, key, to):
+        source, slot, ids = self.move_begin(key, to)
+        while self.move_keys(source, slot, to):
+            pass
+        self.move_end(source, slot, ids, to)
+
+
+class RedisTls(Redis):
+    """A server with a port for TLS that wants a certificate of its clients. The other port is for
+    the tests' own commands."""
+
+    def __init__(self, directory=None, **settings):
+        super().__init__(directory)
+        certificates_make(self.directory)
+        path = lambda name: os.path.join(self.directory, name)
+        self.tls_port = free_port()
+        self.settings.update(tls_port=self.tls_port, tls_cert_file=path("server.crt"),
+            tls_key_file=path("server.key"), tls_ca_cert_file=path("ca.crt"), **settings)
+
+    @property
+    def url(self):
+        path = lambda name: os.path.join(self.directory, name)
+        return (f"rediss://localhost:{self.tls_port}/0?cacert={path('ca.crt')}"
+            f"&cert={path('client.crt')}&key={path('client.key')}")
+
+
+def certificates_make(directory):
+    """ca.crt, server.crt (localhost and 127.0.0.1) and client.crt with their keys."""
+    def run(*words):
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+    run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+        "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test CA", "-days", "2")
+    for name in ("server", "client"):
+        run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+            f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        with open(os.path.join(directory, "names"), "w", encoding="utf-8") as file:
+            file.write("subjectAltName=DNS:localhost\n")
+        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
+            "-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", "names")
+
+
+class RedisSentinel(RedisGroup):
+    """A primary, replicas of it, and three Sentinels that agree by two."""
+
+    SERVICE = "orders"
+    SENTINELS = 3
+
+    def __init__(self, replicas=1, **settings):
+        super().__init__()
+        self.primary = self.add(**settings)
+        self.replicas = [self.add(replicaof=f"127.0.0.1 {self.primary.port}", **settings)
+            for _ in range(replicas)]
+        self.sentinels = []
+
+    @property
+    def url(self):
+        names = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
+        return f"redis+sentinel://{names}/{self.SERVICE}/0"
+
+    def start(self):
+        for server in self.servers:
+            server.start()
+        for server in self.replicas:
+            wait_until(lambda one=server: "master_link_status:up" in one.cli("INFO", "replication"))
+        for number in range(self.SENTINELS):
+            directory = os.path.join(self.directory, f"sentinel{number}")
+            os.mkdir(directory)
+            sentinel = Sentinel(directory, self.SERVICE, self.primary.port)
+            self.sentinels.append(sentinel)
+            self.servers.append(sentinel)
+            sentinel.start()
+        for sentinel in self.sentinels:
+            wait_until(lambda one=sentinel: self.is_complete(one))
+        return self
+
+    def is_complete(self, sentinel):
+        """It knows of the other Sentinels and of the replicas."""
+        facts = sentinel.cli("SENTINEL", "master", self.SERVICE).split("\n")
+        known = dict(zip(facts[::2], facts[1::2]))
+        return (int(known.get("num-other-sentinels", 0)) == self.SENTINELS - 1
+            and int(known.get("num-slaves", 0)) == len(self.replicas))
+
+    def primary_port(self):
+        for sentinel in self.sentinels:
+            lines = sentinel.cli("SENTINEL", "get-master-addr-by-name", self.SERVICE).split("\n")
+            if len(lines) == 2:
+                return int(lines[1])
+        return 0
+
+
+class Sentinel(Redis):
+    def __init__(self, directory, service, port):
+        super().__init__(directory)
+        self.owns = False
+        self.settings = {}
+        with open(os.path.join(self.directory, "sentinel.conf"), "w", encoding="utf-8") as file:
+            file.write(f"sentinel monitor {service} 127.0.0.1 {port} 2\n"
+                f"sentinel down-after-milliseconds {service} 500\n"
+                f"sentinel failover-timeout {service} 5000\n")
+
+    def words(self):
+        return [os.path.join(self.directory, "sentinel.conf"), "--sentinel"]
+
+
+def wait_until(holds, seconds=START_S):
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            raise RuntimeError("it does not come about")
+        time.sleep(0.02)
+
+
+SERVERS = {"postgres": Postgres, "redis": Redis, "redis-cluster": RedisCluster,
+    "redis-tls": RedisTls, "redis-sentinel": RedisSentinel}
 
 
 def main():

@@ -176,8 +176,14 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
     api->door = options->door;
     api->server = options->server;
     api->store = options->store;
+    api->cautions = options->cautions;
     api->own_listener = options->own_listener;
     api->started_nanos = clock_nanos();
+    api->tables[api->table_count++] = api_own_routes;
+    ASSERT(options->routes_count < API_TABLES_MAX);
+    for (size_t i = 0; i < options->routes_count; i++) {
+        api->tables[api->table_count++] = options->routes[i];
+    }
     (void)pthread_mutex_init(&api->lock, NULL);
     api->held = held_new(mem, &options->policy);
     if (api->held == NULL) {
@@ -455,9 +461,7 @@ static void dispatch(struct api_request *request)
 {
     const struct http_head *head = request->exchange->head;
     const char *allow;
-    request->route =
-        api_route_find(head->method, http_path(head), &request->operation_id_text, &allow);
-    if (request->route == NULL) {
+    if (!api_route_find(request, head->method, http_path(head), &allow)) {
         if (allow != NULL) {
             refuse_method(request, allow);
         } else {

@@ -2,8 +2,9 @@
  * api: the HTTP door (DESIGN section 8): fences, operations, evidence, service pages.
  *
  * One file a resource; each request's life from its first byte to its answer is readable in its
- * file. routes.c has the one table of paths, methods and rights, from which the OpenAPI document is
- * checked too.
+ * file. routes.c has the table of paths, methods and rights. Doors without a listener of their own
+ * hand theirs to api_new; their requests are let in, counted and answered as the API's own. The
+ * OpenAPI document is checked against all of the tables.
  *
  * Promises:  the tenant comes from authentication alone (P9): a token, or `default` where none is
  *            configured, or, on the data directory's own socket, whoever may open it. What is of
@@ -47,13 +48,25 @@ struct api_policy {
     bool logs_decisions;        /* a line for each decision; true */
 };
 
+struct api_route; /* routes.h */
+
+/* The routes of a door, and what their handlers find in api_request.state. */
+struct api_routes {
+    const struct api_route *table; /* static */
+    size_t count;
+    void *state; /* outlives the server's requests */
+};
+
 struct api_options {
     const struct mem *mem;
     struct door *door;     /* to the engine; outlives the api */
     unsigned own_listener; /* number of the data directory's socket: its peers are operators and
                                name their tenant in Once-Tenant; UINT_MAX: there is none */
-    struct http_server *server; /* for its figures; api_attach sets it */
-    const char *store;          /* the store's URL, without secrets, for /readyz?verbose */
+    struct http_server *server;  /* for its figures; api_attach sets it */
+    const char *store;           /* the store's URL, without secrets, for /readyz?verbose */
+    const char *const *cautions; /* what weakens a promise of it, likewise; NULL ends it, or NULL */
+    const struct api_routes *routes; /* of other doors; copied */
+    size_t routes_count;
     struct api_policy policy;
 };
 

@@ -16,7 +16,7 @@ struct api_call *api_call_new(struct api_request *request)
     struct api_call *call = arena_zalloc(request->exchange->arena, sizeof *call);
     if (call != NULL) {
         call->request = request;
-        call->operation_id_text = request->operation_id_text;
+        call->operation_id_text = request->path_value;
         call->door.engine.arena = request->exchange->arena;
         call->door.engine.context = request->exchange;
         call->door.engine.request.key.tenant = request->caller.tenant;

@@ -44,7 +44,7 @@ static void answer_operation(struct api_query *self)
 void api_operation_get(struct api_request *request)
 {
     struct op_id id;
-    if (!op_id_read(request->operation_id_text, &id)) {
+    if (!op_id_read(request->path_value, &id)) {
         answer_missing(request);
         return;
     }

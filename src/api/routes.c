@@ -2,12 +2,11 @@
 
 #include "api/body.h"
 #include "api/call.h"
+#include "base/macros.h"
 #include "base/percent.h"
 #include "base/text.h"
 
-#define READERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
-
-const struct api_route api_routes[] = {
+static const struct api_route routes[] = {
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/fences",
         .rights = API_RIGHT_EXECUTE,
@@ -39,13 +38,13 @@ const struct api_route api_routes[] = {
         .read = api_body_renew},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/operations",
-        .rights = READERS,
+        .rights = API_READERS,
         .takes_all = true,
         .params = "scope key status limit after",
         .handle = api_operation_list},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/operations/{operation_id}",
-        .rights = READERS,
+        .rights = API_READERS,
         .handle = api_operation_get},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/operations/{operation_id}/resolve",
@@ -70,7 +69,7 @@ const struct api_route api_routes[] = {
     {.method = HTTP_METHOD_GET, .pattern = "/metrics", .handle = api_metrics},
     {.method = HTTP_METHOD_GET, .pattern = "/openapi.json", .is_open = true, .handle = api_openapi},
 };
-const size_t api_route_count = sizeof api_routes / sizeof api_routes[0];
+const struct api_routes api_own_routes = {routes, COUNT(routes), NULL};
 
 /* ---- paths --------------------------------------------------------------------------------- */
 
@@ -98,30 +97,59 @@ static bool path_matches(const char *pattern, struct slice path, struct slice *r
     return at == end;
 }
 
-static const char *allowed(const struct api_route *route)
+/* Methods that routes have, as bits; what Allow says of each set of them. */
+enum { ALLOW_GET = 1, ALLOW_POST = 2, ALLOW_OPTIONS = 4 };
+static const char *const allow_texts[] = {
+    [0] = NULL,
+    [ALLOW_GET] = "GET, HEAD",
+    [ALLOW_POST] = "POST",
+    [ALLOW_GET | ALLOW_POST] = "GET, HEAD, POST",
+    [ALLOW_OPTIONS] = "OPTIONS",
+    [ALLOW_GET | ALLOW_OPTIONS] = "GET, HEAD, OPTIONS",
+    [ALLOW_POST | ALLOW_OPTIONS] = "POST, OPTIONS",
+    [ALLOW_GET | ALLOW_POST | ALLOW_OPTIONS] = "GET, HEAD, POST, OPTIONS",
+};
+
+static unsigned allowed(const struct api_route *route)
 {
-    return route->method == HTTP_METHOD_GET ? "GET, HEAD" : "POST";
+    return route->method == HTTP_METHOD_GET    ? ALLOW_GET
+           : route->method == HTTP_METHOD_POST ? ALLOW_POST
+                                               : ALLOW_OPTIONS;
 }
 
-const struct api_route *api_route_find(enum http_method method, struct slice path,
-    struct slice *ret_operation_id, const char **ret_allow)
+/* The row of one table; the methods of those where only the method differs go to *allow. */
+static const struct api_route *find_in(const struct api_routes *routes_of, enum http_method method,
+    struct slice path, struct slice *ret_value, unsigned *allow)
 {
-    *ret_allow = NULL;
+    for (size_t i = 0; i < routes_of->count; i++) {
+        const struct api_route *route = &routes_of->table[i];
+        struct slice value = SLICE_EMPTY;
+        if (!path_matches(route->pattern, path, &value)) {
+            continue;
+        }
+        if (route->method == method) {
+            *ret_value = value;
+            return route;
+        }
+        *allow |= allowed(route);
+    }
+    return NULL;
+}
+
+bool api_route_find(
+    struct api_request *request, enum http_method method, struct slice path, const char **ret_allow)
+{
+    const struct api *api = request->api;
+    unsigned allow = 0;
     if (method == HTTP_METHOD_HEAD) {
         method = HTTP_METHOD_GET;
     }
-    for (size_t i = 0; i < api_route_count; i++) {
-        struct slice value = SLICE_EMPTY;
-        if (!path_matches(api_routes[i].pattern, path, &value)) {
-            continue;
-        }
-        if (api_routes[i].method == method) {
-            *ret_operation_id = value;
-            return &api_routes[i];
-        }
-        *ret_allow = allowed(&api_routes[i]);
+    for (size_t i = 0; request->route == NULL && i < api->table_count; i++) {
+        request->route = find_in(&api->tables[i], method, path, &request->path_value, &allow);
+        request->state = api->tables[i].state;
     }
-    return NULL;
+    *ret_allow = allow_texts[allow];
+    return request->route != NULL;
 }
 
 /* ---- queries ------------------------------------------------------------------------------- */

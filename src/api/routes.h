@@ -1,5 +1,6 @@
 /*
- * routes: the one table of paths, methods and rights, and what every handler is given.
+ * routes: tables of paths, methods and rights, and what each handler is given. The API has one, and
+ * so has each door that is reached through the API's listeners; openapi.json has all of them.
  *
  *     api_handle > route > token > query > handler > … > api_answer_end or api_refuse
  *
@@ -18,16 +19,22 @@
 #include "api/auth.h"
 #include "http/problem.h"
 
+/* The API's own table, and those of the doors that have no listener. */
+enum { API_TABLES_MAX = 4 };
+
 struct api {
     const struct mem *mem;
     struct door *door;
-    struct http_server *server; /* NULL until api_attach */
-    const char *store;          /* for /readyz?verbose */
+    struct http_server *server;  /* NULL until api_attach */
+    const char *store;           /* for /readyz?verbose */
+    const char *const *cautions; /* likewise; NULL: there are none */
     unsigned own_listener;
-    uint64_t started_nanos;          /* clock_nanos when it was made */
-    _Atomic(const char *) not_ready; /* why; NULL: ready */
-    pthread_mutex_t lock;            /* guards held and its count */
-    struct api_held *held;           /* the policy for requests that begin now */
+    uint64_t started_nanos;                   /* clock_nanos when it was made */
+    _Atomic(const char *) not_ready;          /* why; NULL: ready */
+    pthread_mutex_t lock;                     /* guards held and its count */
+    struct api_held *held;                    /* the policy for requests that begin now */
+    struct api_routes tables[API_TABLES_MAX]; /* its own first */
+    size_t table_count;
 };
 
 struct api_call;
@@ -39,6 +46,9 @@ struct member_fault;
 typedef enum status (*api_reader)(
     struct api_call *call, const struct json_value *value, struct member_fault *fault);
 
+/* Who may look at operations, commands, effects and deliveries. */
+#define API_READERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
+
 enum { API_PARAMS_MAX = 8 }; /* more than any route knows */
 
 struct api_param {
@@ -48,7 +58,7 @@ struct api_param {
 
 struct api_route {
     enum http_method method; /* GET answers HEAD too */
-    const char *pattern;     /* "/v1/fences/{operation_id}/seal" */
+    const char *pattern;     /* "/v1/fences/{operation_id}/seal"; one {…} at most */
     unsigned rights;         /* any one of them; 0: whoever has a token */
     bool is_open;            /* no token is needed */
     bool takes_all;          /* on the own socket it may be asked for every tenant at once */
@@ -63,9 +73,10 @@ struct api_request {
     const struct api_policy *policy; /* held until it is answered */
     struct http_exchange *exchange;
     struct api_caller caller;
-    struct slice operation_id_text; /* path parameter, or empty */
-    struct slice query;             /* as it came; checked */
+    struct slice path_value; /* what the path has for {…}, or empty */
+    struct slice query;      /* as it came; checked */
     const struct api_route *route;
+    void *state; /* of the door that the route belongs to; NULL: the API's own */
 
     struct mem mem;                          /* the exchange's arena, for buffers */
     struct api_param params[API_PARAMS_MAX]; /* of the query */
@@ -74,13 +85,14 @@ struct api_request {
     unsigned status;       /* of the answer */
 };
 
-extern const struct api_route api_routes[];
-extern const size_t api_route_count;
+/* The API's own. */
+extern const struct api_routes api_own_routes;
 
-/* The route of a path and a method. NULL: *ret_allow is the methods of that path for a 405, such as
- * "GET, HEAD", or NULL where there is no such path. */
-const struct api_route *api_route_find(enum http_method method, struct slice path,
-    struct slice *ret_operation_id, const char **ret_allow) MUST_CHECK;
+/* Find the route of a path and a method in all tables, and what the path has for {…}. False:
+ * *ret_allow is the methods of that path for a 405, such as "GET, HEAD", or NULL where there is no
+ * such path. */
+bool api_route_find(struct api_request *request, enum http_method method, struct slice path,
+    const char **ret_allow) MUST_CHECK;
 
 /* A parameter of the query, decoded; false: it was not given. */
 bool api_param(

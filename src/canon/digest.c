@@ -21,35 +21,45 @@ void digest_sha256(const void *data, size_t size, struct digest *ret)
     digest_sha256_2(data, size, NULL, 0, ret);
 }
 
-void digest_sha256_2(const void *first, size_t first_size, const void *second, size_t second_size,
-    struct digest *ret)
+static void sha256_parts(const struct slice *parts, size_t count, struct digest *ret)
 {
     SHA256_CTX context;
     (void)SHA256_Init(&context);
-    if (first_size > 0) {
-        (void)SHA256_Update(&context, first, first_size);
-    }
-    if (second_size > 0) {
-        (void)SHA256_Update(&context, second, second_size);
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].len > 0) {
+            (void)SHA256_Update(&context, parts[i].data, parts[i].len);
+        }
     }
     (void)SHA256_Final(ret->bytes, &context);
+}
+
+void digest_sha256_2(const void *first, size_t first_size, const void *second, size_t second_size,
+    struct digest *ret)
+{
+    sha256_parts(
+        (struct slice[]){slice_of(first, first_size), slice_of(second, second_size)}, 2, ret);
 }
 
 void digest_hmac(
     const void *key, size_t key_size, const void *data, size_t size, struct digest *ret)
 {
+    digest_hmac_2(slice_of(key, key_size), slice_of(data, size), SLICE_EMPTY, ret);
+}
+
+void digest_hmac_2(struct slice key, struct slice first, struct slice second, struct digest *ret)
+{
     unsigned char block[SHA256_CBLOCK] = {0};
-    if (key_size > sizeof block) {
-        digest_sha256(key, key_size, ret);
+    if (key.len > sizeof block) {
+        digest_sha256(key.data, key.len, ret);
         memcpy(block, ret->bytes, sizeof ret->bytes);
-    } else if (key_size > 0) {
-        memcpy(block, key, key_size);
+    } else if (key.len > 0) {
+        memcpy(block, key.data, key.len);
     }
     for (size_t i = 0; i < sizeof block; i++) {
         block[i] ^= 0x36; /* ipad of RFC 2104 section 2 */
     }
     struct digest inner;
-    digest_sha256_2(block, sizeof block, data, size, &inner);
+    sha256_parts((struct slice[]){slice_of(block, sizeof block), first, second}, 3, &inner);
     for (size_t i = 0; i < sizeof block; i++) {
         block[i] ^= 0x36 ^ 0x5c; /* opad */
     }

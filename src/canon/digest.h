@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/slice.h"
+
 enum {
     DIGEST_BYTES = 32,                       /* SHA-256 */
     DIGEST_HEX_BYTES = 2 * DIGEST_BYTES + 1, /* lower-case hex and its terminator */
@@ -27,6 +29,8 @@ void digest_sha256_2(const void *first, size_t first_size, const void *second, s
 /* RFC 2104 over SHA-256. The key's own traces on the stack are wiped. */
 void digest_hmac(
     const void *key, size_t key_size, const void *data, size_t size, struct digest *ret);
+/* Of two parts one after the other: a signed time and a body, without copying the body. */
+void digest_hmac_2(struct slice key, struct slice first, struct slice second, struct digest *ret);
 /* Takes the same time wherever the first difference is; for tokens and signatures. */
 bool digest_equal_secret(const struct digest *a, const struct digest *b);
 bool digest_equal(const struct digest *a, const struct digest *b);

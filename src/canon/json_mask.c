@@ -63,6 +63,16 @@ static void step(struct mask_walk *walk, char *scratch)
                                                    : NULL;
 }
 
+const struct json_value *json_at(const struct json_value *root, struct slice pointer)
+{
+    char scratch[JSON_POINTER_BYTES_MAX];
+    struct mask_walk walk = {pointer, pointer.len <= sizeof scratch ? root : NULL};
+    while (walk.node != NULL && walk.rest.len > 0) {
+        step(&walk, scratch);
+    }
+    return walk.node;
+}
+
 /* Append the marks of one pointer: of all that is on its way, and of where it leads. */
 static void add(struct json_mask *marks, const struct json_value *root, struct slice pointer,
     enum json_mask_way way, char *scratch)

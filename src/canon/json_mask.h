@@ -37,6 +37,10 @@ struct json_mask_list {
     enum json_mask_way way; /* redacted or omitted */
 };
 
+enum { JSON_POINTER_BYTES_MAX = 1024 }; /* of json_at's: a longer one leads nowhere */
+/* The value that a pointer leads to; NULL: nowhere, or the pointer is invalid. */
+const struct json_value *json_at(const struct json_value *root, struct slice pointer);
+
 /* Where pointers of two ways meet, what is omitted is. E_NOMEM is the only failure. */
 enum status json_mask_make(const struct json_value *root, const struct json_mask_list *lists,
     size_t list_count, struct arena *arena, struct json_mask *ret_marks) MUST_CHECK;

@@ -322,7 +322,7 @@ static int find_own_server(struct cli *cli, struct remote **ret_remote)
     return remote_new(&options, ret_remote);
 }
 
-static int find_server(struct cli *cli, struct remote **ret_remote)
+int backend_find_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_named_server(cli, ret_remote);
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
@@ -335,7 +335,7 @@ static int open_server(struct cli *cli, struct backend *ret_origin)
     *ret_origin = (struct backend){.cli = cli, .found = &ret_origin->own};
     arena_init(&ret_origin->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
     arena_init(&ret_origin->own, &mem_libc, FOUND_BYTES_MAX);
-    int code = find_server(cli, &remote);
+    int code = backend_find_server(cli, &remote);
     if (code == CLI_OK && remote != NULL) {
         backend_init_remote(ret_origin, remote);
     }

@@ -83,6 +83,8 @@ void backend_own_server(struct cli *cli, struct backend_server *ret_server);
 
 /* The server of --server or ONCE_SERVER; *ret is NULL when neither was given. */
 int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
+/* That one, else the server that holds the store of --store; *ret is NULL when there is neither. */
+int backend_find_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* To read; never creates anything. */
 int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same without a message; the result is once.h's. */

@@ -747,6 +747,31 @@ static const struct example_def check_examples[] = {
     {0},
 };
 
+static const char *const registry_text[] = {
+    "Lists the commands that may be submitted: their class, how long duplicates are recognised, "
+    "whether a confirmation is needed, shields, effects and arguments (those with a question mark "
+    "are optional). With --config the registry is read from a file and checked; otherwise a "
+    "server is asked for the one in use.",
+    NULL,
+};
+
+static const struct option_def registry_options[] = {
+    OPT_CONFIG("read the registry of this configuration instead"),
+    OPT_STORE,
+    OPT_SERVER,
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def registry_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT, EXIT_NOT_ALLOWED, EXIT(78, "the file or an ONCE_* variable is invalid"), {0}};
+
+static const struct example_def registry_examples[] = {
+    {"once registry --config once.yaml", "the commands of a configuration"},
+    {"once registry --json", "the registry that the server of this store uses"},
+    {0},
+};
+
 static const char *const policy_text[] = {
     "Sends the requests in CASES through a gateway with the given configuration and policy, in "
     "front of a stand-in for the API. Compares the results with those expected: statuses, "
@@ -866,6 +891,7 @@ const struct command_def commands[] = {
         "make an HTTP API idempotent by standing in front of it"),
     COMMAND(
         check, check_options, check_exits, "[FILE]", "check a configuration", .operands_max = 1),
+    COMMAND(registry, registry_options, registry_exits, "", "list the commands of the registry"),
     COMMAND(policy, policy_options, policy_exits, "test CASES",
         "test a gateway's configuration with requests and expected decisions",
         .operand_choices = {"test"}, .operands_min = 2, .operands_max = 2),

@@ -85,6 +85,7 @@ int cmd_key(struct cli *cli);
 int cmd_ls(struct cli *cli);
 int cmd_migrate(struct cli *cli);
 int cmd_policy(struct cli *cli);
+int cmd_registry(struct cli *cli);
 int cmd_resolve(struct cli *cli);
 int cmd_run(struct cli *cli);
 int cmd_gateway(struct cli *cli);

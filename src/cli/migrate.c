@@ -56,7 +56,7 @@ static int print_script(const struct migrate_plan *plan)
         code = cli_fail_err(&err);
     } else {
         out_bytes(buf_view(&script));
-        code = out_finish();
+        code = out_finish_listing();
     }
     buf_release(&script);
     return code;

@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "canon/digest.h"
+#include "config/command.h"
 #include "config/gateway.h"
 
 enum {
@@ -65,10 +66,16 @@ enum config_form {
     CONFIG_FORM_LINE,      /* one line without control characters */
     CONFIG_FORM_METHOD,    /* of a request */
     CONFIG_FORM_TARGET,    /* path and query of a request */
+    CONFIG_FORM_HANDLER,   /* URL with a path */
+    CONFIG_FORM_SHIELD,    /* S1 to S4 */
+    CONFIG_FORM_PROMPT,    /* one line with {target.order_id} and the like in it */
+    CONFIG_FORM_NORMALISE, /* trim, lower, upper, e164 */
+    CONFIG_FORM_DECIMAL,   /* "-12", "0.5" */
 };
 
-/* Where in the file a setting of the gateway may be; none: it is a setting of the server. */
-enum config_in { CONFIG_IN_SECTION = 1, CONFIG_IN_ROUTE = 2 };
+/* Where in the file a setting of the gateway may be; none: it is a setting of the server. Of an
+ * entry are those of what has a name of its own in a map: a command. */
+enum config_in { CONFIG_IN_SECTION = 1, CONFIG_IN_ROUTE = 2, CONFIG_IN_ENTRY = 4 };
 
 /* What a token allows; the numbers are those of enum api_right. */
 enum config_right {
@@ -164,7 +171,9 @@ struct config {
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
 
-    struct config_gateway gateway; /* whole after config_check */
+    struct config_gateway gateway;         /* whole after config_check */
+    const struct config_command *commands; /* the registry, in the order of the file */
+    size_t command_count;
     struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
     struct config_faults warnings; /* what was read and should be written in another way */
@@ -212,6 +221,9 @@ struct config_option {
 extern const struct config_option config_options[];
 /* Those of the gateway; what is not set by a route is as its section says. The same end. */
 extern const struct config_option config_gateway_options[];
+/* Those of one command, and of one of its arguments. The same end. */
+extern const struct config_option config_command_options[];
+extern const struct config_option config_arg_options[];
 /* In both; NULL when there is none of that path. */
 const struct config_option *config_option_find(const char *path);
 

@@ -47,6 +47,12 @@ static void put_tokens(struct buf *out)
         "#      name: checkout service\n");
 }
 
+/* It is a setting of a route or of an entry: an example of these is shown whole. */
+static bool is_inner(const struct config_option *option)
+{
+    return option->in == CONFIG_IN_ROUTE || option->in == CONFIG_IN_ENTRY;
+}
+
 /* The words, and the setting at its place. */
 static void put_option(struct buf *out, const struct config_option *option)
 {
@@ -60,9 +66,9 @@ static void put_option(struct buf *out, const struct config_option *option)
     put_prose(out, option->help);
     (void)snprintf(unsure, sizeof unsure, "If unsure: %s", option->unsure);
     put_prose(out, unsure);
-    if (option->kind == CONFIG_OWN) {
+    if (option->kind == CONFIG_OWN && !is_inner(option)) {
         put_tokens(out);
-    } else if (option->in != CONFIG_IN_ROUTE) {
+    } else if (!is_inner(option)) {
         buf_printf(out, "#%*s%s: %s\n", (int)(2 * depth), "", dot == NULL ? option->path : dot + 1,
             option->fallback == NULL ? option->example : option->fallback);
     }
@@ -86,12 +92,12 @@ static void put_maps(struct buf *out, const char *path, const char *before)
     }
 }
 
-static void put_options(struct buf *out, const struct config_option *options, bool of_routes)
+static void put_options(struct buf *out, const struct config_option *options, bool inner)
 {
     const char *before = "";
     for (const struct config_option *o = options; o->path != NULL; o++) {
-        if (o->help != NULL && (o->in == CONFIG_IN_ROUTE) == of_routes) {
-            put_maps(out, of_routes ? "" : o->path, before);
+        if (o->help != NULL && is_inner(o) == inner) {
+            put_maps(out, inner ? "" : o->path, before);
             put_option(out, o);
             before = o->path;
         }
@@ -122,6 +128,30 @@ static void put_routes(struct buf *out)
     put_options(out, config_gateway_options, true);
 }
 
+static void put_commands(struct buf *out)
+{
+    put_prose(out,
+        "commands: the registry of intents that agents and chat systems submit to POST "
+        "/v1/commands, by entity.action. once registry lists it; SIGHUP reads it again.");
+    buf_str(out, "#commands:\n"
+                 "#  order.refund:\n"
+                 "#    class: I3\n"
+                 "#    justification: \"the provider has no idempotency keys\"\n"
+                 "#    shield: [S3]\n"
+                 "#    critical: true\n"
+                 "#    ttl: 72h\n"
+                 "#    confirm: confirm\n"
+                 "#    prompt: \"Refund order {target.order_id}?\"\n"
+                 "#    handler: http://127.0.0.1:9000/refund\n"
+                 "#    redact: [/args/card]\n"
+                 "#    args:\n"
+                 "#      amount: {type: integer, required: true, min: 1}\n"
+                 "#      currency: {type: string, required: true, normalise: upper}\n"
+                 "#      card: {type: string}\n"
+                 "\n");
+    put_options(out, config_command_options, true);
+}
+
 void config_example_put(struct buf *out)
 {
     put_prose(out,
@@ -141,4 +171,5 @@ void config_example_put(struct buf *out)
         "once gateway.");
     put_options(out, config_gateway_options, false);
     put_routes(out);
+    put_commands(out);
 }

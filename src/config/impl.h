@@ -197,6 +197,11 @@ enum status gateway_read_on_5xx(
 /* Take `auth.tokens`. E_NOMEM. */
 enum status tokens_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `commands`, and the `args` of one of them. E_NOMEM. */
+enum status commands_read(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+enum status command_read_args(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 /* The gateway's table; its objects are the config's. */
 struct map_scope gateway_scope(struct config *config);
 /* A flag or a variable will set an option: it wins, and a list begins anew unless is_more. */

@@ -137,6 +137,7 @@ const struct config_option config_options[] = {
                 "these lines a busy server is a little faster and its log much smaller.",
         .unsure = "Leave it on until the log gets too large."),
     ROW("gateway", OWN, .read = gateway_read),
+    ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
     {0},
 };
 

@@ -9,9 +9,6 @@
 
 enum { NAMES_MAX = 64, PATH_BYTES_MAX = 96, HINT_BYTES_MAX = 128 };
 
-/* Known, and of a later version. */
-static const char *const later[] = {"commands"};
-
 /* ---- names ------------------------------------------------------------------------------- */
 
 /* "it is one of a, b, c", or where to read more when they are many. */
@@ -372,23 +369,6 @@ static bool explain_rule(struct config_reader *reader, const struct yaml_node *k
     return true;
 }
 
-static bool explain_later(struct config_reader *reader, const struct yaml_node *key)
-{
-    for (size_t i = 0; i < COUNT(later); i++) {
-        if (slice_is(key->text, later[i])) {
-            reader_fault(reader, key, "leave it out; once serve does everything else in this file",
-                "'%s' is not supported by this version (once %s)", later[i], ONCE_VERSION);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool explain(struct config_reader *reader, const struct yaml_node *key)
-{
-    return explain_later(reader, key) || explain_rule(reader, key);
-}
-
 static bool is_before(const struct config_fault *a, const struct config_fault *b)
 {
     return a->line < b->line || (a->line == b->line && a->column < b->column);
@@ -443,7 +423,7 @@ enum status config_read(struct config *config, struct slice text, struct config_
 {
     struct config_reader reader = {.config = config, .faults = faults, .text = text};
     struct map_scope scope = {
-        .options = config_options, .prefix = "", .object = config, .explain = explain};
+        .options = config_options, .prefix = "", .object = config, .explain = explain_rule};
     struct yaml_node *root = NULL;
     config->source = text;
     enum status status = reader_begin(&reader, &root);

@@ -9,11 +9,16 @@
 
 enum { NAME_BYTES_MAX = 96 };
 
+static size_t count_of(const void *object, const struct config_option *option)
+{
+    return *(const size_t *)(const void *)((const char *)object + option->count);
+}
+
 static void put_list(
     struct jsonw *json, const char *name, const struct config_option *option, const void *object)
 {
     const void *items = (const char *)object + option->offset;
-    size_t count = *(const size_t *)(const void *)((const char *)object + option->count);
+    size_t count = count_of(object, option);
     jsonw_open(json, name, '[');
     for (size_t i = 0; i < count; i++) {
         if (option->kind == CONFIG_STATUSES) {
@@ -29,7 +34,7 @@ static void put_rules(
     struct jsonw *json, const char *name, const struct config_option *option, const void *object)
 {
     const struct config_rule *rules = (const void *)((const char *)object + option->offset);
-    size_t count = *(const size_t *)(const void *)((const char *)object + option->count);
+    size_t count = count_of(object, option);
     jsonw_open(json, name, '{');
     for (size_t i = 0; i < count; i++) {
         char status[8];
@@ -149,6 +154,64 @@ void config_put_route(struct jsonw *json, const struct config_route *route)
         }
         o = dot == NULL ? o + 1 : rows.end;
     }
+}
+
+/* ---- a command ----------------------------------------------------------------------------- */
+
+static void put_arg(struct jsonw *json, const struct config_arg *arg)
+{
+    jsonw_open(json, arg->name, '{');
+    for (const struct config_option *o = config_arg_options; o->path != NULL; o++) {
+        bool is_some = o->kind != CONFIG_TEXT && (o->kind != CONFIG_LIST || count_of(arg, o) > 0);
+        if (is_some) {
+            put_value(json, o->path, o, arg);
+        }
+    }
+    if (arg->min != NULL) {
+        jsonw_raw(json, "min", slice_str(arg->min)); /* decimal */
+    }
+    if (arg->max != NULL) {
+        jsonw_raw(json, "max", slice_str(arg->max));
+    }
+    jsonw_close(json, '}');
+}
+
+void config_put_command(struct jsonw *json, const struct config_command *command, bool has_handler)
+{
+    jsonw_str(json, "command", command->name);
+    for (const struct config_option *o = config_command_options; o->path != NULL; o++) {
+        char name[NAME_BYTES_MAX];
+        (void)snprintf(name, sizeof name, "%s", o->path);
+        for (char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot, '.')) {
+            *dot = '_';
+        }
+        bool is_place = strcmp(name, "handler") == 0 || strcmp(name, "ca_file") == 0;
+        bool is_unused = strncmp(name, "reconcile", 9) == 0 && command->reconcile_get == NULL;
+        if ((has_handler || !is_place) && !is_unused) {
+            put_value(json, name, o, command);
+        }
+    }
+    if (command->has_args) {
+        jsonw_open(json, "args", '{');
+        for (size_t i = 0; i < command->arg_count; i++) {
+            put_arg(json, &command->args[i]);
+        }
+        jsonw_close(json, '}');
+    }
+}
+
+void config_put_registry(
+    struct jsonw *json, const struct config_command *commands, size_t count, bool has_handlers)
+{
+    jsonw_open(json, NULL, '{');
+    jsonw_open(json, "commands", '[');
+    for (size_t i = 0; i < count; i++) {
+        jsonw_open(json, NULL, '{');
+        config_put_command(json, &commands[i], has_handlers);
+        jsonw_close(json, '}');
+    }
+    jsonw_close(json, ']');
+    jsonw_close(json, '}');
 }
 
 const char *config_choice(const char *path, unsigned value)

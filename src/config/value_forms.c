@@ -277,6 +277,96 @@ static enum status check_url(const char *name, struct slice url, struct value_fa
                      SHOWN(url));
 }
 
+/* One of ours to call: with a path, and a query if need be. */
+static enum status check_handler(const char *name, struct slice url, struct value_fault *fault)
+{
+    static const char hint[] = "such as http://127.0.0.1:9000/refund";
+    const char *slashes = url.len < 3 ? NULL : memmem(url.data, url.len, "://", 3);
+    const char *path = slashes == NULL
+                           ? NULL
+                           : memchr(slashes + 3, '/', url.len - (size_t)(slashes + 3 - url.data));
+    struct slice origin = path == NULL ? url : slice_of(url.data, (size_t)(path - url.data));
+    struct slice rest = slice_of(url.data + origin.len, url.len - origin.len);
+    if (!is_visible(rest) || (rest.len > 0 && memchr(rest.data, '#', rest.len) != NULL)) {
+        return value_refuse(fault, hint, "%s: '%.*s' has an invalid path", name, SHOWN(url));
+    }
+    enum status status = check_url(name, origin, fault);
+    if (status != OK) {
+        (void)snprintf(fault->hint, sizeof fault->hint, "%s", hint);
+    }
+    return status;
+}
+
+/* One of a few words. */
+static enum status check_word(const char *name, struct slice text, const char *const *words,
+    size_t count, const char *what, struct value_fault *fault)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (slice_is(text, words[i])) {
+            return OK;
+        }
+    }
+    return value_refuse(fault, "", "%s: '%.*s' is not %s", name, SHOWN(text), what);
+}
+
+static enum status check_shield(const char *name, struct slice text, struct value_fault *fault)
+{
+    static const char *const words[] = {"S1", "S2", "S3", "S4"};
+    return check_word(name, text, words, COUNT(words), "one of S1, S2, S3, S4", fault);
+}
+
+static enum status check_normalise(const char *name, struct slice text, struct value_fault *fault)
+{
+    static const char *const words[] = {"trim", "lower", "upper", "e164"};
+    return check_word(name, text, words, COUNT(words), "one of trim, lower, upper, e164", fault);
+}
+
+/* "-12", "0.5": digits with at most one dot between them. */
+static enum status check_decimal(const char *name, struct slice text, struct value_fault *fault)
+{
+    size_t from = text.len > 0 && text.data[0] == '-';
+    size_t dots = 0;
+    bool is_good = text.len > from && text.len < 20;
+    for (size_t i = from; is_good && i < text.len; i++) {
+        bool is_dot = text.data[i] == '.' && i > from && i + 1 < text.len;
+        dots += is_dot;
+        is_good = (is_dot && dots == 1) || (text.data[i] >= '0' && text.data[i] <= '9');
+    }
+    return is_good ? OK
+                   : value_refuse(fault, "such as 1 or 0.5", "%s: '%.*s' is not a number", name,
+                         SHOWN(text));
+}
+
+/* {target.order_id} and the like: braces in pairs, with a name of the envelope between. */
+static enum status check_prompt(const char *name, struct slice text, struct value_fault *fault)
+{
+    static const char hint[] = "such as \"Refund order {target.order_id}?\"";
+    static const char *const roots[] = {"target", "args", "actor_id", "command"};
+    if (!value_form_is_line(text)) {
+        return value_refuse(fault, hint, "%s: is not one line", name);
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] != '{' && text.data[i] != '}') {
+            continue;
+        }
+        const char *end = memchr(text.data + i, '}', text.len - i);
+        size_t len = end == NULL ? 0 : (size_t)(end - (text.data + i)) - 1;
+        struct slice root = slice_of(text.data + i + 1, 0);
+        while (root.len < len && root.data[root.len] != '.') {
+            root.len++;
+        }
+        if (text.data[i] == '}' || end == NULL ||
+            check_word(name, root, roots, COUNT(roots), "", fault) != OK) {
+            return value_refuse(fault, hint,
+                "%s: '%.*s' has a brace that is not of {target.…}, {args.…}, {actor_id} or "
+                "{command}",
+                name, SHOWN(text));
+        }
+        i += len + 1;
+    }
+    return OK;
+}
+
 /* ---- the others -------------------------------------------------------------------------- */
 
 static enum status check_pointer(const char *name, struct slice text, struct value_fault *fault)
@@ -558,6 +648,11 @@ enum status value_form_check(
     case CONFIG_FORM_FIELD: return check_field(name, value, fault);
     case CONFIG_FORM_PATH: return check_path(name, value, fault);
     case CONFIG_FORM_TEMPLATE: return check_template(name, value, fault);
+    case CONFIG_FORM_HANDLER: return check_handler(name, value, fault);
+    case CONFIG_FORM_SHIELD: return check_shield(name, value, fault);
+    case CONFIG_FORM_PROMPT: return check_prompt(name, value, fault);
+    case CONFIG_FORM_NORMALISE: return check_normalise(name, value, fault);
+    case CONFIG_FORM_DECIMAL: return check_decimal(name, value, fault);
     case CONFIG_FORM_LINE:
     case CONFIG_FORM_METHOD:
     case CONFIG_FORM_TARGET: return check_message(option, value, fault);

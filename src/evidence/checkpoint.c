@@ -73,23 +73,25 @@ static bool chain_id_read(struct slice text, char ret_text[37])
     return slice_is(text, uuid_put(ret_text, bytes));
 }
 
-void checkpoint_key_from(const unsigned char chain_id[16], const unsigned char public_key[32],
-    struct checkpoint_key *ret_key)
-{
-    (void)uuid_put(ret_key->chain_id, chain_id);
-    memcpy(ret_key->ed25519, public_key, sizeof ret_key->ed25519);
-    make_key_id(ret_key);
-}
-
 enum status checkpoint_key_of(
     const struct store_identity *identity, struct checkpoint_key *ret_key, struct err *err)
 {
     unsigned char public_key[32];
     enum status status = store_identity_public(identity, public_key, err);
     if (status == OK) {
-        checkpoint_key_from(identity->chain_id, public_key, ret_key);
+        checkpoint_key_make(identity->chain_id, public_key, ret_key);
     }
     return status;
+}
+
+void checkpoint_key_make(const unsigned char chain_id[16], const unsigned char public_key[32],
+    struct checkpoint_key *ret_key)
+{
+    struct checkpoint_key key = {0};
+    memcpy(key.ed25519, public_key, sizeof key.ed25519);
+    (void)uuid_put(key.chain_id, chain_id);
+    make_key_id(&key);
+    *ret_key = key;
 }
 
 char *checkpoint_key_put(char ret_text[CHECKPOINT_KEY_BYTES_MAX], const struct checkpoint_key *key)

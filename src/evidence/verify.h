@@ -81,7 +81,7 @@ struct verify_result {
     uint64_t chains;              /* of evidence */
     uint64_t unchained;           /* decisions of applications, waiting to be chained: no damage */
     bool unsettled;               /* others wrote all the time: the newest was not compared */
-    bool torn_tail;               /* bytes behind the last commit, never acknowledged: no damage */
+    bool torn_tail;               /* bytes after the last commit, never acknowledged: no damage */
     bool outside_compared; /* the outside checkpoint's entry is there, and its hash was compared */
     uint64_t damage_count; /* 0: all is well */
     struct verify_damage damages[VERIFY_DAMAGES_MAX]; /* the first ones, in order of place */

@@ -156,7 +156,7 @@ static void chain_key(struct shared_chain *chain)
 {
     static const unsigned char none[32];
     chain->is_signed = memcmp(chain->told.public_key, none, sizeof none) != 0;
-    checkpoint_key_from(chain->told.chain_id, chain->told.public_key, &chain->key);
+    checkpoint_key_make(chain->told.chain_id, chain->told.public_key, &chain->key);
 }
 
 /* A chain is new, or is further than it was. */

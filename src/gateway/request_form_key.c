@@ -66,33 +66,20 @@ static enum status read_value(const struct json_value *value, const char *pointe
     return request_form_key_plain(text, arena, ret_key, err);
 }
 
-static const struct json_value *marked(const struct json_mask *marks)
-{
-    for (size_t i = 0; i < marks->count; i++) {
-        if (marks->items[i].way == JSON_MASK_OMITTED) {
-            return marks->items[i].node;
-        }
-    }
-    return NULL;
-}
-
 static enum status find(struct slice body, const char *pointer, struct arena *trees,
     const struct json_value **ret_value, struct err *err)
 {
     const struct json_value *root = NULL;
-    struct json_mask marks;
-    struct json_mask_list list = {&pointer, 1, JSON_MASK_OMITTED};
     struct err fault = {.status = OK};
     enum status status = json_read(body, trees, &root, &fault);
     if (status != OK && status != E_NOMEM) {
         return err_set(err, E_INVALID,
             "the body, which has the idempotency key, cannot be read as JSON: %s", fault.text);
     }
-    status = status == OK ? json_mask_make(root, &list, 1, trees, &marks) : status;
     if (status != OK) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    *ret_value = marked(&marks);
+    *ret_value = json_at(root, slice_str(pointer));
     return OK;
 }
 

@@ -47,13 +47,29 @@ static enum status api_policy_of(
     return OK;
 }
 
+/* The routes of the doors that are open and have no listener. */
+static size_t gather_routes(const struct server *server, struct api_routes *ret_routes)
+{
+    size_t count = 0;
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].routes != NULL) {
+            ret_routes[count++] = server_doors[i].routes(server->states[i]);
+        }
+    }
+    return count;
+}
+
 static enum status open_api(struct server *server, void **ret_state, struct err *err)
 {
     struct api *api = NULL;
+    struct api_routes routes[SERVER_DOORS_MAX];
     struct api_options options = {.door = server->door,
+        .routes = routes,
+        .routes_count = gather_routes(server, routes),
         .own_listener = server->own_listener,
         .server = server->http,
-        .store = server->config->store};
+        .store = server->facts.store,
+        .cautions = server->facts.cautions};
     enum status status = api_policy_of(server->config, &options.policy, err);
     status = status == OK ? api_new(&options, &api, err) : status;
     *ret_state = api;
@@ -162,7 +178,8 @@ static void close_gateway(void *state)
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* The API is last: its prepare makes the change evidence, so nothing may fail after it. */
+/* The API is last: it serves the routes of those before it, and its prepare makes the change
+ * evidence, so nothing may fail after it. */
 const struct server_door server_doors[] = {
     {
         .name = "gateway",

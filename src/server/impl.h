@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "api/api.h"
 #include "door/door.h"
 #include "engine/query.h"
 #include "http/serve.h"
@@ -35,11 +36,14 @@ struct server_addresses {
  */
 struct server_door {
     const char *name;
-    /* Where it listens; a count of 0: nowhere. */
+    /* Where it listens; a count of 0: nowhere. NULL: it has no listener, and is reached through the
+     * API's. */
     struct server_addresses (*listen)(const struct config *config);
     /* After all addresses are bound, before the loops run. *ret_state stays NULL where the
      * configuration does not want the door. */
     enum status (*open)(struct server *server, void **ret_state, struct err *err);
+    /* What a door without a listener hands to the API, which is opened after it. */
+    struct api_routes (*routes)(void *state);
     /* Of an exchange that came through one of its listeners, on its loop; see http/serve.h. */
     void (*begin)(void *state, struct http_exchange *exchange);
     void (*handle)(void *state, struct http_exchange *exchange);

@@ -50,6 +50,9 @@ static enum status bind_own(struct server *server, size_t door, struct err *err)
 
 static enum status bind_door(struct server *server, size_t door, struct err *err)
 {
+    if (server_doors[door].listen == NULL) {
+        return OK;
+    }
     struct server_addresses all = server_doors[door].listen(server->config);
     struct http_tls_options tls = {.cert_file = all.tls_cert, .key_file = all.tls_key};
     enum status status = OK;

@@ -113,7 +113,8 @@ static void every_variable_is_made_from_its_path(void **state)
             assert_null(o->env); /* nothing about tokens is for an environment */
         }
         if (o->help == NULL) {
-            assert_string_equal(o->path, "gateway"); /* a section, with a table of its own */
+            /* Sections with tables of their own. */
+            assert_true(strcmp(o->path, "gateway") == 0 || strcmp(o->path, "commands") == 0);
             continue;
         }
         assert_non_null(o->unsure);

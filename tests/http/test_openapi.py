@@ -177,16 +177,18 @@ def test_the_page_is_what_the_document_says():
 
 
 def routes():
-    """The table of src/api/routes.c: {(method, pattern): (rights, parameters, open)}."""
-    text = (ROOT / "src/api/routes.c").read_text()
-    readers = re.search(r"#define READERS \(([^)]*)\)", text).group(1)
-    table = re.search(r"api_routes\[\] = \{\n(.*?)\n\};", text, re.S).group(1)
+    """The tables of all doors: {(method, pattern): (rights, parameters, open)}."""
+    text = "\n".join(path.read_text() for path in sorted(ROOT.glob("src/*/*.c")))
+    readers = re.search(r"#define API_READERS\s+\(([^)]*)\)",
+        (ROOT / "src/api/routes.h").read_text()).group(1)
+    tables = re.findall(r"^static const struct api_route \w+\[\] = \{\n(.*?)\n\};", text,
+        re.S | re.M)
     found = {}
-    for row in re.findall(r"\{\.method.*?\}(?=,|\Z)", table, re.S):
+    for row in re.findall(r"\{\.method.*?\}(?=,|\Z)", ",\n".join(tables), re.S):
         def member(pattern, row=row):
             match = re.search(pattern, row)
             return match.group(1) if match else ""
-        rights = re.findall(r"API_RIGHT_(\w+)", row.replace("READERS", readers))
+        rights = re.findall(r"API_RIGHT_(\w+)", row.replace("API_READERS", readers))
         found[member(r"HTTP_METHOD_(\w+)"), member(r'\.pattern = "([^"]+)"')] = (
             {right.lower() for right in rights}, set(member(r'\.params = "([^"]+)"').split()),
             ".is_open = true" in row)
@@ -201,7 +203,7 @@ def test_the_table_of_routes_and_the_document_agree():
 
 
 def test_every_code_that_is_described_is_somewhere_in_the_source_and_the_other_way_round():
-    sources = [path for folder in ("api", "door", "http")
+    sources = [path for folder in ("api", "command", "door", "effect", "http", "inbox")
         for path in ROOT.glob(f"src/{folder}/*.c")]
     text = "\n".join(path.read_text() for path in sources)
     described = set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]["code"]["enum"])

@@ -64,6 +64,9 @@ static void url_put(struct fixture *fixture)
     char form[256];
     (void)snprintf(
         form, sizeof form, subject->form, subject->server == NULL ? path : strrchr(path, '/') + 1);
+    if (strchr(base, '?') != NULL && form[0] == '?') {
+        form[0] = '&'; /* the server's URL has options of its own */
+    }
     (void)snprintf(fixture->url, sizeof fixture->url, "%s%s", base, form);
 }
 

@@ -1025,18 +1025,37 @@ static bool see_paced(void *context, const struct entry *entry)
     return ++paced->seen != paced->a_call;
 }
 
+/* Records number `made` and the next one, in one commit. */
+static void put_two(struct store *store, unsigned made)
+{
+    struct record records[2];
+    struct change changes[2];
+    struct err err = {0};
+    for (unsigned i = 0; i < 2; i++) {
+        records[i] = kit_record(made + i, made + i + 1);
+        changes[i] = (struct change){.kind = CHANGE_PUT,
+            .record = &records[i],
+            .entry = kit_entry(store, &records[i].operation_id, "{\"two\":true}")};
+    }
+    struct entry *second = &changes[1].entry;
+    second->seq++;
+    digest_sha256_2(&changes[0].entry.hash, sizeof second->hash, second->bytes.data,
+        second->bytes.len, &second->hash);
+    struct commit commit = {.changes = changes, .count = 2};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+}
+
 static void paced_entries_go_on_where_they_stopped(void **state)
 {
     struct fixture *fixture = *state;
-    enum { COUNT = 50 };
+    enum { COUNT = 50 }; /* even: they come two by two, so that a stop is inside of a batch */
     struct err err;
     unsigned made = 0;
     struct paced paced = {.pace = {.bytes_max = 1}};
     for (unsigned step = 0; paced.last < COUNT || !paced.pace.done; step++) {
         if (made < COUNT) { /* more comes meanwhile, flushed or not */
-            struct record record = kit_record(made, made + 1);
-            assert_int_equal(kit_put(fixture->store, &record, 0), OK);
-            made++;
+            put_two(fixture->store, made);
+            made += 2;
         }
         if (step % 3 == 0) {
             assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);

@@ -216,7 +216,13 @@ static void fences_that_went_back_stop_the_store(void **state)
     char text[128];
     struct err err = {0};
     struct store_batch batch = {.fences = 1};
+    struct record record = kit_record(1, 1);
     assert_true(kit_fences(fixture->store, 10) > 0);
+    kit_put_flush(fixture->store, &record, 0);
+    assert_true(kit_fences(fixture->store, 10) > 10);
+    (void)snprintf(text, sizeof text, "SET {%s}:fence 10", fixture->name);
+    command(fixture, text); /* what was drawn since then was never used */
+    assert_int_equal(kit_fences(fixture->store, 1), 11);
     (void)snprintf(text, sizeof text, "SET {%s}:fence 3", fixture->name);
     command(fixture, text);
     assert_int_equal(
@@ -340,8 +346,11 @@ static void a_wrong_url_is_refused_and_shows_no_password(void **state)
         "redis://me:sekret@host:0", "redis://me:sekret@host:99999", "redis://me:sekret@host/x",
         "redis://me:sekret@host?name=a b", "redis://me:sekret@host?name=", "redis://h?speed=9",
         "redis://me:sekret@host?wait=99", "redis://me:sekret@host?wait_timeout=1h",
-        "redis://me:sekret@host?socket=/x", "redis://me:sekret%zz@host", "rediss://me:sekret@host",
-        "redis://?socket=x", "redis://h?name", "redis://[::1"};
+        "redis://me:sekret@host?socket=/x", "redis://me:sekret%zz@host", "redis://?socket=x",
+        "redis://h?name", "redis://[::1", "redis://me:sekret@a,,b", "redis://a,b,c,d,e,f,g,h,i",
+        "redis://h?cacert=/x", "rediss://h?cert=/x", "rediss://h?key=/x",
+        "rediss://h?cacert=", "redis+sentinel://me:sekret@h", "redis+sentinel://h/",
+        "redis+sentinel://h/a/x", "redis+sentinel:///a", "rediss+sentinel://h"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct err err = {0};
         enum status status = store_url_check(wrong[i], &err);
@@ -354,7 +363,9 @@ static void a_wrong_url_is_refused_and_shows_no_password(void **state)
     }
     static const char *const right[] = {"redis://h", "redis://h:1/3", "redis://u:p%40@h/0?name=a.b",
         "redis://?socket=/run/redis.sock", "redis://[::1]:7000?wait=2&wait_timeout=100ms",
-        "redis://:p@h"};
+        "redis://:p@h", "rediss://h", "rediss://me:p@h:1/2?cacert=/x&cert=/y&key=/z",
+        "redis://a,b:7000,[::1]:7001", "redis+sentinel://a,b:26380/mymaster",
+        "rediss+sentinel://:p@a/mymaster/3?name=x"};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         struct err err = {0};
         enum status status = store_url_check(right[i], &err);

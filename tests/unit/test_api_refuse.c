@@ -4,6 +4,7 @@
 
 #include "api/routes.h"
 #include "api_door.h"
+#include "base/macros.h"
 #include "check_c.h"
 
 /* A body that is refused, and what the refusal says. */
@@ -281,6 +282,61 @@ static void unknown_paths_and_methods_are_told_apart(void **state)
     reply_release(&reply);
 }
 
+static void show(struct api_request *request)
+{
+    api_answer_begin(request, 200);
+    http_answer_field(request->exchange, SLICE_LIT("Path-Value"), request->path_value);
+    http_answer_field(request->exchange, SLICE_LIT("State"), slice_str(request->state));
+    api_answer_end(request, SLICE_LIT("text/plain"), SLICE_EMPTY, true);
+}
+
+static const struct api_route more_routes[] = {
+    {.method = HTTP_METHOD_POST, .pattern = "/v1/things", .rights = 1, .handle = show},
+    {.method = HTTP_METHOD_GET, .pattern = "/v1/things", .rights = 1, .handle = show},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/things/{thing_id}/go",
+        .rights = 1,
+        .handle = show},
+    {.method = HTTP_METHOD_POST, .pattern = "/in/{source}", .is_open = true, .handle = show},
+    {.method = HTTP_METHOD_OPTIONS, .pattern = "/in/{source}", .is_open = true, .handle = show},
+};
+static char more_state[] = "theirs";
+
+static struct api_routes more_doors(struct house *open)
+{
+    assert_non_null(open->engine);
+    return (struct api_routes){more_routes, COUNT(more_routes), more_state};
+}
+
+static void routes_of_other_doors_are_served(void **state)
+{
+    static const struct {
+        const char *method, *path, *value, *field;
+        unsigned status;
+    } cases[] = {
+        {"POST", "/v1/things/7/go", "7", "Path-Value", 200},
+        {"POST", "/v1/things/7/go", "theirs", "State", 200},
+        {"OPTIONS", "/in/shop", "shop", "Path-Value", 200},
+        {"PUT", "/v1/things", "GET, HEAD, POST", "Allow", 405},
+        {"GET", "/in/shop", "POST, OPTIONS", "Allow", 405},
+        {"GET", "/v1/things/7/go", "POST", "Allow", 405},
+        {"GET", "/v1/operations/x/y", "(none)", "Allow", 404},
+        {"GET", "/v1/operations", "(none)", "State", 200},
+    };
+    (void)state;
+    struct house open;
+    struct api_policy policy = house_policy();
+    assert_int_equal(house_open_with(&open, &mem_libc, &policy, more_doors), OK);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct reply reply;
+        house_ask(&open, cases[i].method, cases[i].path, NULL, SLICE_EMPTY, &reply);
+        assert_int_equal(reply.status, cases[i].status);
+        assert_string_equal(reply_field(&reply, cases[i].field), cases[i].value);
+        reply_release(&reply);
+    }
+    house_close(&open);
+}
+
 static void queries_are_read_strictly(void **state)
 {
     static const struct wrong wrongs[] = {
@@ -441,6 +497,7 @@ int main(void)
         DOOR(invalid_json_says_where),
         DOOR(a_body_past_its_limit_is_413),
         DOOR(unknown_paths_and_methods_are_told_apart),
+        cmocka_unit_test(routes_of_other_doors_are_served),
         DOOR(queries_are_read_strictly),
         DOOR(a_token_is_asked_for_and_its_rights_are_kept),
         DOOR(another_tenants_operation_is_not_there),

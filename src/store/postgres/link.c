@@ -180,8 +180,8 @@ static void send_settings(struct pg_link *link, const struct pg_target *target)
         "SET enable_bitmapscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off",
         "SET jit = off", "SET timezone = 'UTC'",
         "SET default_transaction_isolation = 'read committed'",
-        "SELECT set_config('synchronous_commit', 'on', false)"
-        " WHERE current_setting('synchronous_commit') = 'off'"};
+        ("SELECT set_config('synchronous_commit', 'on', false)"
+         " WHERE current_setting('synchronous_commit') = 'off'")};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         link_text(link, settings[i]);
     }

@@ -51,11 +51,11 @@ static const char *const functions_grants[] = {
 /* What a role needs to look: everything but the key of the fingerprints. */
 static const char *const reader_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
-    "GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
-    " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
-    " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles TO %2$s",
-    "GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
-    " TO %2$s",
+    ("GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
+     " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
+     " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles TO %2$s"),
+    ("GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
+     " TO %2$s"),
     "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",
 };
 

@@ -192,24 +192,80 @@ static bool is_error(const redisReply *reply, const char *code)
     return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, code, strlen(code)) == 0;
 }
 
+static bool is_redirect(const redisReply *reply)
+{
+    return is_error(reply, "MOVED ") || is_error(reply, "ASK ");
+}
+
+/* Whether the server says that the store is elsewhere, and we are there now: nothing was run, call
+ * again. *ret_status: there is nobody. */
+static bool follow(
+    struct redis *self, redisReply **reply, size_t hops, enum status *ret_status, struct err *err)
+{
+    if (*ret_status != OK || (*reply)->type != REDIS_REPLY_ERROR || hops == REDIS_HOPS_MAX ||
+        !nodes_redirect(&self->link, (*reply)->str)) {
+        return false;
+    }
+    freeReplyObject(*reply);
+    *reply = NULL;
+    *ret_status = call_connect(self, err);
+    return *ret_status == OK;
+}
+
 enum status call_once(struct redis *self, const struct redis_script *script, redisReply **ret_reply,
     bool *ret_sent, struct err *err)
 {
+    enum status status = OK;
     redisReply *reply = NULL;
+    size_t hops = 0;
     ASSERT(link_is_open(&self->link));
-    *ret_sent = false;
-    enum status status = exchange(self, script, true, &reply, ret_sent, err);
-    if (status == OK && is_error(reply, "NOSCRIPT")) {
-        freeReplyObject(reply);
-        reply = NULL;
+    do {
         *ret_sent = false;
-        status = exchange(self, script, false, &reply, ret_sent, err);
-    }
+        status = exchange(self, script, true, &reply, ret_sent, err);
+        if (status == OK && is_error(reply, "NOSCRIPT")) {
+            freeReplyObject(reply);
+            reply = NULL;
+            *ret_sent = false;
+            status = exchange(self, script, false, &reply, ret_sent, err);
+        }
+        *ret_sent = *ret_sent && !(status == OK && is_redirect(reply));
+    } while (follow(self, &reply, hops++, &status, err));
     if (self->request.cap > REDIS_BUFFER_BYTES_KEPT && status == OK) {
         buf_release(&self->request);
         buf_init(&self->request, self->mem, REDIS_REQUEST_BYTES_MAX);
     }
     *ret_reply = reply;
+    return status;
+}
+
+enum status call_words(struct redis *self, const char *const *words, size_t count,
+    redisReply **ret_reply, struct err *err)
+{
+    redisReply *reply = NULL;
+    size_t hops = 0;
+    bool was_open = link_is_open(&self->link);
+    enum status status = call_failed(self, err);
+    status = status == OK ? call_connect(self, err) : status;
+    if (status != OK) {
+        return status;
+    }
+    do {
+        uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX;
+        status = link_ask(&self->link, words, count, deadline_ns, &reply, err);
+        if (status == E_UNAVAILABLE && was_open) { /* it may have been closed while it was idle */
+            was_open = false;
+            status = call_connect(self, err);
+            status = status == OK ? link_ask(&self->link, words, count, deadline_ns, &reply, err)
+                                  : status;
+        }
+    } while (follow(self, &reply, hops++, &status, err));
+    if (status == OK && reply->type == REDIS_REPLY_ERROR) {
+        status = call_refused(self, reply->str, E_UNAVAILABLE, err);
+        freeReplyObject(reply);
+    }
+    if (status == OK) {
+        *ret_reply = reply;
+    }
     return status;
 }
 

@@ -159,6 +159,7 @@ static enum status request_put(
     call_u64(self, commit->fence_floor);
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
+    call_u64(self, self->url.wait);
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         status = change_put(self, &commit->changes[i], err);
         status = status == OK ? entry_put(self, &commit->changes[i].entry, &head, err) : status;
@@ -221,39 +222,6 @@ static void pause_before_next_try(const struct redis *self, uint64_t deadline_ns
     }
 }
 
-/* Ask on new connections until somebody answers, for a bounded time. OK: it happened.
- * E_UNAVAILABLE: it did not and never will. */
-static enum status commit_look_up(struct redis *self, uint64_t number, struct err *err)
-{
-    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_LOOK_UP_MS_MAX;
-    enum status status = E_UNAVAILABLE;
-    uint64_t happened = 0;
-    ASSERT(number == self->commits + 1);
-    while ((status == E_UNAVAILABLE || status == E_LIMIT) && clock_nanos() < deadline_ns) {
-        redisReply *reply = NULL;
-        redis_link_close(&self->link);
-        pause_before_next_try(self, deadline_ns);
-        call_begin(self);
-        call_text(self, self->chain);
-        call_u64(self, number);
-        status = call_run(self, &redis_script_resolve, &reply, err);
-        if (status == OK && !reply_u64(reply, &happened)) {
-            status = reply_malformed(&redis_script_resolve, err);
-        }
-        freeReplyObject(reply);
-    }
-    if (status == OK) {
-        self->commits = number; /* used up either way */
-        return happened != 0 ? OK
-                             : err_set(err, E_UNAVAILABLE,
-                                   "the connection to the Redis server broke before the commit");
-    }
-    return err_set(err, status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN,
-        "the connection to the Redis server broke during a commit, and for %d s nobody could say "
-        "whether it happened",
-        REDIS_LOOK_UP_MS_MAX / 1000);
-}
-
 /* Until enough replicas have what this connection wrote. What they lack may be lost in a failover:
  * it must not be answered. */
 static enum status replicas_wait(struct redis *self, struct err *err)
@@ -272,13 +240,58 @@ static enum status replicas_wait(struct redis *self, struct err *err)
         clock_nanos() + UINT64_C(1000000) * allowed_ms, &reply, err);
     bool enough = status == OK && reply_u64(reply, &replicas) && replicas >= self->url.wait;
     freeReplyObject(reply);
-    if (enough) {
-        return OK;
+    return enough ? OK
+                  : err_set(err, E_UNAVAILABLE, "%llu of %u replicas have a commit after %lld ms",
+                        (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
+}
+
+/* Ask on a new connection what became of a commit. OK: it happened and the replicas have it.
+ * E_STALE: it did not and never will. E_UNAVAILABLE, E_LIMIT: nobody says so now. */
+static enum status look_up(struct redis *self, uint64_t number, struct err *err)
+{
+    redisReply *reply = NULL;
+    uint64_t happened = 0;
+    redis_link_close(&self->link);
+    call_begin(self);
+    call_text(self, self->chain);
+    call_u64(self, number);
+    enum status status = call_run(self, &redis_script_resolve, &reply, err);
+    if (status == OK && !reply_u64(reply, &happened)) {
+        status = reply_malformed(&redis_script_resolve, err);
     }
-    (void)err_set(err, E_UNKNOWN, "%llu of %u replicas have a commit after %lld ms",
-        (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
-    err_hint(err, "with min-replicas-to-write the server refuses such a commit before it happens");
-    return E_UNKNOWN;
+    freeReplyObject(reply);
+    if (status != OK) {
+        return status;
+    }
+    return happened != 0 ? replicas_wait(self, err) : E_STALE;
+}
+
+/* Its answer was lost, or too few replicas have it: look until somebody can tell, for a bounded
+ * time. A failover meanwhile decides it too. OK: it happened. E_UNAVAILABLE: it never will. */
+static enum status commit_settle(struct redis *self, uint64_t number, struct err *err)
+{
+    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_LOOK_UP_MS_MAX;
+    enum status status = E_UNAVAILABLE;
+    struct err last = {0};
+    ASSERT(number == self->commits + 1);
+    while ((status == E_UNAVAILABLE || status == E_LIMIT) && clock_nanos() < deadline_ns) {
+        pause_before_next_try(self, deadline_ns);
+        status = look_up(self, number, &last);
+    }
+    if (status == OK || status == E_STALE) {
+        self->commits = number; /* used up either way */
+        return status == OK ? OK
+                            : err_set(err, E_UNAVAILABLE,
+                                  "the connection to the Redis server broke before the commit");
+    }
+    (void)err_set(err, status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN,
+        "the connection to the Redis server broke during a commit, and for %d s nobody could say "
+        "whether it holds: %s",
+        REDIS_LOOK_UP_MS_MAX / 1000, last.text);
+    if (self->url.wait > 0) {
+        err_hint(err, "with min-replicas-to-write the server refuses such a commit beforehand");
+    }
+    return status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN;
 }
 
 /* ---- commit --------------------------------------------------------------------------------- */
@@ -287,17 +300,27 @@ static enum status commit_send(struct redis *self, const struct commit *commit, 
 {
     redisReply *reply = NULL;
     bool sent = false;
+    bool is_open = false; /* whether it holds */
     uint64_t number = self->commits + 1;
     enum status status = call_connect(self, err);
     status = status == OK ? call_once(self, &redis_script_commit, &reply, &sent, err) : status;
     if (status == OK) {
         status = answer_take(self, commit, reply, err);
-        self->commits = status == OK ? number : self->commits;
-    } else if (sent) {
-        status = commit_look_up(self, number, err);
+        is_open = status == OK && replicas_wait(self, err) != OK;
+    } else {
+        is_open = sent;
     }
     freeReplyObject(reply);
-    return status == OK ? replicas_wait(self, err) : status;
+    if (is_open) {
+        return commit_settle(self, number, err);
+    }
+    self->commits = status == OK ? number : self->commits;
+    return status;
+}
+
+void fence_use(struct redis *self, uint64_t fence)
+{
+    self->fence = self->fence < fence ? fence : self->fence;
 }
 
 /* S10, when the server's clock went back meanwhile. */
@@ -325,7 +348,8 @@ enum status redis_commit(struct store *store, const struct commit *commit, struc
         self->head_now = head;
         (void)pthread_mutex_unlock(&self->mutex);
         self->mark_ms = head.moment.time_ms > self->mark_ms ? head.moment.time_ms : self->mark_ms;
-        self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+        fence_use(self, self->fence_drawn);
+        fence_use(self, commit->fence_floor);
     }
     return call_fail(self, status);
 }

@@ -1,5 +1,5 @@
 -- ARGV: chain, number of this commit, now_ms, boot id, moment, fence floor, when it was prepared by
--- the server's time, how old that may be, then for each change:
+-- the server's time, how old that may be, replicas that must have it, then for each change:
 --   'p' key hash, version expected, operation id expected, m, id, fingerprint, tenant, source's key
 --       hash, record, keep request (1: as it is, 0: there is none, 2: new), request, keep outcome,
 --       outcome, notice
@@ -9,7 +9,8 @@
 -- without 'e'.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
 -- server without memory refuses (S5).
-local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms = unpack(ARGV, 1, 8)
+local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas =
+    unpack(ARGV, 1, 9)
 local ARGUMENTS = {p = 15, t = 4, e = 9}
 local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
@@ -17,8 +18,15 @@ local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
 if age_ms > tonumber(old_ms) then return {'LATE'} end -- S10
 
+-- Without them it would happen and could not be answered. (An account may not be allowed to ask.)
+local info = replicas ~= '0' and redis.pcall('INFO', 'replication')
+if type(info) == 'string' and select(2, string.gsub(info, ',state=online', '')) < tonumber(replicas)
+then
+    return {err = 'NOREPLICAS fewer replicas are connected than wait= asks for'}
+end
+
 local function changes_do(act)
-    local at, change = 9, 0
+    local at, change = 10, 0
     while at <= #ARGV do
         act[ARGV[at]](at, change)
         if ARGV[at] ~= 'e' then change = change + 1 end

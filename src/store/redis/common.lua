@@ -5,6 +5,13 @@ local store, keys, counts = KEYS[1], tag .. 'keys', tag .. 'counts'
 local entries, time, beats = tag .. 'entries', tag .. 'time', tag .. 'beats'
 local UNKNOWN, WINDOW_OVER = '2', '5' -- record_status, record_due
 
+
+-- On a cluster, while the slot is on its way to a different node: keys that are absent here may be
+-- there. A key that is never made would be asked for there too. Nothing is run then (P1, S1).
+if type(redis.pcall('EXISTS', tag .. 'never')) == 'table' then
+    return {err = 'TRYAGAIN the slot of the store is being moved to a different node'}
+end
+
 local function record_key(hash) return tag .. 'r:' .. hash end
 local function chain_key(chain) return tag .. 'chain:' .. chain end
 local function due_key(kind, reason) return tag .. 'due:' .. kind .. ':' .. reason end

@@ -8,6 +8,7 @@
 #define ONCE_STORE_REDIS_IMPL_H
 
 #include <hiredis/hiredis.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -33,32 +34,75 @@ enum {
     REDIS_ENTRIES = 64,                  /* read at once */
     REDIS_CAUTIONS_MAX = 4,              /* one for each thing that settings.c checks */
     REDIS_CAUTION_BYTES = 192,
-    REDIS_CHAINS = 64, /* likewise */
+    REDIS_CHAINS = 64,    /* likewise */
+    REDIS_HOSTS_MAX = 8,  /* in a URL: a cluster or its Sentinels are found by any of them */
+    REDIS_NODES_MAX = 32, /* known of a cluster: enough to find one that is alive */
+    REDIS_HOPS_MAX = 4,   /* redirects of one call; more is a slot on its way between two nodes */
+};
+
+struct redis_address {
+    char host[256]; /* empty: of nobody */
+    char port[6];
 };
 
 /* Where the server is and what the store is called. */
 struct redis_url {
-    char host[256];
-    char port[6];
-    char socket[108];   /* path of a Unix socket in place of host and port; empty: unused */
+    struct redis_address hosts[REDIS_HOSTS_MAX]; /* of servers, or of Sentinels */
+    size_t hosts_count;
+    char socket[108];   /* path of a Unix socket in place of hosts; empty: unused */
+    bool sentinels;     /* hosts are Sentinels … */
+    char service[64];   /* … and this is what they call the server */
     char user[128];     /* empty: the server's default user */
     char password[256]; /* secret; empty: the server wants none */
     char name[REDIS_NAME_BYTES_MAX + 1];
     unsigned db;
     unsigned wait;   /* replicas that must have a commit before it is answered */
     int64_t wait_ms; /* how long they may take */
+    bool tls;
+    char ca_file[256];   /* PEM: whom to trust; empty: whom the system trusts */
+    char cert_file[256]; /* PEM: ours, for servers that ask for one; empty: none */
+    char key_file[256];
     char where[300]; /* "HOST:PORT" or the socket, for people */
 };
 
 enum status redis_url_read(const char *url, struct redis_url *ret_url, struct err *err) MUST_CHECK;
+/* "HOST:PORT", "HOST", "[IPv6]:PORT"; false: it cannot be read. */
+bool redis_address_read(
+    struct slice text, unsigned port_default, struct redis_address *ret_address) MUST_CHECK;
 
-/* A connection; zeroed but for fd -1: closed. */
-struct redis_link {
-    const struct redis_url *url;
-    int fd;
-    redisReader *reader; /* of hiredis: takes answers apart */
+/* How connections of one handle are encrypted. It is shared by its links, also between threads. */
+struct redis_tls {
+    SSL_CTX *context; /* NULL: they are not */
+    BIO_METHOD *method;
 };
 
+/* E_INVALID: a file cannot be read. E_NOMEM. */
+enum status redis_tls_init(
+    struct redis_tls *tls, const struct redis_url *url, struct err *err) MUST_CHECK;
+void redis_tls_release(struct redis_tls *tls);
+
+/* Where a link may lead. */
+struct redis_nodes {
+    struct redis_address known[REDIS_NODES_MAX]; /* the URL's at first, then the cluster's own */
+    size_t count;
+    struct redis_address best; /* where a redirect sent us; empty: nowhere */
+    struct redis_address at;   /* where the link leads, or led */
+    bool is_cluster;
+};
+
+/* A connection; zeroed but for fd -1, url and tls: closed. */
+struct redis_link {
+    const struct redis_url *url;
+    const struct redis_tls *tls;
+    int fd;
+    SSL *ssl;            /* NULL: in plain text */
+    redisReader *reader; /* of hiredis: takes answers apart */
+    struct redis_nodes nodes;
+    char where[300]; /* of the server, for people */
+};
+
+void redis_link_init(
+    struct redis_link *link, const struct redis_url *url, const struct redis_tls *tls);
 /* All of them have a deadline by clock_nanos. After a failure the link is closed. */
 enum status redis_link_open(
     struct redis_link *link, uint64_t deadline_ns, struct err *err) MUST_CHECK;
@@ -71,9 +115,48 @@ enum status link_answer(struct redis_link *link, redisReply **ret_reply, uint64_
     struct err *err) MUST_CHECK;
 /* Whether there is something to read by then. */
 bool link_wait(struct redis_link *link, uint64_t deadline_ns);
-/* One command made of words, and its answer, which is no error of the server's: E_UNAVAILABLE. */
+/* One command made of words, and its answer, whatever it is. */
+enum status link_ask(struct redis_link *link, const char *const *words, size_t count,
+    uint64_t deadline_ns, redisReply **ret_reply, struct err *err) MUST_CHECK;
+/* The same when an error of the server's is a failure: E_UNAVAILABLE. */
 enum status link_command(struct redis_link *link, const char *const *words, size_t count,
     uint64_t deadline_ns, redisReply **ret_reply, struct err *err) MUST_CHECK;
+/* Until the socket is ready for that. 0, ETIMEDOUT, or another errno. */
+int link_wait_ready(int fd, short events, uint64_t deadline_ns);
+
+/* ---- connect.c: one connection to one address ---- */
+
+/* A connected, greeted link to the address. Failures as redis_link_open's. */
+enum status link_connect(struct redis_link *link, const struct redis_address *address,
+    uint64_t deadline_ns, struct err *err) MUST_CHECK;
+/* Only the connection: nobody is greeted. address is NULL for the URL's socket. */
+enum status link_dial(struct redis_link *link, const struct redis_address *address,
+    uint64_t deadline_ns, struct err *err) MUST_CHECK;
+/* The password, as the server wants it. */
+enum status link_authenticate(
+    struct redis_link *link, uint64_t deadline_ns, struct err *err) MUST_CHECK;
+
+/* ---- tls.c ---- */
+
+/* The handshake, and that the certificate names that host. */
+enum status tls_start(
+    struct redis_link *link, const char *host, uint64_t deadline_ns, struct err *err) MUST_CHECK;
+/* Bytes, or 0 and what to wait for (0: try again), or -1 and errno. */
+ssize_t tls_read(struct redis_link *link, char *ret_bytes, size_t size, short *ret_events);
+ssize_t tls_write(struct redis_link *link, struct slice bytes, short *ret_events);
+/* Why the last of these failed, if it was TLS that did; NULL: it was not. */
+const char *tls_reason(void);
+
+/* ---- nodes.c ---- */
+
+/* Where "MOVED 3999 HOST:PORT" or "ASK …" sends: the link is closed and opens there the next time.
+ * False: it is not one of the two. */
+bool nodes_redirect(struct redis_link *link, const char *text);
+/* All nodes of the cluster, by the one we are connected to. What it does not say stays as it is. */
+void nodes_learn(struct redis_link *link, uint64_t deadline_ns);
+/* What the Sentinels call the server now. */
+enum status nodes_ask_sentinels(struct redis_link *link, uint64_t deadline_ns,
+    struct redis_address *ret_address, struct err *err) MUST_CHECK;
 
 static inline bool link_is_open(const struct redis_link *link)
 {
@@ -103,6 +186,7 @@ struct redis_stamp {
 struct redis_listener {
     pthread_t thread;
     bool is_running;
+    bool is_cluster; /* it asks for all nodes: each of them hears of every notice */
     atomic_bool is_stopping;
     store_notice notice;
     void *context;
@@ -112,6 +196,7 @@ struct redis {
     struct store store; /* first: the table's functions cast */
     const struct mem *mem;
     struct redis_url url;
+    struct redis_tls tls; /* of a reader: its owner's */
     struct redis_link link;
     struct redis *owner; /* of a reader: the store that it reads beside; NULL otherwise */
     bool read_only;
@@ -139,7 +224,8 @@ struct redis {
     uint64_t incarnation;        /* as which we beat; 0: not yet */
     uint64_t beat_ns;            /* when we last did, by clock_nanos */
     int64_t maintained_ms;       /* boot clock of the last housekeeping that found nothing */
-    uint64_t fence;              /* the highest that was ever shown to us (P4) */
+    uint64_t fence;              /* the highest that was used, or in a batch that was (P4) */
+    uint64_t fence_drawn;        /* the highest of the batch that is prepared */
     struct store_head head_now;
     pthread_mutex_t mutex; /* over head_now */
 
@@ -175,6 +261,9 @@ enum status call_once(struct redis *self, const struct redis_script *script, red
 /* For what may be repeated without harm: again on a new connection when the old one broke. */
 enum status call_run(struct redis *self, const struct redis_script *script, redisReply **ret_reply,
     struct err *err) MUST_CHECK;
+/* The same for one command of words that name a key of the store. */
+enum status call_words(struct redis *self, const char *const *words, size_t count,
+    redisReply **ret_reply, struct err *err) MUST_CHECK;
 /* A server's error as a status; other is for one that says nothing about what happened. */
 enum status call_refused(
     struct redis *self, const char *text, enum status other, struct err *err) MUST_CHECK;
@@ -204,6 +293,9 @@ void call_moment(struct redis *self, const struct store_moment *moment);
 /* Refuse what would break a promise (E_INVALID), and keep what weakens one. */
 enum status settings_check(struct redis *self, struct err *err) MUST_CHECK;
 const char *redis_caution(struct store *store, size_t number);
+
+/* A fence that others may have seen: the server must not count below it any more. */
+void fence_use(struct redis *self, uint64_t fence);
 
 /* ---- the table ---- */
 

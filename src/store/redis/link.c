@@ -2,16 +2,13 @@
  * A connection to the server: a socket with deadlines, and hiredis to take answers apart.
  *
  * hiredis could own the socket too; its timeouts are for each read, so that a server that trickles
- * would hold the engine's thread for as long as it likes.
+ * would hold the engine's thread for as long as it likes. And Debian's has no TLS.
  */
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -19,144 +16,27 @@
 
 static enum status link_failed(struct redis_link *link, int errno_value, struct err *err)
 {
-    const struct redis_url *url = link->url;
+    const char *reason = link->ssl == NULL ? NULL : tls_reason();
+    bool is_tls = link->ssl != NULL;
+    enum status status = E_UNAVAILABLE;
     redis_link_close(link);
-    return err_errno(
-        err, E_UNAVAILABLE, errno_value, "no answer from the Redis server at '%s'", url->where);
-}
-
-/* Until the socket is ready. ETIMEDOUT, or another errno. */
-static int wait_ready(int fd, short events, uint64_t deadline_ns)
-{
-    for (;;) {
-        uint64_t now_ns = clock_nanos();
-        if (now_ns >= deadline_ns) {
-            return ETIMEDOUT;
-        }
-        struct pollfd ready = {.fd = fd, .events = events};
-        int ms = (int)((deadline_ns - now_ns) / 1000000) + 1;
-        int count = poll(&ready, 1, ms);
-        if (count > 0) {
-            return 0;
-        }
-        if (count < 0 && errno != EINTR) {
-            return errno;
-        }
+    if (reason != NULL) {
+        status = err_set(
+            err, status, "no answer from the Redis server at '%s': %s", link->where, reason);
+    } else {
+        status = err_errno(
+            err, status, errno_value, "no answer from the Redis server at '%s'", link->where);
     }
-}
-
-/* A connected socket, or -1 and errno. */
-static int socket_connect(
-    int family, const struct sockaddr *address, socklen_t size, uint64_t deadline_ns)
-{
-    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return -1;
-    }
-    int failed = connect(fd, address, size) == 0 ? 0 : errno;
-    if (failed == EINPROGRESS) {
-        failed = wait_ready(fd, POLLOUT, deadline_ns);
-        socklen_t len = sizeof failed;
-        if (failed == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0) {
-            failed = errno;
-        }
-    }
-    if (failed != 0) {
-        (void)close(fd);
-        errno = failed;
-        return -1;
-    }
-    return fd;
-}
-
-static enum status connect_unix(struct redis_link *link, uint64_t deadline_ns, struct err *err)
-{
-    const struct redis_url *url = link->url;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    static_assert(sizeof url->socket <= sizeof address.sun_path, "a path that fits");
-    memcpy(address.sun_path, url->socket, sizeof url->socket);
-    link->fd =
-        socket_connect(AF_UNIX, (const struct sockaddr *)&address, sizeof address, deadline_ns);
-    return link->fd >= 0 ? OK
-                         : err_errno(err, E_UNAVAILABLE, errno,
-                               "cannot connect to the Redis server at '%s'", url->where);
-}
-
-static enum status connect_tcp(struct redis_link *link, uint64_t deadline_ns, struct err *err)
-{
-    const struct redis_url *url = link->url;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    int failed = getaddrinfo(url->host, url->port, &hints, &found);
-    if (failed != 0) {
-        return err_set(err, E_UNAVAILABLE, "cannot find the Redis server at '%s': %s", url->where,
-            gai_strerror(failed));
-    }
-    errno = EADDRNOTAVAIL;
-    for (struct addrinfo *one = found; one != NULL && link->fd < 0; one = one->ai_next) {
-        link->fd = socket_connect(one->ai_family, one->ai_addr, one->ai_addrlen, deadline_ns);
-    }
-    int cause = errno;
-    freeaddrinfo(found);
-    if (link->fd < 0) {
-        return err_errno(
-            err, E_UNAVAILABLE, cause, "cannot connect to the Redis server at '%s'", url->where);
-    }
-    int on = 1; /* a request is one write: nothing is gained by waiting for more */
-    (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return OK;
-}
-
-/* A greeting that must be answered without an error. */
-static enum status greet(struct redis_link *link, const char *const *words, size_t count,
-    uint64_t deadline_ns, struct err *err)
-{
-    redisReply *reply = NULL;
-    enum status status = link_command(link, words, count, deadline_ns, &reply, err);
-    freeReplyObject(reply);
-    return status;
-}
-
-static enum status log_in(struct redis_link *link, uint64_t deadline_ns, struct err *err)
-{
-    const struct redis_url *url = link->url;
-    enum status status = OK;
-    if (url->password[0] != '\0') {
-        const char *words[3] = {"AUTH", url->user, url->password};
-        const char *plain[2] = {"AUTH", url->password};
-        bool named = url->user[0] != '\0';
-        status = greet(link, named ? words : plain, named ? 3 : 2, deadline_ns, err);
-        if (status != OK) {
-            err_hint(err, "the user and password of the store's URL, or REDISCLI_AUTH");
-        }
-    }
-    if (status == OK && url->db != 0) {
-        char db[16];
-        (void)snprintf(db, sizeof db, "%u", url->db);
-        status = greet(link, (const char *const[]){"SELECT", db}, 2, deadline_ns, err);
-    }
-    return status;
-}
-
-enum status redis_link_open(struct redis_link *link, uint64_t deadline_ns, struct err *err)
-{
-    ASSERT(!link_is_open(link));
-    ASSERT(link->url != NULL);
-    enum status status = link->url->socket[0] != '\0' ? connect_unix(link, deadline_ns, err)
-                                                      : connect_tcp(link, deadline_ns, err);
-    if (status == OK) {
-        link->reader = redisReaderCreate();
-        status = link->reader == NULL ? err_set(err, E_NOMEM, "out of memory for a connection")
-                                      : log_in(link, deadline_ns, err);
-    }
-    if (status != OK) {
-        redis_link_close(link);
+    if (is_tls && link->url->cert_file[0] == '\0') {
+        err_hint(err, "a server that wants a certificate of ours needs cert= and key= in the URL");
     }
     return status;
 }
 
 void redis_link_close(struct redis_link *link)
 {
+    SSL_free(link->ssl);
+    link->ssl = NULL;
     if (link->reader != NULL) {
         redisReaderFree(link->reader);
         link->reader = NULL;
@@ -167,21 +47,35 @@ void redis_link_close(struct redis_link *link)
     }
 }
 
+/* What a call on the socket did: bytes, or 0 and what to wait for, or -1 and errno. */
+static ssize_t socket_did(ssize_t bytes, short events, short *ret_events)
+{
+    if (bytes < 0 && errno == EINTR) {
+        *ret_events = 0;
+        return 0;
+    }
+    *ret_events = events;
+    return bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : bytes;
+}
+
 enum status redis_link_send(
     struct redis_link *link, struct slice bytes, bool more, uint64_t deadline_ns, struct err *err)
 {
     int flags = MSG_NOSIGNAL | (more ? MSG_MORE : 0);
     ASSERT(link_is_open(link));
-    for (size_t at = 0; at < bytes.len;) {
-        ssize_t sent = send(link->fd, bytes.data + at, bytes.len - at, flags);
-        int failed = sent >= 0 ? 0 : errno;
-        at += sent > 0 ? (size_t)sent : 0;
-        if (failed == EAGAIN || failed == EWOULDBLOCK) {
-            failed = wait_ready(link->fd, POLLOUT, deadline_ns);
+    while (bytes.len > 0) {
+        short events = 0;
+        ssize_t sent = link->ssl != NULL ? tls_write(link, bytes, &events)
+                                         : socket_did(send(link->fd, bytes.data, bytes.len, flags),
+                                               POLLOUT, &events);
+        int failed = sent < 0 ? errno : 0;
+        if (sent == 0 && events != 0) {
+            failed = link_wait_ready(link->fd, events, deadline_ns);
         }
-        if (failed != 0 && failed != EINTR) {
+        if (failed != 0) {
             return link_failed(link, failed, err);
         }
+        bytes = slice_of(bytes.data + sent, bytes.len - (size_t)sent);
     }
     return OK;
 }
@@ -190,14 +84,24 @@ enum status redis_link_send(
 static enum status fill(struct redis_link *link, uint64_t deadline_ns, struct err *err)
 {
     char bytes[REDIS_REPLY_BYTES];
-    ssize_t got = recv(link->fd, bytes, sizeof bytes, 0);
-    int failed = got > 0 ? 0 : got == 0 ? ECONNRESET : errno;
-    if (failed == EAGAIN || failed == EWOULDBLOCK) {
-        failed = wait_ready(link->fd, POLLIN, deadline_ns);
-    } else if (failed == 0 && redisReaderFeed(link->reader, bytes, (size_t)got) != REDIS_OK) {
+    short events = 0;
+    ssize_t got = 0;
+    if (link->ssl != NULL) {
+        got = tls_read(link, bytes, sizeof bytes, &events);
+    } else {
+        got = recv(link->fd, bytes, sizeof bytes, 0);
+        if (got == 0) { /* the server has closed it */
+            return link_failed(link, ECONNRESET, err);
+        }
+        got = socket_did(got, POLLIN, &events);
+    }
+    int failed = got < 0 ? errno : 0;
+    if (got == 0 && events != 0) {
+        failed = link_wait_ready(link->fd, events, deadline_ns);
+    } else if (got > 0 && redisReaderFeed(link->reader, bytes, (size_t)got) != REDIS_OK) {
         failed = ENOMEM;
     }
-    return failed == 0 || failed == EINTR ? OK : link_failed(link, failed, err);
+    return failed == 0 ? OK : link_failed(link, failed, err);
 }
 
 enum status link_answer(
@@ -207,10 +111,9 @@ enum status link_answer(
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(link->reader, &reply) != REDIS_OK) {
-            const struct redis_url *url = link->url;
             redis_link_close(link);
             return err_set(err, E_UNAVAILABLE,
-                "what answers at '%s' does not speak the protocol of Redis", url->where);
+                "what answers at '%s' does not speak the protocol of Redis", link->where);
         }
         if (reply != NULL) {
             *ret_reply = reply;
@@ -226,14 +129,15 @@ enum status link_answer(
 bool link_wait(struct redis_link *link, uint64_t deadline_ns)
 {
     ASSERT(link_is_open(link));
-    return link->reader->len > link->reader->pos || wait_ready(link->fd, POLLIN, deadline_ns) == 0;
+    return link->reader->len > link->reader->pos ||
+           (link->ssl != NULL && SSL_pending(link->ssl) > 0) ||
+           link_wait_ready(link->fd, POLLIN, deadline_ns) == 0;
 }
 
-enum status link_command(struct redis_link *link, const char *const *words, size_t count,
+enum status link_ask(struct redis_link *link, const char *const *words, size_t count,
     uint64_t deadline_ns, redisReply **ret_reply, struct err *err)
 {
     char *bytes = NULL;
-    redisReply *reply = NULL;
     /* The signature of hiredis lacks a const; it does not change the words. */
     const char **argv = (const char **)(uintptr_t)words;
     int size = redisFormatCommandArgv(&bytes, (int)count, argv, NULL);
@@ -244,10 +148,17 @@ enum status link_command(struct redis_link *link, const char *const *words, size
         redis_link_send(link, slice_of(bytes, (size_t)size), false, deadline_ns, err);
     mem_wipe(bytes, (size_t)size); /* it may have been a password */
     redisFreeCommand(bytes);
-    status = status == OK ? link_answer(link, &reply, deadline_ns, err) : status;
+    return status == OK ? link_answer(link, ret_reply, deadline_ns, err) : status;
+}
+
+enum status link_command(struct redis_link *link, const char *const *words, size_t count,
+    uint64_t deadline_ns, redisReply **ret_reply, struct err *err)
+{
+    redisReply *reply = NULL;
+    enum status status = link_ask(link, words, count, deadline_ns, &reply, err);
     if (status == OK && reply->type == REDIS_REPLY_ERROR) {
-        status = err_set(err, E_UNAVAILABLE, "the Redis server at '%s' refused %s: %s",
-            link->url->where, words[0], reply->str);
+        status = err_set(err, E_UNAVAILABLE, "the Redis server at '%s' refused %s: %s", link->where,
+            words[0], reply->str);
         freeReplyObject(reply);
         reply = NULL;
     }

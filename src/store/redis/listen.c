@@ -55,7 +55,9 @@ static enum status subscribe(struct redis *self, struct redis_link *link)
 static void *listen_run(void *context)
 {
     struct redis *self = context;
-    struct redis_link link = {.url = &self->url, .fd = -1};
+    struct redis_link link;
+    redis_link_init(&link, &self->url, &self->tls);
+    link.nodes.is_cluster = self->listener.is_cluster;
     while (!atomic_load(&self->listener.is_stopping)) {
         redisReply *reply = NULL;
         if (!link_is_open(&link) && subscribe(self, &link) != OK) {
@@ -82,6 +84,7 @@ void redis_listen(struct store *store, store_notice notice, void *context)
     ASSERT(!self->listener.is_running);
     self->listener.notice = notice;
     self->listener.context = context;
+    self->listener.is_cluster = self->link.nodes.is_cluster;
     atomic_store(&self->listener.is_stopping, false);
     /* Without a thread nothing is heard, and those who wait ask again. */
     self->listener.is_running = pthread_create(&self->listener.thread, NULL, listen_run, self) == 0;

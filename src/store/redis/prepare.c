@@ -240,7 +240,8 @@ static enum status batch_ask(struct redis *self, const struct store_batch *batch
     return call_run(self, &redis_script_prepare, ret_reply, err);
 }
 
-/* The fences that the server counts; one that is behind what it showed us has lost them (P4). */
+/* The fences that the server counts; one that is behind what we have used has lost them (P4). What
+ * was drawn and not used may be drawn again after a failover: nobody has seen it. */
 static enum status fences_take(struct redis *self, struct store_batch *batch, uint64_t fences,
     const redisReply *reply, struct err *err)
 {
@@ -252,7 +253,7 @@ static enum status fences_take(struct redis *self, struct store_batch *batch, ui
         return err_set(err, E_CORRUPT, "the Redis server has gone back to fence %llu from %llu",
             (unsigned long long)last, (unsigned long long)self->fence);
     }
-    self->fence = last;
+    self->fence_drawn = last;
     batch->fence_first = last - fences + 1;
     return OK;
 }

@@ -401,12 +401,7 @@ static enum status entries_page(struct redis *self, struct redis_reading *on, st
     (void)snprintf(key, sizeof key, "{%s}:entries", self->url.name);
     (void)snprintf(from, sizeof from, "%" PRIu64, on->position + 1);
     const char *words[] = {"XRANGE", key, from, "+", "COUNT", "64"};
-    enum status status = call_failed(self, err);
-    status = status == OK ? call_connect(self, err) : status;
-    status = status == OK
-                 ? link_command(&self->link, words, 6,
-                       clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX, &reply, err)
-                 : status;
+    enum status status = call_words(self, words, 6, &reply, err);
     if (status != OK) {
         return status;
     }

@@ -52,6 +52,7 @@ enum status redis_beat(struct store *store, uint64_t incarnation, struct err *er
     freeReplyObject(reply);
     if (status == OK) {
         self->incarnation = incarnation;
+        fence_use(self, incarnation);
         self->beat_ns = clock_nanos();
     }
     return status;
@@ -65,6 +66,9 @@ static void redis_free(struct redis *self)
     listener_stop(self);
     redis_link_close(&self->link);
     ASSERT(!link_is_open(&self->link));
+    if (self->owner == NULL) {
+        redis_tls_release(&self->tls);
+    }
     buf_release(&self->request);
     buf_release(&self->head);
     buf_release(&self->record);
@@ -152,7 +156,7 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     }
     self->mem = mem;
     self->url = *url;
-    self->link = (struct redis_link){.url = &self->url, .fd = -1};
+    redis_link_init(&self->link, &self->url, &self->tls);
     clock_system(&self->system);
     buf_init(&self->request, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->head, mem, REDIS_REQUEST_BYTES_MAX);
@@ -251,7 +255,7 @@ enum status redis_open(
     self->store.ops = &redis_ops;
     self->given = options->clock;
     self->read_only = options->read_only;
-    status = call_connect(self, err);
+    status = redis_tls_init(&self->tls, &self->url, err);
     status = status == OK ? settings_check(self, err) : status;
     if (status == OK) {
         status = store_enter(self, !options->must_exist && !options->read_only, err);
@@ -279,6 +283,8 @@ static enum status redis_open_reader(
     self->store.ops = &reader_ops;
     self->owner = owner;
     self->given = owner->given;
+    self->tls = owner->tls;
+    self->link.nodes = owner->link.nodes;
     enum status status = store_enter(self, false, err);
     if (status != OK) {
         redis_free(self);

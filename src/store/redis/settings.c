@@ -73,7 +73,7 @@ static enum status version_check(const struct redis *self, struct slice info, st
         return OK;
     }
     return err_set(err, E_INVALID, "the Redis server at '%s' is %.*s, and Once needs %d.0 or newer",
-        self->url.where, SLICE_ARGS(version), REDIS_MAJOR_MIN);
+        self->link.where, SLICE_ARGS(version), REDIS_MAJOR_MIN);
 }
 
 /* Policies named volatile-… drop only keys with an expiry, and no key of ours has one. */
@@ -89,7 +89,7 @@ static enum status policy_check(struct redis *self, struct slice info, struct er
     }
     (void)err_set(err, E_INVALID,
         "maxmemory-policy of the Redis server at '%s' is '%.*s': it would drop live records",
-        self->url.where, SLICE_ARGS(policy));
+        self->link.where, SLICE_ARGS(policy));
     err_hint(err, "set maxmemory-policy to noeviction");
     return E_INVALID;
 }
@@ -133,13 +133,47 @@ static void replicas_check(struct redis *self, struct slice info)
     }
 }
 
+/* To the node that has the store: the settings of a different one of the cluster say nothing. */
+static enum status owner_find(struct redis *self, struct err *err)
+{
+    char key[REDIS_NAME_BYTES_MAX + 16];
+    redisReply *reply = NULL;
+    (void)snprintf(key, sizeof key, "{%s}:store", self->url.name);
+    enum status status = call_words(self, (const char *const[]){"EXISTS", key}, 2, &reply, err);
+    freeReplyObject(reply);
+    return status;
+}
+
+/* One store has one server. Several hosts are one cluster, or nobody knows which of them it is. */
+static enum status cluster_check(struct redis *self, struct slice info, struct err *err)
+{
+    self->link.nodes.is_cluster = slice_is(info_find(info, "cluster_enabled"), "1");
+    if (self->link.nodes.is_cluster) {
+        nodes_learn(&self->link, clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX);
+        return OK;
+    }
+    if (self->url.hosts_count == 1 || self->url.sentinels || self->url.socket[0] != '\0') {
+        return OK;
+    }
+    (void)err_set(err, E_INVALID,
+        "the store's URL names several hosts, and the Redis server at '%s' is of no cluster",
+        self->link.where);
+    err_hint(err, "name one host, or the Sentinels with redis+sentinel://");
+    return E_INVALID;
+}
+
 enum status settings_check(struct redis *self, struct err *err)
 {
     struct slice info = SLICE_EMPTY;
+    enum status status = owner_find(self, err);
+    if (status != OK) {
+        return status;
+    }
     redisReply *reply = ask(self, (const char *const[]){"INFO"}, 1);
     (void)reply_text(reply, &info);
     self->cautions_count = 0;
-    enum status status = version_check(self, info, err);
+    status = version_check(self, info, err);
+    status = status == OK ? cluster_check(self, info, err) : status;
     status = status == OK ? policy_check(self, info, err) : status;
     if (status == OK) {
         append_check(self, info);

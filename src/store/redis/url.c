@@ -67,9 +67,15 @@ static enum status option_take(
         good = text_duration(value, &url->wait_ms) && url->wait_ms > 0 && url->wait_ms <= 60000;
     } else if (slice_is(name, "socket")) {
         good = part_take(value, url->socket, sizeof url->socket) && url->socket[0] == '/';
+    } else if (slice_is(name, "cacert")) {
+        good = part_take(value, url->ca_file, sizeof url->ca_file) && value.len > 0;
+    } else if (slice_is(name, "cert")) {
+        good = part_take(value, url->cert_file, sizeof url->cert_file) && value.len > 0;
+    } else if (slice_is(name, "key")) {
+        good = part_take(value, url->key_file, sizeof url->key_file) && value.len > 0;
     } else {
         (void)err_set(err, E_INVALID, "a redis: URL has no option '%.*s'", SLICE_ARGS(name));
-        err_hint(err, "there are name, wait, wait_timeout and socket");
+        err_hint(err, "there are name, wait, wait_timeout, socket, cacert, cert and key");
         return E_INVALID;
     }
     return good ? OK
@@ -110,26 +116,48 @@ static enum status account_take(struct redis_url *url, struct slice text, struct
                : err_set(err, E_INVALID, "the user of the redis: URL cannot be read");
 }
 
-/* HOST, HOST:PORT, [IPv6] or [IPv6]:PORT. */
-static enum status server_take(struct redis_url *url, struct slice text, struct err *err)
+bool redis_address_read(struct slice text, unsigned port_default, struct redis_address *ret_address)
 {
+    struct redis_address address;
     struct slice host = text;
     struct slice port = SLICE_EMPTY;
-    uint64_t number = 6379;
+    uint64_t number = port_default;
     if (text.len > 0 && text.data[0] == '[') {
         port = slice_of(text.data + 1, text.len - 1);
         if (!split(&port, ']', &host) || (port.len > 0 && port.data[0] != ':')) {
-            return err_set(err, E_INVALID, "the host of the redis: URL cannot be read");
+            return false;
         }
         port = port.len > 0 ? slice_of(port.data + 1, port.len - 1) : port;
     } else if (split(&text, ':', &host)) {
         port = text;
     }
     if ((port.len > 0 && (!text_u64(port, &number) || number == 0 || number > 65535)) ||
-        !part_take(host, url->host, sizeof url->host)) {
-        return err_set(err, E_INVALID, "the host and port of the redis: URL cannot be read");
+        !part_take(host, address.host, sizeof address.host) || address.host[0] == '\0') {
+        return false;
     }
-    (void)snprintf(url->port, sizeof url->port, "%u", (unsigned)number & 0xffff);
+    (void)snprintf(address.port, sizeof address.port, "%u", (unsigned)number & 0xffff);
+    *ret_address = address;
+    return true;
+}
+
+/* HOST[:PORT], or several with a comma between two. */
+static enum status hosts_take(struct redis_url *url, struct slice text, struct err *err)
+{
+    unsigned port_default = url->sentinels ? 26379 : 6379;
+    while (text.len > 0) {
+        struct slice one;
+        if (!split(&text, ',', &one)) {
+            one = text;
+            text = SLICE_EMPTY;
+        }
+        if (url->hosts_count == REDIS_HOSTS_MAX) {
+            return err_set(err, E_INVALID, "a redis: URL has %d hosts at most", REDIS_HOSTS_MAX);
+        }
+        if (!redis_address_read(one, port_default, &url->hosts[url->hosts_count])) {
+            return err_set(err, E_INVALID, "the host and port of the redis: URL cannot be read");
+        }
+        url->hosts_count++;
+    }
     return OK;
 }
 
@@ -142,51 +170,92 @@ static void environment_take(struct redis_url *url)
     }
 }
 
+/* "DB"; of Sentinels "SERVICE" or "SERVICE/DB". */
+static enum status path_take(struct redis_url *url, struct slice path, struct err *err)
+{
+    uint64_t db = 0;
+    if (url->sentinels) {
+        struct slice service = path;
+        path = split(&path, '/', &service) ? path : SLICE_EMPTY;
+        if (service.len == 0 || !part_take(service, url->service, sizeof url->service)) {
+            (void)err_set(err, E_INVALID, "the path of a redis+sentinel: URL names the server");
+            err_hint(err, "redis+sentinel://HOST:26379,HOST:26379/mymaster");
+            return E_INVALID;
+        }
+    }
+    if (path.len > 0 && (!text_u64(path, &db) || db > DB_MAX)) {
+        return err_set(err, E_INVALID, "the path of a redis: URL is the number of a database");
+    }
+    url->db = (unsigned)db;
+    return OK;
+}
+
 static enum status parts_take(struct redis_url *url, struct slice text, struct err *err)
 {
     struct slice account = SLICE_EMPTY;
     struct slice options = text;
     struct slice path = text; /* "SERVER/DB", without the options */
-    uint64_t db = 0;
     if (!split(&options, '?', &path)) {
         options = SLICE_EMPTY;
     }
-    struct slice server = path;
-    if (split(&path, '/', &server)) {
-        if (path.len > 0 && (!text_u64(path, &db) || db > DB_MAX)) {
-            return err_set(err, E_INVALID, "the path of a redis: URL is the number of a database");
-        }
-        url->db = (unsigned)db;
-    }
-    enum status status = OK;
-    if (split(&server, '@', &account)) {
+    struct slice hosts = path;
+    path = split(&path, '/', &hosts) ? path : SLICE_EMPTY;
+    enum status status = path_take(url, path, err);
+    if (status == OK && split(&hosts, '@', &account)) {
         status = account_take(url, account, err);
     }
-    status = status == OK ? server_take(url, server, err) : status;
+    status = status == OK ? hosts_take(url, hosts, err) : status;
     return status == OK ? options_take(url, options, err) : status;
 }
 
+/* What the parts have to do with each other. */
+static enum status parts_check(const struct redis_url *url, struct err *err)
+{
+    if ((url->hosts_count == 0) == (url->socket[0] == '\0')) {
+        return err_set(err, E_INVALID, "a redis: URL needs a host, or a socket in its place");
+    }
+    if (!url->tls &&
+        (url->ca_file[0] != '\0' || url->cert_file[0] != '\0' || url->key_file[0] != '\0')) {
+        return err_set(err, E_INVALID, "cacert, cert and key are options of rediss: URLs");
+    }
+    return (url->cert_file[0] == '\0') == (url->key_file[0] == '\0')
+               ? OK
+               : err_set(err, E_INVALID, "cert and key of a rediss: URL need each other");
+}
+
+static const struct {
+    const char *prefix;
+    bool tls;
+    bool sentinels;
+} schemes[] = {
+    {"redis://", false, false},
+    {"rediss://", true, false},
+    {"redis+sentinel://", false, true},
+    {"rediss+sentinel://", true, true},
+};
+
 enum status redis_url_read(const char *url, struct redis_url *ret_url, struct err *err)
 {
-    static const char scheme[] = "redis://";
     struct redis_url read = {.name = "once", .wait_ms = 5000};
-    if (strncmp(url, "rediss:", 7) == 0) {
-        (void)err_set(err, E_INVALID, "rediss: is not supported: hiredis of this build has no TLS");
-        err_hint(err, "let stunnel or a sidecar encrypt, and connect to it with redis://");
-        return E_INVALID;
+    const char *rest = NULL;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) {
+            rest = url + strlen(schemes[i].prefix);
+            read.tls = schemes[i].tls;
+            read.sentinels = schemes[i].sentinels;
+        }
     }
-    if (strncmp(url, scheme, sizeof scheme - 1) != 0) {
-        return err_set(err, E_INVALID, "a redis: URL begins with 'redis://'");
+    if (rest == NULL) {
+        return err_set(err, E_INVALID, "a redis: URL begins with 'redis://' or 'rediss://'");
     }
-    enum status status = parts_take(&read, slice_str(url + sizeof scheme - 1), err);
-    if (status == OK && (read.host[0] == '\0') == (read.socket[0] == '\0')) {
-        status = err_set(err, E_INVALID, "a redis: URL needs a host, or a socket in its place");
-    }
+    enum status status = parts_take(&read, slice_str(rest), err);
+    status = status == OK ? parts_check(&read, err) : status;
     if (status == OK) {
         environment_take(&read);
+        bool is_unix = read.socket[0] != '\0';
         (void)snprintf(read.where, sizeof read.where, "%s%s%s",
-            read.socket[0] != '\0' ? read.socket : read.host, read.socket[0] != '\0' ? "" : ":",
-            read.socket[0] != '\0' ? "" : read.port);
+            is_unix ? read.socket : read.hosts[0].host, is_unix ? "" : ":",
+            is_unix ? "" : read.hosts[0].port);
         *ret_url = read;
     }
     mem_wipe(&read, sizeof read);

@@ -1,0 +1,319 @@
+/* The section `commands`: the registry, and the rules that it keeps (IDS-2, IDS-7, IDS-13). */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/name.h"
+#include "canon/jsonw.h"
+#include "config/impl.h"
+
+enum { CRITICAL_TTL_MS_MIN = 24 * 3600 * 1000 }; /* IDS-7 */
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+/* Where a setting of this map was given; the map itself where it was not. */
+static const struct yaml_node *place_of(const struct yaml_node *map, const char *name)
+{
+    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
+        if (slice_is(key->text, name)) {
+            return key;
+        }
+    }
+    return map;
+}
+
+static bool is_given(const struct yaml_node *map, const char *name)
+{
+    return place_of(map, name) != map;
+}
+
+/* ---- arguments --------------------------------------------------------------------------- */
+
+static bool is_text_type(const struct config_arg *arg)
+{
+    return arg->type == CONFIG_ARG_STRING;
+}
+
+static void check_arg(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_arg *arg)
+{
+    bool is_measured =
+        is_text_type(arg) || arg->type == CONFIG_ARG_INTEGER || arg->type == CONFIG_ARG_NUMBER;
+    if (arg->normalise_count > 0 && !is_text_type(arg)) {
+        reader_fault(reader, place_of(map, "normalise"), "type: string",
+            "argument '%s': only a string can be normalised", arg->name);
+    }
+    if ((arg->min != NULL || arg->max != NULL) && !is_measured) {
+        reader_fault(reader, place_of(map, arg->min != NULL ? "min" : "max"),
+            "type: integer, number or string",
+            "argument '%s': min and max are for numbers and strings", arg->name);
+    }
+    if (arg->value_count > 0 && !is_text_type(arg)) {
+        reader_fault(reader, place_of(map, "enum"), "type: string",
+            "argument '%s': enum is for strings", arg->name);
+    }
+}
+
+/* Letters, digits, "_" and "-": it is a member of documents, and of prompts. */
+static bool is_arg_name(struct slice name)
+{
+    bool is_good = name.len > 0 && name.len <= 64;
+    for (size_t i = 0; is_good && i < name.len; i++) {
+        char c = name.data[i];
+        is_good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+    }
+    return is_good;
+}
+
+static enum status read_arg(
+    struct config_reader *reader, const struct yaml_node *key, struct config_arg *arg)
+{
+    struct map_scope scope = {.options = config_arg_options, .prefix = "", .object = arg};
+    enum status status = value_defaults(&scope, reader->config);
+    arg->name = status == OK ? config_text(reader->config, key->text) : NULL;
+    if (status != OK || arg->name == NULL) {
+        return E_NOMEM;
+    }
+    if (!is_arg_name(key->text)) {
+        reader_fault(reader, key, "letters, digits, '_' and '-', at most 64",
+            "'%.*s' is not the name of an argument", SLICE_ARGS(key->text));
+        return OK;
+    }
+    if (key->value->kind == YAML_LIST ||
+        (key->value->kind == YAML_SCALAR && !yaml_is_null(key->value))) {
+        reader_fault(reader, key->value, "such as {type: string, required: true}",
+            "argument '%s' has to be a map", arg->name);
+        return OK;
+    }
+    if (key->value->kind == YAML_MAP) {
+        status = map_read(reader, &scope, key->value);
+        check_arg(reader, key->value, arg);
+    }
+    return status;
+}
+
+enum status command_read_args(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct config_command *command = member; /* the row has no offset: it is the whole command */
+    const struct yaml_node *map = key->value;
+    command->has_args = true;
+    if (map->kind != YAML_MAP) {
+        if (map->kind != YAML_BAD && !yaml_is_null(map)) {
+            reader_fault(reader, map, "such as {amount: {type: integer, required: true}}",
+                "args has to be a map of arguments by name");
+        }
+        return OK;
+    }
+    if (map->count > CONFIG_ARGS_MAX) {
+        reader_fault(reader, map, NULL, "more than %d arguments", CONFIG_ARGS_MAX);
+        return OK;
+    }
+    struct config_arg *args = arena_zalloc(&reader->config->arena, (map->count + 1) * sizeof *args);
+    if (args == NULL) {
+        return E_NOMEM;
+    }
+    enum status status = OK;
+    for (const struct yaml_node *arg = map->first; status == OK && arg != NULL; arg = arg->next) {
+        if (arg->kind == YAML_SCALAR) {
+            status = read_arg(reader, arg, &args[command->arg_count++]);
+        }
+    }
+    command->args = args;
+    return status;
+}
+
+/* ---- the rules --------------------------------------------------------------------------- */
+
+bool config_command_shield(const struct config_command *command, const char *shield)
+{
+    for (size_t i = 0; i < command->shield_count; i++) {
+        if (strcmp(command->shields[i], shield) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What an I0 command says of itself that only a change has. */
+static const char *changes_by(const struct config_command *command)
+{
+    return command->mutates                          ? "mutates"
+           : command->effect_count > 0               ? "effects"
+           : command->confirm != CONFIG_CONFIRM_NONE ? "confirm"
+           : command->is_critical                    ? "critical"
+                                                     : NULL;
+}
+
+/* IDS-2. */
+static void check_class(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
+{
+    static const char *const names[] = {"I0", "I1", "I2", "I3"};
+    const char *change = changes_by(command);
+    bool is_justified = command->justification != NULL && command->justification[0] != '\0';
+    bool is_read = command->class == CONFIG_CLASS_I0;
+    if (command->class >= CONFIG_CLASS_I2 && !is_justified) {
+        reader_fault(reader, place_of(map, "class"),
+            "justification: \"why it cannot be I1\", or class: I1",
+            "'%s' is %s without a justification", command->name, names[command->class]);
+    } else if (is_read && change != NULL && !is_justified) {
+        reader_fault(reader, place_of(map, "class"), "class: I1, or a justification",
+            "'%s' is I0 and changes something ('%s'), without a justification", command->name,
+            change);
+    }
+    if (command->class == CONFIG_CLASS_I2 && !is_given(map, "ttl")) {
+        reader_fault(reader, place_of(map, "class"), "ttl: 1h",
+            "'%s' is I2 and does not declare its window, ttl", command->name);
+    }
+    if (command->is_critical && command->ttl_ms < CRITICAL_TTL_MS_MIN) {
+        reader_fault(reader, place_of(map, "ttl"), "ttl: 24h or more",
+            "'%s' is critical and its ttl is less than 24h", command->name);
+    }
+}
+
+/* IDS-13: a shield is one that is really applied. */
+static void check_shields(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
+{
+    const struct yaml_node *place = place_of(map, "shield");
+    if (command->class == CONFIG_CLASS_I3 && command->shield_count == 0) {
+        reader_fault(reader, place_of(map, "class"), "shield: [S3]", "'%s' is I3 without a shield",
+            command->name);
+    }
+    if (config_command_shield(command, "S2") && command->effect_count == 0) {
+        reader_fault(reader, place, "effects: [payment.capture]",
+            "'%s' declares S2 and no effects: nothing of it goes through the outbox",
+            command->name);
+    }
+    if (config_command_shield(command, "S3") && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER) {
+        reader_fault(reader, place_of(map, "on_unknown"), "on_unknown: hold",
+            "'%s' declares S3, strict replay, and takeover calls its handler again", command->name);
+    }
+    if (config_command_shield(command, "S4") && command->on_unknown != CONFIG_UNKNOWN_RECONCILE) {
+        reader_fault(reader, place, "on_unknown: reconcile",
+            "'%s' declares S4 and nothing reconciles it", command->name);
+    }
+}
+
+static void check_rest(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
+{
+    bool reconciles = command->on_unknown == CONFIG_UNKNOWN_RECONCILE;
+    if (reconciles && command->reconcile_get == NULL) {
+        reader_fault(reader, place_of(map, "on_unknown"), "reconcile: {get: \"/refunds/{key}\"}",
+            "'%s' has no reconcile.get to ask", command->name);
+    }
+    if (!reconciles && is_given(map, "reconcile")) {
+        reader_fault(reader, place_of(map, "reconcile"), "on_unknown: reconcile",
+            "'%s' has a reconcile that nothing uses", command->name);
+    }
+    if (command->class == CONFIG_CLASS_I0 && command->confirm != CONFIG_CONFIRM_NONE) {
+        reader_fault(reader, place_of(map, "confirm"), "class: I1",
+            "'%s' is I0, which runs every time, and cannot be confirmed", command->name);
+    }
+    if (command->class == CONFIG_CLASS_I0 && command->effect_count > 0) {
+        reader_fault(reader, place_of(map, "effects"), "class: I1",
+            "'%s' is I0, which runs every time, and cannot have effects", command->name);
+    }
+    if (command->confirm == CONFIG_CONFIRM_NONE && is_given(map, "prompt")) {
+        reader_fault(reader, place_of(map, "prompt"), "confirm: confirm",
+            "'%s' has a prompt and asks nobody", command->name);
+    }
+    for (size_t i = 0; i < command->executed_count; i++) {
+        for (size_t k = 0; k < command->not_executed_count; k++) {
+            if (command->executed[i] == command->not_executed[k]) {
+                reader_fault(reader, place_of(map, "reconcile"), NULL,
+                    "'%s': status %u cannot mean both executed and not_executed", command->name,
+                    command->executed[i]);
+            }
+        }
+    }
+}
+
+/* ---- the section ------------------------------------------------------------------------- */
+
+/* entity.action: one dot, so that a name is of one pair only. */
+static bool check_name(struct config_reader *reader, const struct yaml_node *key)
+{
+    struct slice name = key->text;
+    const char *dot = name.len == 0 ? NULL : memchr(name.data, '.', name.len);
+    size_t before = dot == NULL ? 0 : (size_t)(dot - name.data);
+    size_t after = dot == NULL ? 0 : name.len - before - 1;
+    struct err err = {0};
+    if (before == 0 || after == 0 || memchr(dot + 1, '.', after) != NULL) {
+        reader_fault(
+            reader, key, "such as order.refund", "'%.*s' is not entity.action", SLICE_ARGS(name));
+        return false;
+    }
+    if (name_check("the command's name", name, &err) != OK) {
+        reader_fault(reader, key, NULL, "%s", err.text);
+        return false;
+    }
+    return true;
+}
+
+static enum status read_command(
+    struct config_reader *reader, const struct yaml_node *key, struct config_command *command)
+{
+    struct map_scope scope = {.options = config_command_options, .prefix = "", .object = command};
+    enum status status = value_defaults(&scope, reader->config);
+    command->name = status == OK ? config_text(reader->config, key->text) : NULL;
+    if (status != OK || command->name == NULL) {
+        return E_NOMEM;
+    }
+    command->line = key->line;
+    status = map_read_value(reader, &scope, key);
+    if (status == OK && key->value->kind == YAML_MAP) {
+        map_require(reader, config_command_options, "command", key->value);
+        check_class(reader, key->value, command);
+        check_shields(reader, key->value, command);
+        check_rest(reader, key->value, command);
+    }
+    return status;
+}
+
+enum status commands_read(struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    struct config *config = object;
+    const struct yaml_node *map = key->value;
+    if (map->kind != YAML_MAP) {
+        if (map->kind != YAML_BAD) {
+            reader_fault(reader, yaml_is_null(map) ? key : map,
+                "such as order.refund: {handler: \"http://127.0.0.1:9000/refund\"}",
+                "commands has to be a map of commands by name");
+        }
+        return OK;
+    }
+    struct config_command *commands =
+        arena_zalloc(&config->arena, (map->count + 1) * sizeof *commands);
+    if (commands == NULL) {
+        return E_NOMEM;
+    }
+    config->commands = commands;
+    config->command_count = 0;
+    enum status status = OK;
+    for (const struct yaml_node *one = map->first; status == OK && one != NULL; one = one->next) {
+        if (one->kind == YAML_SCALAR && check_name(reader, one)) {
+            status = read_command(reader, one, &commands[config->command_count++]);
+        }
+    }
+    return status;
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+const struct config_command *config_command_find(
+    const struct config_command *commands, size_t count, struct slice entity, struct slice action)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *name = commands[i].name;
+        if (strlen(name) == entity.len + 1 + action.len && name[entity.len] == '.' &&
+            memcmp(name, entity.data, entity.len) == 0 &&
+            memcmp(name + entity.len + 1, action.data, action.len) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,117 @@
+"""`once serve` on a Redis server, and what its clients were answered."""
+import sys
+import threading
+import time
+from pathlib import Path
+
+import fences
+from once_server import BINARY, Broken, Server
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import servers  # noqa: E402  (tests/servers.py)
+
+RETRY_S = 0.02
+
+
+class RedisStoreServer(Server):
+    """`once serve` on a store that others share."""
+
+    def __init__(self, url, *options, **how):
+        self.store_url = url
+        super().__init__(*options, **how)
+
+    def command(self):
+        return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store", self.store_url,
+            *self.options]
+
+
+class Load(threading.Thread):
+    """Begins and seals one key after the other, each several times, until it is told to stop.
+
+    granted: every answer "first_seen" of a key; sealed: the outcomes that were acknowledged."""
+
+    def __init__(self, server, name):
+        super().__init__()
+        self.server, self.name = server, name
+        self.over, self.fault = threading.Event(), None
+        self.granted, self.sealed, self.refused, self.number = {}, {}, 0, 0
+        self.start()
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                self.number += 1
+                self.one(f"{self.name}-{self.number}")
+        except Exception as fault:  # told by the main thread
+            self.fault = fault
+
+    def one(self, key):
+        try:
+            with self.server.wire() as wire:
+                answer = fences.begin(wire, key, {"key": key})
+                if answer is None:
+                    self.refused += 1
+                    time.sleep(RETRY_S)
+                    return
+                if answer.decision == "first_seen":
+                    self.granted.setdefault(key, []).append(answer.fence)
+                    sealed = fences.seal(wire, answer.operation_id, answer.fence, {"made": key})
+                    if sealed is not None and sealed.decision == "sealed":
+                        self.sealed[key] = fences.text({"made": key})
+        except (Broken, OSError):
+            self.refused += 1
+            time.sleep(RETRY_S)
+
+    def end(self):
+        self.over.set()
+        self.join()
+        if self.fault is not None:
+            raise self.fault
+        return self
+
+
+def with_load(server_list, disturb, each=2):
+    """Loads on all servers while disturb() runs, and a little before and after."""
+    loads = [Load(server, f"s{number}c{client}") for number, server in enumerate(server_list)
+        for client in range(each)]
+    try:
+        time.sleep(0.3)
+        disturb(loads)
+        time.sleep(0.3)
+    finally:
+        for load in loads:
+            load.over.set()
+        for load in loads:
+            load.join()
+    return [load.end() for load in loads]
+
+
+def check_sealed(server, loads):
+    """P1, P3: what was acknowledged is replayed, and nothing is granted a second time."""
+    lost, count = [], 0
+    with server.wire() as wire:
+        for load in loads:
+            for key, fences_seen in load.granted.items():
+                assert len(fences_seen) == 1, key
+                answer = fences.begin(wire, key, {"key": key})
+                count += 1
+                if key in load.sealed:
+                    if answer.outcome != load.sealed[key]:
+                        lost.append((key, answer))
+                elif answer.decision == "first_seen":
+                    lost.append((key, answer))
+    return lost, count
+
+
+def wait_granted(server, key, seconds=30):
+    """Until a begin is granted again; how long it took."""
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
+        try:
+            with server.wire() as wire:
+                if fences.begin(wire, key, {"key": key}) is not None:
+                    return time.monotonic() - start
+        except (Broken, OSError):
+            pass
+        time.sleep(RETRY_S)
+    raise AssertionError(f"{key}: not granted for {seconds} s")

@@ -1,0 +1,162 @@
+/* The registry: what `commands:` may say, and what IDS-2, IDS-7 and IDS-13 refuse. */
+#include "canon/jsonw.h"
+#include "config_drive.h"
+
+#define HANDLER "handler: \"http://127.0.0.1:9000/x\""
+
+static void the_rules_of_classes_are_kept(void **state)
+{
+    (void)state;
+    refuse("commands:\n  a.b: {class: I2, ttl: 1h, " HANDLER "}\n", 2, 9,
+        "'a.b' is I2 without a justification", "justification");
+    refuse("commands:\n  a.b: {class: I3, shield: S3, " HANDLER "}\n", 2, 9,
+        "'a.b' is I3 without a justification", NULL);
+    refuse("commands:\n  a.b: {class: I3, shield: S3, justification: \"\", " HANDLER "}\n", 2, 9,
+        "without a justification", NULL);
+    refuse("commands:\n  a.b: {class: I0, mutates: true, " HANDLER "}\n", 2, 9,
+        "changes something ('mutates'), without a justification", NULL);
+    refuse("commands:\n  a.b: {class: I0, critical: true, " HANDLER "}\n", 2, 9,
+        "changes something ('critical')", NULL);
+    refuse("commands:\n  a.b: {class: I9, " HANDLER "}\n", 2, 16,
+        "class: 'I9' is not one of I0, I1, I2, I3", NULL);
+}
+
+static void windows_are_declared_and_long_enough(void **state)
+{
+    (void)state;
+    refuse("commands:\n  a.b: {class: I2, justification: x, " HANDLER "}\n", 2, 9,
+        "does not declare its window, ttl", "ttl: 1h");
+    refuse("commands:\n  a.b: {critical: true, ttl: 23h, " HANDLER "}\n", 2, 25,
+        "critical and its ttl is less than 24h", NULL);
+    config_free(take("commands:\n  a.b: {critical: true, ttl: 24h, " HANDLER "}\n"));
+}
+
+static void a_shield_is_one_that_is_applied(void **state)
+{
+    (void)state;
+#define I3 "commands:\n  a.b: {class: I3, justification: x, "
+    refuse(I3 HANDLER "}\n", 2, 9, "'a.b' is I3 without a shield", "shield: [S3]");
+    refuse(I3 "shield: [], " HANDLER "}\n", 2, 9, "without a shield", NULL);
+    refuse(I3 "shield: [S3, S5], " HANDLER "}\n", 2, 51, "'S5' is not one of S1, S2, S3, S4", NULL);
+    refuse(I3 "shield: [S2], " HANDLER "}\n", 2, 38, "declares S2 and no effects", NULL);
+    refuse(I3 "shield: [S3], on_unknown: takeover, " HANDLER "}\n", 2, 52,
+        "declares S3, strict replay, and takeover", NULL);
+    refuse(I3 "shield: [S4], " HANDLER "}\n", 2, 38, "declares S4 and nothing reconciles it", NULL);
+    config_free(take(I3 "shield: [S1], " HANDLER "}\n"));
+    config_free(take(I3 "shield: [S1], on_unknown: takeover, " HANDLER "}\n"));
+    config_free(take(I3 "shield: [S3], " HANDLER "}\n"));
+    config_free(take(
+        I3 "shield: [S4], on_unknown: reconcile, reconcile: {get: \"/x/{key}\"}, " HANDLER "}\n"));
+}
+
+static void what_does_not_go_together_is_refused(void **state)
+{
+    (void)state;
+    refuse("commands:\n  a.b: {class: I1}\n", 2, 8, "the command has no handler", "handler: http");
+    refuse("commands:\n  a.b: {on_unknown: reconcile, " HANDLER "}\n", 2, 9, "has no reconcile.get",
+        NULL);
+    refuse("commands:\n  a.b: {reconcile: {get: \"/x/{key}\"}, " HANDLER "}\n", 2, 9,
+        "a reconcile that nothing uses", NULL);
+    refuse("commands:\n  a.b: {class: I0, justification: x, confirm: confirm, " HANDLER "}\n", 2,
+        38, "cannot be confirmed", NULL);
+    refuse("commands:\n  a.b: {prompt: \"Sure?\", " HANDLER "}\n", 2, 9, "asks nobody", NULL);
+    refuse("commands:\n  refund: {" HANDLER "}\n", 2, 3, "'refund' is not entity.action", NULL);
+    refuse("commands:\n  a.b.c: {" HANDLER "}\n", 2, 3, "'a.b.c' is not entity.action", NULL);
+    refuse("commands:\n  a.b: {handler: \"ftp://x/y\"}\n", 2, 18, "is not an http or https URL",
+        "such as http://127.0.0.1:9000/refund");
+    refuse("commands:\n  a.b: {confirm: confirm, prompt: \"Refund {order}?\", " HANDLER "}\n", 2,
+        35, "has a brace that is not of", NULL);
+    refuse("commands:\n  a.b: {confirm: confirm, prompt: \"Refund }?\", " HANDLER "}\n", 2, 35,
+        "has a brace that is not of", NULL);
+    refuse("commands:\n  a.b: {klass: I1, " HANDLER "}\n", 2, 9, "unknown key 'klass'",
+        "did you mean 'class'?");
+    refuse("commands: [a.b]\n", 1, 11, "commands has to be a map", NULL);
+}
+
+static void arguments_are_declared_whole(void **state)
+{
+    (void)state;
+#define ARGS "commands:\n  a.b:\n    " HANDLER "\n    args:\n      x: "
+    refuse(
+        ARGS "{type: integer, normalise: trim}\n", 5, 26, "only a string can be normalised", NULL);
+    refuse(
+        ARGS "{type: boolean, min: 1}\n", 5, 26, "min and max are for numbers and strings", NULL);
+    refuse(ARGS "{type: integer, enum: [a]}\n", 5, 26, "enum is for strings", NULL);
+    refuse(ARGS "{type: text}\n", 5, 17, "type: 'text' is not one of", NULL);
+    refuse(ARGS "{type: string, normalise: title}\n", 5, 36, "'title' is not one of trim", NULL);
+    refuse(ARGS "{type: integer, min: one}\n", 5, 31, "min: 'one' is not a number", NULL);
+    refuse(ARGS "string\n", 5, 10, "argument 'x' has to be a map", NULL);
+    refuse("commands:\n  a.b:\n    " HANDLER "\n    args: {\"a b\": {type: string}}\n", 4, 12,
+        "'a b' is not the name of an argument", NULL);
+}
+
+/* The example of the shop, and what it comes to. */
+static void the_example_of_the_shop_is_one(void **state)
+{
+    (void)state;
+    struct buf file;
+    struct buf shown;
+    buf_init(&file, &mem_libc, 1 << 20);
+    buf_init(&shown, &mem_libc, 1 << 20);
+    file_read("../examples/shop/once.yaml", &file);
+    buf_char(&file, '\0');
+    struct reading reading = read_all(file.data, NULL);
+    assert_int_equal(reading.status, OK);
+    assert_int_equal(reading.config->command_count, 4);
+    const struct config_command *refund = config_command_find(reading.config->commands,
+        reading.config->command_count, SLICE_LIT("order"), SLICE_LIT("refund"));
+    assert_non_null(refund);
+    assert_int_equal(refund->class, CONFIG_CLASS_I3);
+    assert_true(config_command_shield(refund, "S3"));
+    assert_int_equal(refund->ttl_ms, 72 * HOUR_MS);
+    assert_int_equal(refund->timeout_ms, 10000);
+    assert_int_equal(refund->arg_count, 4);
+    assert_null(config_command_find(reading.config->commands, reading.config->command_count,
+        SLICE_LIT("order.re"), SLICE_LIT("fund")));
+    struct jsonw json = {.out = &shown};
+    jsonw_open(&json, NULL, '{');
+    config_put_command(&json, refund, false);
+    jsonw_close(&json, '}');
+    buf_char(&shown, '\0');
+    assert_non_null(strstr(shown.data, "\"command\":\"order.refund\",\"class\":\"I3\""));
+    assert_non_null(
+        strstr(shown.data, "\"amount\":{\"type\":\"integer\",\"required\":true,\"min\":1}"));
+    assert_null(strstr(shown.data, "127.0.0.1")); /* where handlers are is not for callers */
+    config_free(reading.config);
+    buf_release(&file);
+    buf_release(&shown);
+}
+
+static void every_setting_has_words_and_is_in_the_example(void **state)
+{
+    (void)state;
+    struct buf made;
+    buf_init(&made, &mem_libc, 1 << 20);
+    config_example_put(&made);
+    buf_char(&made, '\0');
+    const char *section = strstr(made.data, "\n#commands:\n");
+    assert_non_null(section);
+    for (const struct config_option *o = config_command_options; o->path != NULL; o++) {
+        char facts[256];
+        assert_true(o->help != NULL && o->unsure != NULL && o->in == CONFIG_IN_ENTRY);
+        (void)snprintf(facts, sizeof facts, "\n# %s: %s%s", o->path,
+            o->fallback == NULL ? "not set by default" : "default ",
+            o->fallback == NULL ? "" : o->fallback);
+        assert_non_null(strstr(section, facts));
+    }
+    buf_release(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rules_of_classes_are_kept),
+        cmocka_unit_test(windows_are_declared_and_long_enough),
+        cmocka_unit_test(a_shield_is_one_that_is_applied),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(arguments_are_declared_whole),
+        cmocka_unit_test(the_example_of_the_shop_is_one),
+        cmocka_unit_test(every_setting_has_words_and_is_in_the_example),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
