@@ -56,8 +56,8 @@ enum status redecide_record_check(struct redecide *redecide, const struct record
     bool *ret_newer, struct err *err) MUST_CHECK;
 /* The version that the entries so far make of a record; 0: it is not known. */
 uint64_t redecide_version_of(struct redecide *redecide, const struct digest *key_hash);
-/* A record that must be stored, was not among those checked, and is not over by then; NULL: there is
- * none after *at, which starts with 0. */
+/* A record that must be stored, was not among those checked, and is not over by then; NULL: there
+ * is none after *at, which starts with 0. */
 const struct op_id *redecide_unseen(struct redecide *redecide, int64_t now_ms, size_t *at);
 /* Entries up to this one are missing: archived, or damaged. */
 void redecide_gap(struct redecide *redecide, uint64_t seq);

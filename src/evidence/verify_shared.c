@@ -3,10 +3,10 @@
  *
  * One pass over the entries in the store's order, then one over the records.
  *
- * Entries of one record come in the order in which they were decided, but for those that applications
- * made in transactions of their own: they are chained later. So a first pass notes the operations of
- * such a chain, the main pass keeps all entries of those, and they are decided again at the end, in
- * the order of the versions that they name.
+ * Entries of one record come in the order in which they were decided, but for those that
+ * applications made in transactions of their own: they are chained later. So a first pass notes the
+ * operations of such a chain, the main pass keeps all entries of those, and they are decided again
+ * at the end, in the order of the versions that they name.
  *
  * Others may write meanwhile. A record that is newer than the entries read is looked at again after
  * the entries that came since; only if none of them explains it, it is damage.
@@ -47,7 +47,7 @@ struct shared_chain {
 };
 
 /* An entry that is decided again at the end. */
-struct kept {
+struct kept_back {
     uint64_t prefix;  /* of the key's hash */
     uint64_t version; /* that it was decided on */
     int rank;         /* of several on one version: what changes it comes last */
@@ -82,7 +82,7 @@ struct shared {
     struct verify_result result;
     struct list chains;   /* struct shared_chain */
     struct list prefixes; /* uint64_t, sorted: operations that applications decided on */
-    struct list kept;     /* struct kept */
+    struct list kept;     /* struct kept_back */
     struct list fences;   /* uint64_t: every grant */
     struct list newer;    /* struct newer */
     struct list ties;     /* struct tied: still to be compared */
@@ -190,8 +190,8 @@ static enum status read_chains(struct shared *shared, struct err *err)
                : status;
 }
 
-/* A chain is further than a tie says by what others committed meanwhile, which is not much: its last
- * hashes are kept. Past these nothing is compared. */
+/* A chain is further than a tie says by what others committed meanwhile, which is not much: its
+ * last hashes are kept. Past these nothing is compared. */
 static void check_tie(struct shared *shared, const struct tied *tied)
 {
     const struct checkpoint_tie *tie = &tied->tie;
@@ -405,13 +405,13 @@ static enum status keep(struct shared *shared, const struct entry *entry,
     const struct entry_view *view, uint64_t prefix)
 {
     char *bytes = mem_alloc(shared->mem, entry->bytes.len);
-    struct kept *kept = bytes == NULL ? NULL : list_add(shared, &shared->kept, sizeof *kept);
+    struct kept_back *kept = bytes == NULL ? NULL : list_add(shared, &shared->kept, sizeof *kept);
     if (kept == NULL) {
         mem_free(shared->mem, bytes);
         return err_set(&shared->err, E_NOMEM, "out of memory for the entries of applications");
     }
     memcpy(bytes, entry->bytes.data, entry->bytes.len);
-    *kept = (struct kept){.prefix = prefix,
+    *kept = (struct kept_back){.prefix = prefix,
         .version = view->version,
         .rank = rank_of(view),
         .order = shared->kept.count,
@@ -423,8 +423,8 @@ static enum status keep(struct shared *shared, const struct entry *entry,
 
 static int kept_compare(const void *left, const void *right)
 {
-    const struct kept *a = left;
-    const struct kept *b = right;
+    const struct kept_back *a = left;
+    const struct kept_back *b = right;
     int order = (a->prefix > b->prefix) - (a->prefix < b->prefix);
     order = order != 0 ? order : (a->version > b->version) - (a->version < b->version);
     order = order != 0 ? order : a->rank - b->rank;
@@ -580,7 +580,7 @@ static enum status decide_view(struct shared *shared, struct shared_chain *chain
 /* What was kept, in the order of the versions. */
 static enum status decide_kept(struct shared *shared, struct err *err)
 {
-    struct kept *kept = shared->kept.items;
+    struct kept_back *kept = shared->kept.items;
     enum status status = OK;
     if (shared->kept.count > 0) {
         qsort(kept, shared->kept.count, sizeof *kept, kept_compare);
@@ -671,8 +671,8 @@ static enum status on_record(struct shared *shared, const struct record *record)
     return OK;
 }
 
-/* P12: what the entries made is there until its window is over. What others forget meanwhile is over
- * by the store's time, which is read last. */
+/* P12: what the entries made is there until its window is over. What others forget meanwhile is
+ * over by the store's time, which is read last. */
 static void check_unseen(struct shared *shared, int64_t now_ms)
 {
     size_t at = 0;

@@ -1,12 +1,13 @@
 /*
  * verify_shared: verify for a store that several processes share; see verify.h.
  *
- * Promises:  as verify_run's. Every chain is checked by itself: dense, chained, signed, as far as the
- *            store says it goes. Across them each version of a record is decided exactly once, each
- *            fence is granted once, and what is stored is what the decisions lead to. Read-only, and
- *            beside processes that write: what was committed before it began is checked.
- * Memory:    300 bytes for each live record, 8 for each grant; and all entries of those records that
- *            an application's own transactions decided on, because these are chained later.
+ * Promises:  as verify_run's. Every chain is checked by itself: dense, chained, signed, as far as
+ *            the store says it goes. Across them each version of a record is decided exactly once,
+ *            each fence is granted once, and what is stored is what the decisions lead to.
+ *            Read-only, and beside processes that write: what was committed before it began is
+ *            checked.
+ * Memory:    300 bytes for each live record, 8 for each grant; and all entries of those records
+ *            that an application's own transactions decided on, because these are chained later.
  */
 #ifndef ONCE_EVIDENCE_VERIFY_SHARED_H
 #define ONCE_EVIDENCE_VERIFY_SHARED_H

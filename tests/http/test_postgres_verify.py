@@ -1,5 +1,5 @@
-"""`once verify` over a PostgreSQL store: every chain by itself, all of them together, and whatever a
-person with the owner's rights can do to the tables."""
+"""`once verify` over a PostgreSQL store: every chain by itself, all of them together, and whatever
+a person with the owner's rights can do to the tables."""
 import json
 import subprocess
 import sys
@@ -113,8 +113,9 @@ def test_an_application_that_is_chained_late_is_put_in_order(place):
 
 CHAINED = """CREATE FUNCTION forge(which uuid, line text) RETURNS void LANGUAGE sql AS $$
     WITH head AS (SELECT seq, hash FROM chains WHERE chain_id = which),
-    put AS (INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, operation_id, prev_hash,
-        hash, entry) SELECT which, seq + 1, 'evidence', to_timestamp((line::jsonb->'decided'->>
+    put AS (INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, operation_id,
+        prev_hash, hash, entry) SELECT which, seq + 1, 'evidence',
+        to_timestamp((line::jsonb->'decided'->>
         'now_ms')::numeric / 1000), line::jsonb->>'tenant_id', substr(line::jsonb->>'operation_id',
         4)::uuid, hash, sha256(hash || convert_to(line, 'UTF8')), line FROM head)
     UPDATE chains SET seq = seq + 1, hash = sha256(hash || convert_to(line, 'UTF8'))
@@ -146,8 +147,9 @@ DAMAGES = {
         " overlay(operation_id::text placing encode(substr(key_hash('operation', tenant_id, scope,"
         " principal, 'new'), 1, 6), 'hex') from 25)::uuid, fence, attempt, duplicates, fingerprint,"
         " fingerprint_version, created_at, updated_at, sealed_at, lease_expires_at,"
-        " window_expires_at, window_ms, due_at, due_given_at, effect_id, outcome_code, outcome_meta,"
-        " outcome_digest, outcome_bytes, outcome_retained, outcome_body, request_digest,"
+        " window_expires_at, window_ms, due_at, due_given_at, effect_id, outcome_code,"
+        " outcome_meta, outcome_digest, outcome_bytes, outcome_retained, outcome_body,"
+        " request_digest,"
         " request_bytes, request_retained, request_body, source_type, source_id, source_version,"
         " source_hash, trace, reason, door, reconciles, holder, parent, detail FROM records"
         " WHERE key = 'b'", "entries lead to version 0"),
