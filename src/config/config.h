@@ -32,6 +32,7 @@ enum {
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
     CONFIG_CHOICES_MAX = 10,    /* values of a choice and the end of the list */
+    CONFIG_KEY_FILES_MAX = 16,  /* of bodies; a rotation needs two */
 };
 
 /* What a value has to look like. */
@@ -149,7 +150,9 @@ struct config {
     const char *tls_key;
     const struct config_token *tokens;
     size_t token_count;
-    bool has_auth; /* auth was configured, with however many tokens */
+    bool has_auth;                               /* auth was configured, with however many tokens */
+    const char *key_files[CONFIG_KEY_FILES_MAX]; /* of the bodies that are kept encrypted */
+    size_t key_file_count;
 
     uint64_t body_bytes_max;
     uint64_t outcome_bytes_max;
