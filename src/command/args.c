@@ -183,17 +183,17 @@ static enum status check_values(
             return OK;
         }
     }
-    return arg->value_count == 0
-               ? OK
-               : err_set(err, E_INVALID, "argument '%s' is not one of the allowed values",
-                     arg->name);
+    return arg->value_count == 0 ? OK
+                                 : err_set(err, E_INVALID,
+                                       "argument '%s' is not one of the allowed values", arg->name);
 }
 
 enum status args_take(const struct config_arg *arg, const struct json_value *value,
     struct arena *arena, struct json_value *ret_value, struct err *err)
 {
     if (!has_type(arg->type, value)) {
-        return err_set(err, E_INVALID, "argument '%s' must be %s", arg->name, type_words(arg->type));
+        return err_set(
+            err, E_INVALID, "argument '%s' must be %s", arg->name, type_words(arg->type));
     }
     *ret_value = *value;
     enum status status =

@@ -74,8 +74,7 @@ void confirmation_credential(const struct api_request *request, struct digest *r
 {
     struct slice credential = SLICE_EMPTY;
     *ret_digest = (struct digest){{0}};
-    if (http_find_single(
-            request->exchange->head, SLICE_LIT("Authorization"), &credential) &&
+    if (http_find_single(request->exchange->head, SLICE_LIT("Authorization"), &credential) &&
         credential.len > 0) {
         struct digest plain;
         digest_sha256(credential.data, credential.len, &plain);
@@ -99,23 +98,23 @@ static bool is_stepped_up(const struct api_request *request, const struct detail
 }
 
 /* Every condition is looked at, so that how long it takes says nothing. */
-static bool is_valid(const struct confirming *confirming, const struct record *record,
-    const struct detail *detail)
+static bool is_valid(
+    const struct confirming *confirming, const struct record *record, const struct detail *detail)
 {
     const struct api_request *request = confirming->execution.request;
     static const struct digest none;
     struct digest hash;
-    struct slice actor = confirming->shown.actor_id.len > 0 ? confirming->shown.actor_id
-                                                            : detail->actor_id;
-    if (confirmation_hash(&record->key, actor, confirming->shown.token, request->exchange->arena,
-            &hash) != OK) {
+    struct slice actor =
+        confirming->shown.actor_id.len > 0 ? confirming->shown.actor_id : detail->actor_id;
+    if (confirmation_hash(
+            &record->key, actor, confirming->shown.token, request->exchange->arena, &hash) != OK) {
         return false;
     }
     bool is_token = same_secret(&hash, &detail->token);
     bool is_asked = !same_secret(&none, &detail->token);
     bool waits = record->status == RECORD_WAITING && record->attempt == 0;
-    bool may = !detail->is_confirmed_by_step_up || confirming->denies ||
-               is_stepped_up(request, detail);
+    bool may =
+        !detail->is_confirmed_by_step_up || confirming->denies || is_stepped_up(request, detail);
     return is_token && is_asked && waits && may;
 }
 
@@ -169,8 +168,8 @@ static void on_woken(struct execution *execution)
     execution_run(execution);
 }
 
-static enum status put_detail(struct confirming *confirming, const struct detail *detail,
-    struct slice *ret_bytes)
+static enum status put_detail(
+    struct confirming *confirming, const struct detail *detail, struct slice *ret_bytes)
 {
     const struct api_request *request = confirming->execution.request;
     struct detail next = *detail;
@@ -208,7 +207,7 @@ static void wake(
     request->operation_id = record->operation_id;
     request->version = record->version;
     request->status = confirming->denies ? RECORD_REJECTED : RECORD_IN_PROGRESS;
-    request->reason = !confirming->denies              ? SLICE_EMPTY
+    request->reason = !confirming->denies                ? SLICE_EMPTY
                       : confirming->shown.reason.len > 0 ? confirming->shown.reason
                                                          : SLICE_LIT("denied");
     if (!confirming->denies) {
@@ -259,8 +258,7 @@ static void read_record(struct confirming *confirming)
     query->kind = QUERY_OPERATION;
     query->kinds = 1u << RECORD_COMMAND;
     query->tenant = confirming->execution.request->caller.tenant;
-    query->call = (struct engine_call){
-        .arena = exchange->arena, .context = exchange, .done = done};
+    query->call = (struct engine_call){.arena = exchange->arena, .context = exchange, .done = done};
     if (!kind_id_read(confirming->execution.request->path_value, &kind, &query->operation_id) ||
         kind != RECORD_COMMAND) {
         refuse(confirming);
@@ -288,13 +286,13 @@ static bool is_flooded(struct confirming *confirming)
             clock_nanos(), &after_ms)) {
         return false;
     }
-    execution_refuse(execution,
-        &(struct problem){.status = 429,
-            .code = "too_many_confirmations",
-            .detail = SLICE_LIT("too many confirmations of this command were refused"),
-            .effect = PROBLEM_EFFECT_NO,
-            .retry = PROBLEM_RETRY_AFTER,
-            .retry_after_ms = after_ms});
+    execution_refuse(
+        execution, &(struct problem){.status = 429,
+                       .code = "too_many_confirmations",
+                       .detail = SLICE_LIT("too many confirmations of this command were refused"),
+                       .effect = PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_AFTER,
+                       .retry_after_ms = after_ms});
     return true;
 }
 

@@ -23,7 +23,7 @@ const char *document_status(const struct record *record, const struct detail *de
 struct slice document_id(
     const struct record *record, const struct detail *detail, char text[KIND_ID_TEXT_BYTES]);
 /* Members of an object. */
-void document_put(struct jsonw *json, const struct command_document *document,
-    const struct detail *detail);
+void document_put(
+    struct jsonw *json, const struct command_document *document, const struct detail *detail);
 
 #endif

@@ -159,11 +159,10 @@ static bool expire(struct commands *commands, const struct op_id *id)
     }
     arena_init(&expiring->arena, commands->mem, EXPIRY_ARENA_BYTES_MAX);
     expiring->commands = commands;
-    expiring->call = (struct engine_call){
-        .request = {.kind = REQUEST_WAKE,
-            .operation_id = *id,
-            .status = RECORD_REJECTED,
-            .reason = SLICE_LIT("the confirmation expired")},
+    expiring->call = (struct engine_call){.request = {.kind = REQUEST_WAKE,
+                                              .operation_id = *id,
+                                              .status = RECORD_REJECTED,
+                                              .reason = SLICE_LIT("the confirmation expired")},
         .arena = &expiring->arena,
         .done = on_expired};
     atomic_fetch_add(&commands->expiring, 1);

@@ -63,8 +63,8 @@ static enum status take_intent(const struct json_value *root, const struct envel
             "member 'intent' must be an object of entity, action and target");
     }
     enum status status = take_name(intent, "entity", LIMIT_SCOPE_BYTES_MAX, &entity, fault);
-    status = status == OK ? take_name(intent, "action", LIMIT_SCOPE_BYTES_MAX, &action, fault)
-                          : status;
+    status =
+        status == OK ? take_name(intent, "action", LIMIT_SCOPE_BYTES_MAX, &action, fault) : status;
     if (status != OK) {
         return status;
     }
@@ -72,13 +72,11 @@ static enum status take_intent(const struct json_value *root, const struct envel
         return envelope_refuse(fault, 400, "missing_member", "member 'intent.%s' is missing",
             entity.len == 0 ? "entity" : "action");
     }
-    envelope->command =
-        config_command_find(rules->commands, rules->command_count, entity, action);
-    return envelope->command != NULL
-               ? OK
-               : envelope_refuse(fault, 404, "unknown_command",
-                     "there is no command '%.*s.%.*s' in the registry", SLICE_ARGS(entity),
-                     SLICE_ARGS(action));
+    envelope->command = config_command_find(rules->commands, rules->command_count, entity, action);
+    return envelope->command != NULL ? OK
+                                     : envelope_refuse(fault, 404, "unknown_command",
+                                           "there is no command '%.*s.%.*s' in the registry",
+                                           SLICE_ARGS(entity), SLICE_ARGS(action));
 }
 
 static enum status take_actors(
@@ -106,8 +104,8 @@ static enum status take_actors(
 }
 
 /* P9: whoever authenticates acts for one tenant, whatever the envelope says. */
-static enum status take_tenant(const struct json_value *root, const struct envelope_rules *rules,
-    struct envelope_fault *fault)
+static enum status take_tenant(
+    const struct json_value *root, const struct envelope_rules *rules, struct envelope_fault *fault)
 {
     struct slice tenant = SLICE_EMPTY;
     enum status status = take_name(root, "tenant_id", LIMIT_TENANT_BYTES_MAX, &tenant, fault);
@@ -162,14 +160,12 @@ static enum status take_args(const struct config_command *command, const struct 
         const struct config_arg *arg = arg_find(command, name);
         members[i] = args->members[i];
         if (arg != NULL) {
-            status = args_take(
-                arg, &args->members[i].value, arena, &members[i].value, &fault->err);
+            status = args_take(arg, &args->members[i].value, arena, &members[i].value, &fault->err);
             fault->status = 422;
             fault->code = "invalid_args";
         } else if (command->has_args) {
-            status = envelope_refuse(fault, 422, "invalid_args",
-                "'%s' has no argument '%.*s'", command->name, name.len > 64 ? 64 : (int)name.len,
-                name.data);
+            status = envelope_refuse(fault, 422, "invalid_args", "'%s' has no argument '%.*s'",
+                command->name, name.len > 64 ? 64 : (int)name.len, name.data);
         }
     }
     *ret_args = (struct json_value){.type = JSON_OBJECT, .count = count, .members = members};
@@ -278,16 +274,15 @@ static enum status put_texts(
 {
     const struct config_command *command = envelope->command;
     const struct json_value *root = envelope->root;
-    struct json_mask_list list = {.pointers = command->redact,
-        .count = command->redact_count,
-        .way = JSON_MASK_REDACTED};
+    struct json_mask_list list = {
+        .pointers = command->redact, .count = command->redact_count, .way = JSON_MASK_REDACTED};
     struct json_mask marks = {0};
     const struct json_value *intent = json_find(root, SLICE_LIT("intent"));
     enum status status = put_marked(root, NULL, arena, &envelope->canonical);
     status = status == OK ? json_mask_make(root, &list, 1, arena, &marks) : status;
-    status = status == OK ? put_marked(json_find(root, SLICE_LIT("args")), &marks, arena,
-                                &envelope->args)
-                          : status;
+    status = status == OK
+                 ? put_marked(json_find(root, SLICE_LIT("args")), &marks, arena, &envelope->args)
+                 : status;
     status = status == OK ? put_marked(json_find(intent, SLICE_LIT("target")), &marks, arena,
                                 &envelope->target)
                           : status;

@@ -111,8 +111,8 @@ static void put_escaped(struct buf *out, struct slice text)
 {
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
-        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                        c == '-' || c == '_' || c == '~';
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '~';
         char escaped[3];
         if (is_plain) {
             buf_char(out, c);
@@ -187,8 +187,8 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     buf_printf(&head, "Once-Fence: %llu\r\nOnce-Attempt: %lu\r\n",
         (unsigned long long)record->fence, (unsigned long)record->attempt);
     if (!call->asks) {
-        buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-            call->payload.len);
+        buf_printf(
+            &head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", call->payload.len);
     }
     buf_str(&head, "\r\n");
     call->head = buf_view(&head);
@@ -202,8 +202,7 @@ static bool says_no_effect(const struct outcall *out)
 {
     struct slice value = SLICE_EMPTY;
     return out != NULL && out->answer != NULL && out->point == OUTCALL_ANSWERED &&
-           http_find_single(out->answer, SLICE_LIT("Once-Effect"), &value) &&
-           slice_is(value, "no");
+           http_find_single(out->answer, SLICE_LIT("Once-Effect"), &value) && slice_is(value, "no");
 }
 
 /* Full jitter: anything up to the pause, which doubles with each attempt. */
@@ -211,9 +210,8 @@ static int64_t pause_ms(const struct config_command *command, uint32_t attempt, 
 {
     unsigned doublings = attempt > 0 ? attempt - 1 : 0;
     int64_t most = command->backoff_ms;
-    for (unsigned i = 0; i < doublings && i < BACKOFF_DOUBLINGS_MAX &&
-                         most < command->backoff_ms_max;
-         i++) {
+    for (unsigned i = 0;
+         i < doublings && i < BACKOFF_DOUBLINGS_MAX && most < command->backoff_ms_max; i++) {
         most *= 2;
     }
     most = most < command->backoff_ms_max ? most : command->backoff_ms_max;

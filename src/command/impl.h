@@ -13,11 +13,11 @@
 #include "command/envelope.h"
 
 enum {
-    COMMAND_LEASE_SPARE_MS = 35000, /* a lease outlasts its call, its turn and its settling */
-    COMMAND_RETRY_SOON_MS = 1000,   /* what a client that is to come back is told */
-    COMMAND_READ_WINDOW_MS = 60000, /* how long an I0 command can be looked at */
-    COMMAND_TOKEN_BYTES = 32,       /* 256 random bits */
-    COMMAND_TOKEN_TEXT_BYTES = 44,  /* in base64url, and a terminator */
+    COMMAND_LEASE_SPARE_MS = 35000,       /* a lease outlasts its call, its turn and its settling */
+    COMMAND_RETRY_SOON_MS = 1000,         /* what a client that is to come back is told */
+    COMMAND_READ_WINDOW_MS = 60000,       /* how long an I0 command can be looked at */
+    COMMAND_TOKEN_BYTES = 32,             /* 256 random bits */
+    COMMAND_TOKEN_TEXT_BYTES = 44,        /* in base64url, and a terminator */
     COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own bound */
 };
 

@@ -12,8 +12,8 @@ static void answer_missing(struct api_request *request)
     api_refuse_plain(request, 404, "command_not_found", "there is no such command");
 }
 
-static enum status put_one(struct jsonw *json, const struct command_document *document,
-    struct arena *arena)
+static enum status put_one(
+    struct jsonw *json, const struct command_document *document, struct arena *arena)
 {
     struct detail detail;
     enum status status = detail_read(document->record->detail, arena, &detail);

@@ -51,16 +51,16 @@ static void on_decided(struct execution *execution)
     bool is_unknown = execution->record.status == RECORD_UNKNOWN;
     char detail[128];
     struct detail read;
-    bool known = detail_read(execution->record.detail, execution->request->exchange->arena,
-                     &read) == OK;
+    bool known =
+        detail_read(execution->record.detail, execution->request->exchange->arena, &read) == OK;
     (void)snprintf(detail, sizeof detail, "the command is %s, which does not allow this",
         known ? document_status(&execution->record, &read) : "not readable");
     execution_refuse(execution,
         &(struct problem){.status = 409,
-            .code = is_unknown                          ? "outcome_unknown"
-                    : kind == DECISION_ALREADY_SEALED   ? "already_sealed"
-                    : kind == DECISION_STILL_RUNNING    ? "still_running"
-                                                        : "wrong_status",
+            .code = is_unknown                        ? "outcome_unknown"
+                    : kind == DECISION_ALREADY_SEALED ? "already_sealed"
+                    : kind == DECISION_STILL_RUNNING  ? "still_running"
+                                                      : "wrong_status",
             .detail = is_unknown
                           ? SLICE_LIT("nobody knows whether the handler did it: resolve it first")
                           : slice_str(detail),
@@ -70,12 +70,11 @@ static void on_decided(struct execution *execution)
 
 static void refuse_member(struct execution *execution, struct member_fault *fault)
 {
-    execution_refuse(execution,
-        &(struct problem){.status = 400,
-            .code = fault->code == NULL ? "invalid_member" : fault->code,
-            .detail = slice_str(fault->err.text),
-            .effect = PROBLEM_EFFECT_NO,
-            .retry = PROBLEM_RETRY_NO});
+    execution_refuse(execution, &(struct problem){.status = 400,
+                                    .code = fault->code == NULL ? "invalid_member" : fault->code,
+                                    .detail = slice_str(fault->err.text),
+                                    .effect = PROBLEM_EFFECT_NO,
+                                    .retry = PROBLEM_RETRY_NO});
 }
 
 /* The record that the path names. False: there is none, and that is answered. */
@@ -140,8 +139,8 @@ void command_recover(struct api_request *request)
     } else if (status == OK && slice_is(asked.action, "compensate")) {
         made->kind = REQUEST_COMPENSATE;
     } else if (status == OK) {
-        status = member_refuse(&fault, NULL,
-            "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");
+        status = member_refuse(
+            &fault, NULL, "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");
     }
     submit(execution, status, &fault);
 }
@@ -181,8 +180,8 @@ void command_resolve(struct api_request *request)
     } else if (status == OK && slice_is(asked.action, "not_executed")) {
         engine->request.status = RECORD_PENDING;
     } else if (status == OK) {
-        status = member_refuse(&fault, NULL,
-            "member 'status' must be \"executed\", \"failed\" or \"not_executed\"");
+        status = member_refuse(
+            &fault, NULL, "member 'status' must be \"executed\", \"failed\" or \"not_executed\"");
     }
     if (status == OK && values[OUTCOME] != NULL && engine->request.status != RECORD_PENDING) {
         engine->request.outcome.meta = OUTCOME_META_JSON;

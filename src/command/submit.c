@@ -293,14 +293,14 @@ static void answer_conflict(struct execution *execution)
     buf_printf(&extra, ",\"stored_fingerprint\":\"%s\",\"received_fingerprint\":\"%s\"",
         digest_put_hex(first, &execution->record.fingerprint),
         digest_put_hex(second, &execution->call.engine.request.fingerprint));
-    execution_refuse(execution,
-        &(struct problem){.status = 409,
-            .code = "idempotency_conflict",
-            .detail = SLICE_LIT("this key was used with a different envelope"),
-            .error_type = "idempotency_error",
-            .effect = PROBLEM_EFFECT_NO,
-            .retry = PROBLEM_RETRY_NO,
-            .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
+    execution_refuse(
+        execution, &(struct problem){.status = 409,
+                       .code = "idempotency_conflict",
+                       .detail = SLICE_LIT("this key was used with a different envelope"),
+                       .error_type = "idempotency_error",
+                       .effect = PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_NO,
+                       .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
 }
 
 static unsigned status_of(enum decision_kind kind)
@@ -343,8 +343,7 @@ static void on_decided(struct execution *execution)
     }
     execution->record = engine->decision.next;
     execution->outcome = engine->outcome;
-    execution->decision =
-        kind == DECISION_ENQUEUED ? "first_seen" : decision_name(kind);
+    execution->decision = kind == DECISION_ENQUEUED ? "first_seen" : decision_name(kind);
     if (kind != DECISION_ENQUEUED) {
         memset(execution->token, 0, sizeof execution->token); /* it was for nothing */
     }
@@ -409,8 +408,8 @@ static enum status make_detail(struct execution *execution, struct request *aske
 }
 
 /* What has to be sent later is kept whole, and unreadable at rest (DESIGN section 4). */
-static enum status keep_body(struct execution *execution, struct engine_call *engine,
-    struct err *err)
+static enum status keep_body(
+    struct execution *execution, struct engine_call *engine, struct err *err)
 {
     const struct record_key *key = &engine->request.key;
     struct vault_name name = {.tenant = key->tenant,
@@ -452,14 +451,12 @@ static enum status put_trace(struct execution *execution, struct request *asked,
 {
     const struct http_exchange *exchange = execution->request->exchange;
     /* In canonical order. */
-    struct trace_member members[] = {
-        {SLICE_LIT("command_id"), execution->envelope.command_id},
+    struct trace_member members[] = {{SLICE_LIT("command_id"), execution->envelope.command_id},
         {SLICE_LIT("request_id"), exchange->request_id},
         {SLICE_LIT("traceparent"), fields_traceparent_of(exchange->head)}};
     struct buf out;
     buf_init(&out, &execution->request->mem, 2 * LIMIT_TRACE_BYTES_MAX);
-    enum status status =
-        trace_write(execution->envelope.trace, members, COUNT(members), &out, err);
+    enum status status = trace_write(execution->envelope.trace, members, COUNT(members), &out, err);
     asked->trace = buf_view(&out);
     return status;
 }
@@ -551,15 +548,15 @@ void command_submit(struct api_request *request)
         .command_count = config->command_count,
         .tenant = request->caller.tenant,
         .is_tenant_verified = request->policy->needs_token};
-    enum status status = envelope_read(
-        &rules, body, request->exchange->arena, &execution->envelope, &fault);
+    enum status status =
+        envelope_read(&rules, body, request->exchange->arena, &execution->envelope, &fault);
     if (status == OK) {
         execution->is_read = execution->envelope.command->class == CONFIG_CLASS_I0;
         execution->body = execution->envelope.canonical;
         status = execution->envelope.command->confirm == CONFIG_CONFIRM_NONE
                      ? OK
-                     : envelope_prompt(&execution->envelope, request->exchange->arena,
-                           &execution->prompt);
+                     : envelope_prompt(
+                           &execution->envelope, request->exchange->arena, &execution->prompt);
     }
     if (status == E_INVALID) {
         refuse_envelope(execution, &fault);
