@@ -2,8 +2,9 @@
  * clock_shim: a wall clock that a test sets, for a program that is started with this library in
  * LD_PRELOAD. CLOCK_REALTIME, gettimeofday and time are ahead of the machine's by the number of
  * milliseconds (decimal, may be negative) in the file that ONCE_TEST_CLOCK_FILE names; the file is
- * read again at each call, so a test steps the clock by replacing it. Every other clock is the
- * machine's own. A file that is absent or not a number means 0.
+ * read again at each call, so a test steps the clock by replacing it. A second number there is how
+ * long the machine slept: CLOCK_BOOTTIME is ahead by it, and the wall clock by both. Every other
+ * clock is the machine's own, as after a sleep. A number that is absent means 0.
  *
  * tests/http/stepping_clock.py is the other half.
  */
@@ -19,9 +20,9 @@
 
 enum { NANOS = 1000000000 };
 
-static long long offset_ms(void)
+static long long offset_ms(int is_wall)
 {
-    char text[32] = "";
+    char text[64] = "";
     const char *path = getenv("ONCE_TEST_CLOCK_FILE");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -29,7 +30,10 @@ static long long offset_ms(void)
     }
     ssize_t got = read(fd, text, sizeof text - 1);
     (void)close(fd);
-    return got > 0 ? strtoll(text, NULL, 10) : 0;
+    char *end = text;
+    long long step_ms = got > 0 ? strtoll(text, &end, 10) : 0;
+    long long asleep_ms = strtoll(end, NULL, 10);
+    return is_wall ? step_ms + asleep_ms : asleep_ms;
 }
 
 EXPORT int clock_gettime(clockid_t id, struct timespec *ret_time)
@@ -37,9 +41,10 @@ EXPORT int clock_gettime(clockid_t id, struct timespec *ret_time)
     if (syscall(SYS_clock_gettime, id, ret_time) != 0) {
         return -1;
     }
-    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) {
+    int is_wall = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE;
+    if (is_wall || id == CLOCK_BOOTTIME) {
         int before = errno;
-        long long ms = offset_ms();
+        long long ms = offset_ms(is_wall);
         long long nanos = ret_time->tv_nsec + ms % 1000 * 1000000;
         long long carry = nanos < 0 ? -1 : nanos >= NANOS ? 1 : 0;
         ret_time->tv_sec += (time_t)(ms / 1000 + carry);

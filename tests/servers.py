@@ -21,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 SKIP_STATUS = 77  # meson's and automake's convention
 START_S = 30  # a busy machine takes its time
 

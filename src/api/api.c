@@ -176,6 +176,7 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
     api->door = options->door;
     api->server = options->server;
     api->store = options->store;
+    api->cautions = options->cautions;
     api->own_listener = options->own_listener;
     api->started_nanos = clock_nanos();
     api->tables[api->table_count++] = api_own_routes;

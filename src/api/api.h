@@ -62,8 +62,9 @@ struct api_options {
     struct door *door;     /* to the engine; outlives the api */
     unsigned own_listener; /* number of the data directory's socket: its peers are operators and
                                name their tenant in Once-Tenant; UINT_MAX: there is none */
-    struct http_server *server;      /* for its figures; api_attach sets it */
-    const char *store;               /* the store's URL, without secrets, for /readyz?verbose */
+    struct http_server *server;  /* for its figures; api_attach sets it */
+    const char *store;           /* the store's URL, without secrets, for /readyz?verbose */
+    const char *const *cautions; /* what weakens a promise of it, likewise; NULL ends it, or NULL */
     const struct api_routes *routes; /* of other doors; copied */
     size_t routes_count;
     struct api_policy policy;

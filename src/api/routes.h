@@ -25,8 +25,9 @@ enum { API_TABLES_MAX = 4 };
 struct api {
     const struct mem *mem;
     struct door *door;
-    struct http_server *server; /* NULL until api_attach */
-    const char *store;          /* for /readyz?verbose */
+    struct http_server *server;  /* NULL until api_attach */
+    const char *store;           /* for /readyz?verbose */
+    const char *const *cautions; /* likewise; NULL: there are none */
     unsigned own_listener;
     uint64_t started_nanos;                   /* clock_nanos when it was made */
     _Atomic(const char *) not_ready;          /* why; NULL: ready */

@@ -38,7 +38,7 @@ struct check {
     const char *detail; /* NULL: none */
 };
 
-enum { CHECKS_MAX = 8 };
+enum { CHECKS_MAX = 16 };
 
 /* All checks; returns how many. Details that name a place are for those who need no token: then
  * only this machine can ask (P9 and common sense). */
@@ -63,6 +63,12 @@ static size_t run_checks(
     ret_checks[count++] = (struct check){"clock", true,
         stats.clock_held ? "held: the wall clock jumped ahead, expiry follows the boot clock"
                          : NULL};
+    /* Neither is a reason to go: the store works, and promises less than it could. */
+    for (size_t i = 0; is_open && api->cautions != NULL && api->cautions[i] != NULL; i++) {
+        if (count < CHECKS_MAX) {
+            ret_checks[count++] = (struct check){"store_caution", true, api->cautions[i]};
+        }
+    }
     return count;
 }
 

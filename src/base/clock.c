@@ -20,6 +20,12 @@ static struct clock_reading system_read(void *context)
     return (struct clock_reading){read_ms(CLOCK_REALTIME), read_ms(CLOCK_BOOTTIME)};
 }
 
+static int64_t system_asleep_ms(void *context)
+{
+    (void)context;
+    return read_ms(CLOCK_BOOTTIME) - read_ms(CLOCK_MONOTONIC);
+}
+
 /* FNV-1a of the kernel's boot id. Zero, "not known", if there is no /proc. */
 static uint64_t system_boot_id(void)
 {
@@ -40,12 +46,23 @@ static uint64_t system_boot_id(void)
 
 void clock_system(struct clock *ret_clock)
 {
-    *ret_clock = (struct clock){.read = system_read, .boot_id = system_boot_id()};
+    *ret_clock = (struct clock){
+        .read = system_read, .asleep_ms = system_asleep_ms, .boot_id = system_boot_id()};
 }
 
 struct clock_reading clock_read(const struct clock *clock)
 {
     return clock->read(clock->context);
+}
+
+int64_t clock_asleep_ms(const struct clock *clock)
+{
+    return clock->asleep_ms == NULL ? 0 : clock->asleep_ms(clock->context);
+}
+
+int64_t clock_boot_ms(void)
+{
+    return read_ms(CLOCK_BOOTTIME);
 }
 
 uint64_t clock_nanos(void)

@@ -16,14 +16,20 @@ struct clock_reading {
 
 struct clock {
     struct clock_reading (*read)(void *context);
-    uint64_t boot_id; /* identifies this boot of the machine; 0 if not known */
-    void *context;    /* passed to read */
+    int64_t (*asleep_ms)(void *context); /* NULL: it never sleeps */
+    uint64_t boot_id;                    /* identifies this boot of the machine; 0 if not known */
+    void *context;                       /* passed to read */
 };
 
 /* The machine's own clocks. */
 void clock_system(struct clock *ret_clock);
 struct clock_reading clock_read(const struct clock *clock);
-/* Monotonic nanoseconds, for measuring how long something took. */
+/* How long the machine has slept since it started: what the boot clock counts and no program had to
+ * work in. */
+int64_t clock_asleep_ms(const struct clock *clock);
+/* The boot clock of the machine: for a wait that goes on while the machine sleeps. */
+int64_t clock_boot_ms(void);
+/* Monotonic nanoseconds, for measuring how long something took. They stop while it sleeps. */
 uint64_t clock_nanos(void);
 
 /* The pause after this one: twice as long, up to the longest. */

@@ -76,16 +76,32 @@ static int print_text(const char *to, const struct verify_result *result, double
     return out_finish();
 }
 
+/* What keeps the other stores has its own ways, which also know about its replicas. */
+static int refuse_other(struct cli *cli)
+{
+    const char *url = cli_text(cli, "store");
+    cli_say("backup: the store is not a journal");
+    if (strncmp(url, "postgres", 8) == 0) {
+        cli_hint("use pg_dump, or a base backup with the archived log; see docs/postgres.md");
+    } else if (strncmp(url, "redis", 5) == 0) {
+        cli_hint("copy the server's append-only file as its manual says; see docs/redis.md");
+    } else {
+        cli_hint("once help backup");
+    }
+    return CLI_USAGE;
+}
+
 int cmd_backup(struct cli *cli)
 {
     struct err err = {0};
     struct bar bar;
     const char *from = cli_store_dir(cli, cli_text(cli, "store"));
     struct verify_result *result = arena_alloc(&cli->arena, sizeof *result);
-    if (from == NULL || result == NULL) {
-        return from == NULL
-                   ? cli_usage(cli, "backup: the store is not a journal")
-                   : cli_fail_err(&(struct err){.status = E_NOMEM, .text = "out of memory"});
+    if (from == NULL) {
+        return refuse_other(cli);
+    }
+    if (result == NULL) {
+        return cli_fail_err(&(struct err){.status = E_NOMEM, .text = "out of memory"});
     }
     struct backup_options options = {.from = from,
         .to = cli->operands[0],

@@ -14,7 +14,7 @@ static int print_example(void)
     config_example_put(&text);
     out_bytes(buf_view(&text));
     buf_release(&text);
-    return out_finish();
+    return out_finish_listing();
 }
 
 static int check_file(struct cli *cli, const char *path)

@@ -156,6 +156,11 @@ const char *cli_store_dir(struct cli *cli, const char *url)
     return server_store_dir(url, &cli->arena);
 }
 
+const char *cli_store_shown(struct cli *cli)
+{
+    return server_store_shown(cli_text(cli, "store"), &cli->arena);
+}
+
 int cli_try_open(
     const struct cli *cli, struct cli_open how, struct once **ret_once, struct once_error *error)
 {

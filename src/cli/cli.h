@@ -105,6 +105,8 @@ int cli_open_to_look(const struct cli *cli, struct once **ret_once) MUST_CHECK;
 bool cli_store_denied(const struct cli *cli, unsigned *ret_owner);
 /* The directory of a journal's URL, in the arena; NULL when the store is no journal. */
 const char *cli_store_dir(struct cli *cli, const char *url);
+/* The URL of the store as it may be shown: passwords are masked. */
+const char *cli_store_shown(struct cli *cli);
 
 /* All of standard input, in the arena. 0, or an exit code with the message written. */
 int cli_read_stdin(struct cli *cli, size_t bytes_max, struct slice *ret_bytes) MUST_CHECK;

@@ -209,5 +209,5 @@ int cmd_completion(struct cli *cli)
     if (!document_completion(cli->operands[0])) {
         return cli_usage(cli, "completion: '%s' is not bash, zsh or fish", cli->operands[0]);
     }
-    return out_finish();
+    return out_finish_listing();
 }

@@ -26,11 +26,13 @@ static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
 #define SPACE_WARN_BYTES (UINT64_C(1) << 30)   /* a day of a busy store */
 #define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop any moment */
 enum { FLUSH_WARN_NS = 50000000 };             /* a disk that makes callers wait */
+enum { SKEW_WARN_MS = 5000 }; /* the server's clock counts: logs and documents seem out of step */
 
 struct doctor {
     struct cli *cli;
     const char *url;
-    const char *dir; /* NULL: the store is no journal */
+    const char *shown; /* the URL without passwords */
+    const char *dir;   /* NULL: the store is no journal */
     struct buf bytes;
     struct jsonw json;
     bool failed;
@@ -177,9 +179,12 @@ static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char age[32];
-    examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress; entry %llu",
-        (unsigned long long)facts->operations, (unsigned long long)facts->in_progress,
-        (unsigned long long)facts->entries);
+    char entry[32] = "";
+    if (!facts->shared) {
+        (void)snprintf(entry, sizeof entry, "; entry %llu", (unsigned long long)facts->entries);
+    }
+    examine(doctor, VERDICT_PASS, "keys", NULL, "%llu live, %llu in progress%s",
+        (unsigned long long)facts->operations, (unsigned long long)facts->in_progress, entry);
     if (facts->unknown == 0) {
         examine(doctor, VERDICT_PASS, "unknown", NULL, "none");
         return;
@@ -191,11 +196,39 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
         text_put_duration(age, seconds * 1000));
 }
 
+/* Leases and windows go by the server's clock, so this machine's is only worth knowing. */
+static void check_skew(struct doctor *doctor, const struct inspect_facts *facts)
+{
+    char time[TEXT_TIME_BYTES];
+    char off[32];
+    int64_t skew_ms = cli_now_ms() - facts->time_ms;
+    int64_t size_ms = skew_ms < 0 ? -skew_ms : skew_ms;
+    text_put_time(time, facts->time_ms);
+    bool is_off = size_ms > SKEW_WARN_MS;
+    examine(doctor, is_off ? VERDICT_WARN : VERDICT_PASS, "clock",
+        is_off ? "synchronise both clocks; what is decided goes by the store's" : NULL,
+        "the store's is %s; this machine's is %s %s", time, text_put_duration(off, size_ms),
+        skew_ms < 0 ? "behind" : "ahead");
+}
+
+static void check_shared(struct doctor *doctor, const struct inspect_facts *facts)
+{
+    check_skew(doctor, facts);
+    for (size_t i = 0; i < INSPECT_CAUTIONS_MAX && facts->cautions[i][0] != '\0'; i++) {
+        examine(doctor, VERDICT_WARN, "durability",
+            "change the server's settings, or see what the store promises with these", "%s",
+            facts->cautions[i]);
+    }
+    examine(doctor, VERDICT_PASS, "processes", NULL,
+        "%llu write to it now; %llu chain(s) of evidence", (unsigned long long)facts->processes,
+        (unsigned long long)facts->chains);
+}
+
 /* What is in the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};
-    struct inspect_facts facts;
+    struct inspect_facts facts = {0};
     if (inspect_store(doctor->url, &facts, &err) != OK) {
         examine(doctor, VERDICT_FAIL, "store",
             err.hint[0] != '\0'       ? err.hint
@@ -204,7 +237,12 @@ static void check_store(struct doctor *doctor)
             "%s", err.text);
         return;
     }
-    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->url);
+    examine(doctor, VERDICT_PASS, "store", NULL, "%s opens", doctor->shown);
+    if (facts.shared) {
+        check_shared(doctor, &facts);
+        check_keys(doctor, &facts);
+        return;
+    }
     check_clock(doctor, &facts);
     check_size(doctor, &facts);
     check_keys(doctor, &facts);
@@ -316,9 +354,13 @@ static void check_all(struct doctor *doctor)
     struct stat facts;
     char path[PATH_MAX];
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
+    if (doctor->dir == NULL && strncmp(doctor->url, "mem:", 4) == 0) {
+        examine(doctor, VERDICT_WARN, "store", "name a store with --store URL",
+            "'%s' is in memory: there is nothing to check", doctor->url);
+        return;
+    }
     if (doctor->dir == NULL) {
-        examine(doctor, VERDICT_WARN, "store", "name a journal with --store journal:DIRECTORY",
-            "'%s' is not a journal: there is nothing to check", doctor->url);
+        check_store(doctor);
         return;
     }
     unsigned owner = 0;
@@ -351,6 +393,7 @@ int cmd_doctor(struct cli *cli)
     }
     struct doctor doctor = {.cli = cli, .url = cli_text(cli, "store")};
     doctor.dir = cli_store_dir(cli, doctor.url);
+    doctor.shown = cli_store_shown(cli);
     buf_init(&doctor.bytes, &mem_libc, 1 << 20);
     doctor.json.out = &doctor.bytes;
     jsonw_open(&doctor.json, NULL, '[');

@@ -11,7 +11,10 @@
 #include "cli/headers.h"
 #include "http/fields.h"
 
-enum { META_BYTES_MAX = 2 * LIMIT_OUTCOME_META_BYTES_MAX }; /* one that is too long is refused */
+enum {
+    META_BYTES_MAX = 2 * LIMIT_OUTCOME_META_BYTES_MAX, /* one that is too long is refused */
+    FOUND_BYTES_MAX = 4 << 20, /* an unknown operation: its first request and no outcome */
+};
 
 static int out_of_memory(void)
 {
@@ -148,7 +151,8 @@ static int take_json(struct cli *cli, struct slice text, struct once_outcome *re
         return CLI_OK;
     }
     if (json_read(text, &cli->arena, &root, &err) != OK) {
-        err_prefix(&err, "the outcome for a server has to be JSON, unless --http-status is given");
+        err_prefix(
+            &err, "the outcome has to be JSON, unless --http-status or --exit-code is given");
         (void)cli_fail_err(&err);
         return CLI_DATA;
     }
@@ -190,16 +194,45 @@ int given_outcome_read(struct cli *cli, enum once_status status, struct given_ou
     return code != CLI_OK ? code : read_file(cli, &ret_given->bytes);
 }
 
-int given_outcome_make(struct cli *cli, const struct given_outcome *given, bool at_server,
-    struct once_outcome *ret_outcome)
+/* Whether once run made it: its first request is the command. Through a server nobody can tell
+ * before it answers, and an --exit-code says so. */
+static int find_command(struct backend *backend, const char *operation_id, bool *ret_is_command)
 {
+    struct arena arena; /* one of many may be settled: nothing is kept of it */
+    struct arena *kept = backend->found;
+    const struct operation *operation = NULL;
+    const struct json_value *root = NULL;
+    if (backend->remote != NULL) {
+        *ret_is_command = false;
+        return CLI_OK;
+    }
+    arena_init(&arena, &mem_libc, FOUND_BYTES_MAX);
+    backend->found = &arena;
+    int code = backend->ops->get(backend, operation_id, &operation);
+    backend->found = kept;
+    *ret_is_command = code == CLI_OK && operation != NULL &&
+                      json_read(operation->request, &arena, &root, NULL) == OK &&
+                      json_find(root, SLICE_LIT("argv")) != NULL;
+    arena_release(&arena);
+    return code;
+}
+
+int given_outcome_make(struct cli *cli, const struct given_outcome *given, struct backend *backend,
+    const char *operation_id, struct once_outcome *ret_outcome)
+{
+    bool is_command = cli_text(cli, "exit-code") != NULL;
+    int code = CLI_OK;
+    *ret_outcome = (struct once_outcome){0};
     if (given->status == ONCE_STATUS_RELEASED) {
         return CLI_OK;
     }
     if (cli_text(cli, "http-status") != NULL) {
         return take_answer(cli, given->bytes, ret_outcome);
     }
-    return !at_server || cli_text(cli, "exit-code") != NULL
-               ? take_run(cli, given->status, given->bytes, ret_outcome)
-               : take_json(cli, given->bytes, ret_outcome);
+    if (!is_command) {
+        code = find_command(backend, operation_id, &is_command);
+    }
+    return code != CLI_OK ? code
+           : is_command   ? take_run(cli, given->status, given->bytes, ret_outcome)
+                          : take_json(cli, given->bytes, ret_outcome);
 }

@@ -4,15 +4,16 @@
  *
  *     --http-status   an answer of HTTP, kept as the gateway keeps one: duplicates get it byte for
  *                     byte
- *     --exit-code     what a command wrote to standard output, and how it ended; also what a store
- *                     without a server takes an --outcome for
- *     neither         JSON for a server
+ *     --exit-code     what a command wrote to standard output, and how it ended; also what an
+ *                     --outcome is for an operation of once run
+ *     neither         JSON
  *
  * Ownership: everything is in cli's arena.
  */
 #ifndef ONCE_CLI_GIVEN_OUTCOME_H
 #define ONCE_CLI_GIVEN_OUTCOME_H
 
+#include "cli/backend.h"
 #include "cli/cli.h"
 
 /* As it was read, before it is known where it goes. */
@@ -24,9 +25,9 @@ struct given_outcome {
 /* Check the options and read the file. 0, or an exit code with the message written. */
 int given_outcome_read(
     struct cli *cli, enum once_status status, struct given_outcome *ret_given) MUST_CHECK;
-/* What is stored. Likewise. ret_outcome is zeroed, and stays so when nothing is given and nothing
- * is needed. at_server: it is settled through a server. */
-int given_outcome_make(struct cli *cli, const struct given_outcome *given, bool at_server,
-    struct once_outcome *ret_outcome) MUST_CHECK;
+/* What is stored for one operation. Likewise. ret_outcome is zeroed when nothing is given and
+ * nothing is needed. */
+int given_outcome_make(struct cli *cli, const struct given_outcome *given, struct backend *backend,
+    const char *operation_id, struct once_outcome *ret_outcome) MUST_CHECK;
 
 #endif

@@ -147,21 +147,21 @@ int cmd_help(struct cli *cli)
 {
     if (cli->operand_count == 0) {
         document_overview();
-        return out_finish();
+        return out_finish_listing();
     }
     const struct command_def *command = command_find(cli->operands[0]);
     if (command == NULL) {
         return document_unknown(cli->operands[0]);
     }
     document_help(command);
-    return out_finish();
+    return out_finish_listing();
 }
 
 int cmd_version(struct cli *cli)
 {
     if (!cli->json) {
         out_text("once %s\n", once_version());
-        return out_finish();
+        return out_finish_listing();
     }
     struct out_json whole;
     struct jsonw *json = out_json_begin(&whole, 4096);

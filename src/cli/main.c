@@ -25,7 +25,7 @@ static int dump(int argc, char **argv)
                !document_completion(argv[2])) {
         return -1;
     }
-    return out_finish();
+    return out_finish_listing();
 }
 
 /* The word that names the command, with the spellings people try first. */
@@ -50,7 +50,7 @@ static int run_command(struct cli *cli, int argc, char **argv)
     }
     if (cli->help) {
         document_help(cli->command);
-        return out_finish();
+        return out_finish_listing();
     }
     return cli->command->run(cli);
 }
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     }
     if (argc < 2) {
         document_overview();
-        int code = out_finish();
+        int code = out_finish_listing();
         return code == CLI_OK ? CLI_USAGE : code;
     }
     struct cli cli = {.command = command_find(command_word(argc, argv))};

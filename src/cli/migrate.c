@@ -1,6 +1,8 @@
 /* once migrate: the schema of a store on a database server. */
 #include "lib/migrate.h"
 
+#include <string.h>
+
 #include "cli/cli.h"
 #include "cli/out.h"
 
@@ -9,16 +11,37 @@ enum {
     SCRIPT_BYTES_MAX = 1 << 20,
 };
 
+/* "ROLE=TENANT": the role is a copy. false: out of memory. */
+static bool split_tenant(struct cli *cli, struct migrate_role *role)
+{
+    const char *equals = strchr(role->name, '=');
+    if (role->right != MIGRATE_FUNCTIONS || equals == NULL) {
+        return true;
+    }
+    role->tenant = equals + 1;
+    struct slice given = slice_of(role->name, (size_t)(equals - role->name));
+    char *copy = arena_alloc(&cli->arena, given.len + 1);
+    if (copy == NULL) {
+        return false;
+    }
+    memcpy(copy, given.data, given.len);
+    copy[given.len] = '\0';
+    role->name = copy;
+    return true;
+}
+
 /* The roles of one option, appended. false: there are too many. */
-static bool take_roles(
-    struct cli *cli, const char *option, bool read_only, struct migrate_role *roles, size_t *count)
+static bool take_roles(struct cli *cli, const char *option, enum migrate_right right,
+    struct migrate_role *roles, size_t *count)
 {
     for (size_t i = 0; cli_nth(cli, option, i) != NULL; i++) {
         if (*count == ROLES_MAX) {
             return false;
         }
-        roles[(*count)++] =
-            (struct migrate_role){.name = cli_nth(cli, option, i), .read_only = read_only};
+        roles[*count] = (struct migrate_role){.name = cli_nth(cli, option, i), .right = right};
+        if (!split_tenant(cli, &roles[(*count)++])) {
+            return false;
+        }
     }
     return true;
 }
@@ -33,7 +56,7 @@ static int print_script(const struct migrate_plan *plan)
         code = cli_fail_err(&err);
     } else {
         out_bytes(buf_view(&script));
-        code = out_finish();
+        code = out_finish_listing();
     }
     buf_release(&script);
     return code;
@@ -63,8 +86,9 @@ int cmd_migrate(struct cli *cli)
     struct migrate_role roles[ROLES_MAX];
     struct migrate_plan plan = {.url = cli_text(cli, "store"), .roles = roles};
     struct migrate_result result = {0};
-    if (!take_roles(cli, "grant", false, roles, &plan.role_count) ||
-        !take_roles(cli, "grant-read", true, roles, &plan.role_count)) {
+    if (!take_roles(cli, "grant", MIGRATE_RUN, roles, &plan.role_count) ||
+        !take_roles(cli, "grant-read", MIGRATE_READ, roles, &plan.role_count) ||
+        !take_roles(cli, "grant-functions", MIGRATE_FUNCTIONS, roles, &plan.role_count)) {
         return cli_usage(cli, "migrate: more than 32 roles");
     }
     if (cli_flag(cli, "print")) {

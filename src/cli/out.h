@@ -17,8 +17,8 @@ void out_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void out_bytes(struct slice bytes);
 /* Flush; 0, or CLI_IO with the message written. Safe to call again. */
 int out_finish(void);
-/* The same of a listing: a reader that has gone, as of `once ls | head`, has seen enough, so that
- * this is no failure. Not for what is printed once and would be lost. */
+/* The same of a listing or a text that can be printed again: a reader that has gone, as of
+ * `once ls | head`, has seen enough, so this is not a failure. Not for what would be lost. */
 int out_finish_listing(void);
 /* A failure has been seen already: there is nobody left to write for. */
 bool out_broken(void);

@@ -15,9 +15,14 @@ static enum once_status status_read(const char *name)
 }
 
 int resolve_call(struct cli *cli, struct backend *backend, const struct resolve_target *target,
-    const struct once_outcome *outcome, struct backend_answer *ret_answer)
+    const struct given_outcome *given, struct backend_answer *ret_answer)
 {
     struct once_error error = {0};
+    struct once_outcome outcome;
+    int made = given_outcome_make(cli, given, backend, target->operation_id, &outcome);
+    if (made != CLI_OK) {
+        return made;
+    }
     struct once_resolve settle = {
         .operation_id = target->operation_id,
         .fence = target->fence,
@@ -25,7 +30,7 @@ int resolve_call(struct cli *cli, struct backend *backend, const struct resolve_
         .effect_id = cli_text(cli, "effect-id"),
         .reason = cli_text(cli, "reason"),
         .actor = cli_text(cli, "actor"),
-        .outcome = *outcome,
+        .outcome = outcome,
     };
     if (backend->ops->call(backend, &(struct once_call){.resolve = &settle}, ret_answer, &error) !=
         ONCE_OK) {
@@ -76,13 +81,13 @@ static int print_done(
     return out_json_end(&whole);
 }
 
-static int settle_one(struct cli *cli, struct backend *backend, const struct once_outcome *outcome)
+static int settle_one(struct cli *cli, struct backend *backend, const struct given_outcome *given)
 {
     struct backend_answer answer = {.decision = ONCE_RESOLVED};
     struct resolve_target target = {
         .fence = cli_text(cli, "fence") == NULL ? 0 : cli_count(cli, "fence")};
     int code = operation_name(cli, backend, cli->operands[0], &target.operation_id);
-    code = code != CLI_OK ? code : resolve_call(cli, backend, &target, outcome, &answer);
+    code = code != CLI_OK ? code : resolve_call(cli, backend, &target, given, &answer);
     if (code != CLI_OK) {
         return code;
     }
@@ -100,10 +105,8 @@ static int settle_one(struct cli *cli, struct backend *backend, const struct onc
 static int resolve_one(struct cli *cli, const struct given_outcome *given)
 {
     struct backend backend = {0};
-    struct once_outcome outcome = {0};
     int code = backend_open_to_change(cli, &backend);
-    code = code != CLI_OK ? code : given_outcome_make(cli, given, backend.remote != NULL, &outcome);
-    code = code != CLI_OK ? code : settle_one(cli, &backend, &outcome);
+    code = code != CLI_OK ? code : settle_one(cli, &backend, given);
     backend_close(&backend);
     return code;
 }

@@ -16,7 +16,7 @@ struct resolve_target {
 /* Settle it as --status, --reason, --effect-id and --actor say. 0 when it was decided, whatever the
  * decision; else an exit code with the message written. */
 int resolve_call(struct cli *cli, struct backend *backend, const struct resolve_target *target,
-    const struct once_outcome *outcome, struct backend_answer *ret_answer) MUST_CHECK;
+    const struct given_outcome *given, struct backend_answer *ret_answer) MUST_CHECK;
 /* Say why it was not settled. Returns the exit code. */
 int resolve_refused(const char *operation_id, enum once_decision decision);
 /* Every unknown one that the filters take. */

@@ -146,13 +146,13 @@ static void print_done(
 
 /* All of them, or up to the first that fails. */
 static int settle_each(struct cli *cli, struct backend *backend, const struct targets *targets,
-    const struct once_outcome *outcome, size_t *ret_settled)
+    const struct given_outcome *given, size_t *ret_settled)
 {
     int code = CLI_OK;
     for (const struct target *at = targets->first; at != NULL; at = at->next) {
         struct backend_answer answer = {.decision = ONCE_RESOLVED};
         struct resolve_target one = {.operation_id = at->id, .fence = at->fence};
-        int failed = resolve_call(cli, backend, &one, outcome, &answer);
+        int failed = resolve_call(cli, backend, &one, given, &answer);
         if (failed != CLI_OK) {
             return failed;
         }
@@ -171,12 +171,10 @@ static int settle_all(
     struct cli *cli, const struct given_outcome *given, const struct targets *targets)
 {
     struct backend backend = {0};
-    struct once_outcome outcome = {0};
     size_t settled = 0;
     int code = backend_open_to_change(cli, &backend);
-    code = code != CLI_OK ? code : given_outcome_make(cli, given, backend.remote != NULL, &outcome);
     out_text(cli->json ? "[" : "");
-    code = code != CLI_OK ? code : settle_each(cli, &backend, targets, &outcome, &settled);
+    code = code != CLI_OK ? code : settle_each(cli, &backend, targets, given, &settled);
     out_text(cli->json ? "]\n" : "");
     backend_close(&backend);
     if (code != CLI_OK) {

@@ -46,7 +46,7 @@ struct settlement {
 };
 
 /* The outcome as JSON. Where that is too large for the store it is framed; where it is too large
- * for a server, which says so, only its size is told (keeps_output is false). */
+ * for a server, which says so, only its size is reported (keeps_output is false). */
 static int seal_call(struct run *run, struct backend *backend, const struct settlement *settlement,
     bool keeps_output, struct backend_answer *ret_answer, struct once_error *error)
 {

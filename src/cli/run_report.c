@@ -20,7 +20,10 @@ static const char *place_option(const struct run *run, char *ret_text, size_t si
     if (server != NULL) {
         (void)snprintf(ret_text, size, " --server %s", server);
     } else if (strcmp(url, usual) != 0) {
-        (void)snprintf(ret_text, size, " --store %s", url);
+        /* To be pasted: "?" and "&" of a URL mean something to a shell. */
+        const char *shown = cli_store_shown(run->cli);
+        const char *quote = strpbrk(shown, " ?&*;") != NULL ? "'" : "";
+        (void)snprintf(ret_text, size, " --store %s%s%s", quote, shown, quote);
     }
     return ret_text;
 }

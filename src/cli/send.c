@@ -8,7 +8,7 @@
 #include "cli/out.h"
 
 enum {
-    DATA_BYTES_MAX = 16 << 20, /* of a request; a gateway takes 10 MiB unless told otherwise */
+    DATA_BYTES_MAX = 16 << 20,           /* of a request; a gateway takes 10 MiB by default */
     JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of what --json prints: a byte may become six */
 };
 

@@ -241,9 +241,13 @@ static void log_start(struct serve *serve)
 {
     struct log_field fields[] = {LOG_TEXT("version", slice_str(once_version())),
         LOG_TEXT("listen", slice_str(address_of(serve))),
-        LOG_TEXT("store", slice_str(serve->config->store)),
+        LOG_TEXT("store", slice_str(server_facts(serve->server)->store)),
         LOG_NUMBER("loops", server_facts(serve->server)->loops)};
     log_event(serve->log.log, LOG_INFO, "started", fields, 4);
+    const char *const *caution = server_facts(serve->server)->cautions;
+    for (; *caution != NULL; caution++) {
+        log_text(serve, LOG_WARN, "store_caution", *caution);
+    }
     log_faults(serve, LOG_WARN, "config_warning", &serve->config->warnings);
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
         log_text(serve, LOG_WARN, "no_tls",

@@ -117,9 +117,9 @@ static void put_store(struct buf *out, const struct serve *serve)
     const struct server_facts *facts = server_facts(serve->server);
     buf_printf(out,
         "%s: %llu operation%s, %llu in progress, %llu unknown; %llu entries of evidence",
-        serve->config->store, (unsigned long long)facts->operations,
-        facts->operations == 1 ? "" : "s", (unsigned long long)facts->in_progress,
-        (unsigned long long)facts->unknown, (unsigned long long)facts->entries);
+        facts->store, (unsigned long long)facts->operations, facts->operations == 1 ? "" : "s",
+        (unsigned long long)facts->in_progress, (unsigned long long)facts->unknown,
+        (unsigned long long)facts->entries);
 }
 
 /* A POST to /v1/fences. It works as it stands, from the directory the server was started in; the
@@ -224,7 +224,7 @@ static int print_json(const struct serve *serve)
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "version", once_version());
     put_json_urls(&json, "urls", serve, "api");
-    jsonw_str(&json, "store", serve->config->store);
+    jsonw_str(&json, "store", server_facts(serve->server)->store);
     jsonw_u64(&json, "operations", server_facts(serve->server)->operations);
     put_writes(&part, serve);
     jsonw_bytes(&json, "writes", buf_view(&part));

@@ -14,7 +14,7 @@ enum {
     NOTE_BACK_FIRST = 1024, /* entries from the end that are looked at first for a note */
 };
 
-struct tail {
+struct tail_options {
     struct cli *cli;
     const char *operation_id;
     char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed, or passed over */
@@ -26,7 +26,7 @@ struct tail {
 
 static int count(void *context, const struct once_entry *entry)
 {
-    struct tail *tail = context;
+    struct tail_options *tail = context;
     tail->seen++;
     (void)entry;
     return 0;
@@ -57,7 +57,7 @@ static void print_line(const struct once_entry *entry, const struct entry_words 
     out_text("\n");
 }
 
-static void print_entry(struct tail *tail, const struct once_entry *entry)
+static void print_entry(struct tail_options *tail, const struct once_entry *entry)
 {
     struct slice bytes = slice_of(entry->json.data, entry->json.size);
     struct entry_words words;
@@ -76,7 +76,7 @@ static void print_entry(struct tail *tail, const struct once_entry *entry)
 
 static int print(void *context, const struct once_entry *entry)
 {
-    struct tail *tail = context;
+    struct tail_options *tail = context;
     (void)snprintf(tail->last, sizeof tail->last, "%s", entry->cursor);
     if (tail->seen > 0) { /* older than those asked for */
         tail->seen--;
@@ -88,7 +88,7 @@ static int print(void *context, const struct once_entry *entry)
 }
 
 /* The entries after the last one, except the first `seen` of them. */
-static int print_new(struct tail *tail, struct backend *backend)
+static int print_new(struct tail_options *tail, struct backend *backend)
 {
     tail->printed = 0;
     int code = backend->ops->evidence(backend, tail->operation_id, tail->last, print, tail);
@@ -96,7 +96,7 @@ static int print_new(struct tail *tail, struct backend *backend)
 }
 
 /* Counts from further and further back until there are enough, or all. */
-static int print_last(struct tail *tail, struct backend *backend)
+static int print_last(struct tail_options *tail, struct backend *backend)
 {
     uint64_t lines = cli_count(tail->cli, "lines");
     uint64_t back = lines < LOOK_BACK_FIRST ? LOOK_BACK_FIRST : lines;
@@ -118,7 +118,7 @@ static int print_last(struct tail *tail, struct backend *backend)
     return print_new(tail, backend);
 }
 
-static int follow(struct tail *tail, struct backend *backend)
+static int follow(struct tail_options *tail, struct backend *backend)
 {
     int64_t pause_ms = FOLLOW_MS;
     tail->left = 0;
@@ -163,7 +163,7 @@ static int tail_checkpoint(struct cli *cli)
     if (inspect_checkpoint(cli_text(cli, "store"), &note, &seq, &err) != OK) {
         code = cli_fail_store(cli, &err);
     } else if (note.len == 0) {
-        cli_say("there is no checkpoint in '%s' yet", cli_text(cli, "store"));
+        cli_say("there is no checkpoint in '%s' yet", cli_store_shown(cli));
         cli_hint("one is signed when the store is closed, and every minute while it is used");
         code = CLI_UNAVAILABLE;
     } else {
@@ -184,7 +184,7 @@ int cmd_tail(struct cli *cli)
         }
         return tail_checkpoint(cli);
     }
-    struct tail tail = {.cli = cli, .operation_id = cli_text(cli, "operation")};
+    struct tail_options tail = {.cli = cli, .operation_id = cli_text(cli, "operation")};
     arena_init(&tail.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
     struct backend backend = {0};
     int code = backend_open(cli, &backend);

@@ -159,7 +159,7 @@ struct decision {
                            with the arguments. */
 };
 
-/* What decide is told besides the request. */
+/* What decide is given besides the request. */
 struct decide_moment {
     int64_t now_ms;      /* the engine's time */
     uint64_t fence_next; /* what a grant would get; greater than every fence ever granted (P4) */

@@ -44,7 +44,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
         {"principal", key->principal, LIMIT_PRINCIPAL_BYTES_MAX, false},
         {"key", key->key, LIMIT_KEY_BYTES_MAX, true},
     };
-    /* Each part behind its length: "ab" + "c" is not "a" + "bc" (P9, OPS-1). */
+    /* Each part after its length: "ab" + "c" is not "a" + "bc" (P9, OPS-1). */
     char framed[1 + 4 * (2 + 255)];
     size_t at = 0;
     /* An operation's starts with the upper byte of a small length, which is 0 and no kind. */
@@ -59,7 +59,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
             return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)",
                 parts[i].name, parts[i].value.len, parts[i].name, parts[i].bytes_max);
         }
-        /* Evidence is JSON: a name that is not text could not be told truthfully there. */
+        /* Evidence is JSON: a name that is not text could not be written truthfully there. */
         if (name_check_utf8(parts[i].name, parts[i].value, err) != OK) {
             return E_INVALID;
         }

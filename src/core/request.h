@@ -21,7 +21,7 @@ enum on_unknown {
 struct policy {
     int64_t window_ms;          /* after the seal, how long duplicates are recognised */
     int64_t lease_ms;           /* how long the grant is presumed alive */
-    enum on_unknown on_unknown; /* hold unless told otherwise */
+    enum on_unknown on_unknown; /* hold by default */
     bool retry_failed;          /* a failed operation may be tried again */
     bool retry_rejected;        /* a rejected one may be tried again */
     uint32_t attempts_max;      /* retry, give_up: grants in all, from the first; 0: no limit */

@@ -292,13 +292,13 @@ static struct before group_begin(const struct cycle *cycle, struct work *work)
     return (struct before){cycle->chain, cycle->counts, work->used};
 }
 
-/* Nothing of the group happens; each of its calls is told, in err. */
+/* Nothing of the group happens; each of its calls gets the reason, in err. */
 static void group_refuse(struct cycle *cycle, struct work *work, const struct before *before,
     struct step *culprit, struct step **end)
 {
     struct engine_call *call = culprit->call;
     for (; work->undo_count > 0; work->undo_count--) {
-        const struct undo *undo = &work->undo[work->undo_count - 1];
+        const struct cycle_undo *undo = &work->undo[work->undo_count - 1];
         *undo->seen = undo->before;
     }
     ASSERT(before->chain.seq <= cycle->chain.seq); /* P10: only back to where it began */
@@ -410,7 +410,7 @@ static void seen_forget(struct cycle_seen *seen)
     }
 }
 
-/* Steps that stay to the front, those that are decided again behind them. Both keep their order.
+/* Steps that stay to the front, those that are decided again after them. Both keep their order.
  * Returns how many stay. */
 static size_t part_steps(const struct work *work)
 {

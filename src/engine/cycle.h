@@ -25,7 +25,7 @@
 #include "engine/quarantine.h"
 #include "evidence/entry.h"
 
-enum { STALE_ROUNDS_MAX = 16 }; /* lost races in a row before a call is told that it is too busy */
+enum { STALE_ROUNDS_MAX = 16 }; /* lost races in a row before a call is refused as too busy */
 
 struct cycle_seen;
 

@@ -47,15 +47,15 @@ struct work {
     size_t count;        /* of all three */
     struct store_batch batch;
     struct change *changes;
-    size_t used;       /* of changes */
-    bool *stale;       /* one for each change */
-    struct undo *undo; /* what dependent groups changed in seen; NULL: there are none */
+    size_t used;             /* of changes */
+    bool *stale;             /* one for each change */
+    struct cycle_undo *undo; /* what dependent groups changed in seen; NULL: there are none */
     size_t undo_count;
     uint64_t fence_next; /* what the next begin gets */
 };
 
 /* A mark in seen before a member of a dependent group changed it. */
-struct undo {
+struct cycle_undo {
     struct cycle_seen *seen;
     struct cycle_seen before;
 };
@@ -75,7 +75,7 @@ static inline bool takes_fence(const struct engine_call *call)
 /* cycle.c: the mark of a key in this batch; a fresh one is not loaded. */
 struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash);
 
-/* step.c: decide one call; what it changes goes behind the changes so far. What fails for it alone
+/* step.c: decide one call; what it changes goes after the changes so far. What fails for it alone
  * is in its err. */
 enum status step_decide(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err) MUST_CHECK;

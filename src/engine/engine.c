@@ -52,7 +52,7 @@ struct engine {
     struct queue ready;     /* woken or timed-out calls, to go before new ones */
     struct notices hearing; /* those that are acted on */
     int64_t asked_ms;       /* boot clock: when parked calls last asked again */
-    struct queue again; /* queries that go on, one a batch, behind those that waited before them */
+    struct queue again; /* queries that go on, one a batch, after those that waited before them */
     uint64_t collected; /* calls taken from the queue so far */
     int64_t boot_ms;    /* the boot clock at the latest turn */
     bool ending;        /* stopping, as the engine thread has seen it */
@@ -359,7 +359,7 @@ static struct batch *collect(struct engine *engine)
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* Put a query that is not done behind those that wait by now. false: nobody reads on at the end. */
+/* Put a query that is not done after those that wait by now. false: nobody reads on at the end. */
 static bool query_on(struct engine *engine, struct engine_call *call)
 {
     if (engine->ending) {
@@ -401,7 +401,7 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
                 call->wait_until_ms = engine->boot_ms + call->wait_ms;
             }
             if (!parked_add(&engine->parked, call)) {
-                call->wait_ms = 0; /* no room to wait: it is told "in progress" next turn */
+                call->wait_ms = 0; /* no room to wait: it gets "in progress" next turn */
                 queue_push(&engine->ready, call);
             }
             continue;
@@ -581,7 +581,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     return call->query != NULL ? OK : builder_check(call, err);
 }
 
-/* Why nothing can be accepted now; OK when so many more can. With the lock. */
+/* Why nothing can be accepted now; OK when that many more can. With the lock. */
 static enum status refuse(const struct engine *engine, size_t count, struct err *err)
 {
     if (engine->failure.status != OK) {
@@ -607,7 +607,7 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->group_left = (uint32_t)group_left;
 }
 
-/* All of a group into the queue, one behind the other, or none. */
+/* All of a group into the queue, one after the other, or none. */
 static enum status enqueue(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
 {

@@ -5,7 +5,7 @@
  *     engine_submit --queue--> collect > prepare > decide > commit > flush > answer all
  *
  * A large batch goes to the flush thread for its last two steps, so that the next one is decided
- * meanwhile, and whatever comes behind it follows it there. For a small one waking another thread
+ * meanwhile, and whatever comes after it follows it there. For a small one waking another thread
  * costs more than it saves: calls that come during its flush make one larger batch.
  *
  * Promises:  E1  nothing is answered before the commit that it rests on is durable (P2). A query is
@@ -66,8 +66,8 @@ struct engine_call {
 
     /* The engine's own. */
     struct engine_call *next;
-    uint32_t group_left;   /* calls behind this one that must be in the same commit */
-    bool again;            /* a query that goes on, behind the calls that wait by now … */
+    uint32_t group_left;   /* calls after this one that must be in the same commit */
+    bool again;            /* a query that goes on, after the calls that wait by now … */
     uint64_t again_after;  /* … which are collected when this many are */
     bool parked;           /* waits for somebody's seal; not answered yet */
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: not parked before */
@@ -160,8 +160,8 @@ bool engine_failure(struct engine *engine, struct err *ret_err);
  * asks again by itself. Any thread. */
 bool engine_store_away(struct engine *engine, struct err *ret_err);
 
-/* From now on nobody waits for a seal: who does is told "in progress" at once. For a server that is
- * about to end. Any thread. */
+/* From now on nobody waits for a seal: a caller that would wait gets "in progress" at once. For a
+ * server that is about to end. Any thread. */
 void engine_end_waits(struct engine *engine);
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);

@@ -16,7 +16,7 @@ enum {
 };
 
 /* To a conflict of two JSON payloads: how this one differs from the first, as an RFC 6902 patch of
- * at most LIMIT_DIFF_BYTES_MAX appended to out. E_INVALID: it cannot be told, because one of them
+ * at most LIMIT_DIFF_BYTES_MAX appended to out. E_INVALID: there is no diff, because one of them
  * is not kept or is not JSON. E_NOMEM. On failure out may have a part of it. */
 enum status explain_conflict(const struct engine_call *call, const struct mem *mem, struct buf *out,
     bool *ret_truncated) MUST_CHECK;

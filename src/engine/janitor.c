@@ -80,7 +80,7 @@ void janitor_off_due(struct janitor *janitor, struct due_subscription *subscript
     (void)pthread_mutex_unlock(&janitor->lock);
 }
 
-/* Runs behind a flush. A failure needs no word here: the engine stopped, or the lease is still
+/* Runs after a flush. A failure needs no word here: the engine stopped, or the lease is still
  * over the next time. */
 static void lease_done(struct engine_call *call)
 {
@@ -329,7 +329,7 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
     return OK;
 }
 
-/* Runs behind the flush that made the entry durable. */
+/* Runs after the flush that made the entry durable. */
 static void barrier_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;

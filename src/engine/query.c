@@ -20,7 +20,7 @@ enum {
 
 /* Between two turns, in the call's arena: whoever gives a query up has nothing to free. */
 struct progress {
-    bool begun;    /* the first turn only puts it behind those that wait */
+    bool begun;    /* the first turn only puts it after those that wait */
     bool finished; /* a batch that is decided again may read again: what was found stays */
     struct scan_pace scan_pace;
     struct entry_pace entry_pace;

@@ -63,7 +63,7 @@ struct query {
     const struct record **records; /* of a page */
     struct query_entry *entries;   /* of a page */
     size_t count;
-    bool has_more;                  /* the page was full: there may be more behind … */
+    bool has_more;                  /* the page was full: there may be more after … */
     struct digest after;            /* … this key hash */
     struct entry_cursor next_entry; /* … this one: the last one read, whether it matched or not */
     struct store_head head;

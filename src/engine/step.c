@@ -103,7 +103,7 @@ static enum status take_bodies(const struct step *step)
 static struct cycle_seen *seen_change(struct work *work, struct cycle_seen *seen)
 {
     if (work->undo != NULL) {
-        work->undo[work->undo_count++] = (struct undo){.seen = seen, .before = *seen};
+        work->undo[work->undo_count++] = (struct cycle_undo){.seen = seen, .before = *seen};
     }
     return seen;
 }

@@ -76,15 +76,22 @@ static bool chain_id_read(struct slice text, char ret_text[37])
 enum status checkpoint_key_of(
     const struct store_identity *identity, struct checkpoint_key *ret_key, struct err *err)
 {
-    struct checkpoint_key key;
-    enum status status = store_identity_public(identity, key.ed25519, err);
-    if (status != OK) {
-        return status;
+    unsigned char public_key[32];
+    enum status status = store_identity_public(identity, public_key, err);
+    if (status == OK) {
+        checkpoint_key_make(identity->chain_id, public_key, ret_key);
     }
-    (void)uuid_put(key.chain_id, identity->chain_id);
+    return status;
+}
+
+void checkpoint_key_make(const unsigned char chain_id[16], const unsigned char public_key[32],
+    struct checkpoint_key *ret_key)
+{
+    struct checkpoint_key key = {0};
+    memcpy(key.ed25519, public_key, sizeof key.ed25519);
+    (void)uuid_put(key.chain_id, chain_id);
     make_key_id(&key);
     *ret_key = key;
-    return OK;
 }
 
 char *checkpoint_key_put(char ret_text[CHECKPOINT_KEY_BYTES_MAX], const struct checkpoint_key *key)

@@ -44,6 +44,9 @@ struct checkpoint {
 /* The public half of a store's identity. E_UNAVAILABLE: the crypto library has no Ed25519. */
 enum status checkpoint_key_of(const struct store_identity *identity, struct checkpoint_key *ret_key,
     struct err *err) MUST_CHECK;
+/* Of a chain that a shared store knows (store_chain). */
+void checkpoint_key_make(const unsigned char chain_id[16], const unsigned char public_key[32],
+    struct checkpoint_key *ret_key);
 /* "once/<chain id>+<key id, hex>+<base64(0x01 ‖ key)>": a C2SP verifier key. Returns ret_text. */
 char *checkpoint_key_put(char ret_text[CHECKPOINT_KEY_BYTES_MAX], const struct checkpoint_key *key);
 /* E_INVALID: it is not such a text, or the key id is not that of the key. */

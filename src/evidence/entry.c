@@ -514,7 +514,7 @@ static size_t member_place(struct slice text, const char *name)
     return at < text.len && text.data[at] == '}' ? at : 0;
 }
 
-/* Add a member in front of the one at a place, or behind the last one. */
+/* Add a member in front of the one at a place, or after the last one. */
 static void put_member(
     struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
 {

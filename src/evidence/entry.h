@@ -4,7 +4,7 @@
  * Promises:  hash = SHA-256(previous hash ‖ bytes), where the first previous hash is 32 zero bytes
  *            and bytes are the canonical JSON (RFC 8785) of the entry without prev_hash and hash.
  *            Sequence numbers are dense from 1 (P10). Fingerprints in it are keyed; bodies never
- *            are in it. "decided" holds what decide was told, so that anybody can decide again.
+ *            are in it. "decided" holds what decide was given, so that anybody can decide again.
  * Threads:   one chain, one thread.
  *
  * Members, sorted: actor?, chain_id, conflict?{received_fingerprint, stored_fingerprint},

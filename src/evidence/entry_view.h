@@ -2,7 +2,7 @@
  * entry_view: what an evidence entry says, read back.
  *
  * Promises:  takes only canonical JSON whose members agree with each other (entry_id with chain and
- *            seq, occurred_at with what decide was told, …), so an entry has one spelling. What it
+ *            seq, occurred_at with what decide was given, …), so an entry has one spelling. What it
  *            hands out is within the limits that decide() asserts: hostile bytes are E_CORRUPT here
  *            and never an assertion there. Members it does not know are left to later versions.
  * Does not:  check the chain, or whether the decision was right (verify.h, redecide.h).

@@ -32,8 +32,8 @@ struct note {
     uint64_t count;            /* duplicates refused; entries read */
 };
 
-/* Whether it can be told: texts within their limits and UTF-8, a tenant, duplicates with a key of
- * that tenant and a count. E_INVALID names what is not. */
+/* Whether it can be written: texts are UTF-8 and within their limits, there is a tenant, and
+ * duplicates have a key of that tenant and a count. E_INVALID names what is wrong. */
 enum status note_check(const struct note *note, struct err *err) MUST_CHECK;
 
 /* Compose its entry and append it to the chain. found is the record that it is about: of the key of

@@ -517,7 +517,7 @@ static enum status compare_stored(const struct redecide_stored *stored,
 
 /* ---- the fold ----------------------------------------------------------------------------- */
 
-/* What decide() was told of: the record, unless it is another tenant's (P9). */
+/* What decide() was given: the record, unless it is another tenant's (P9). */
 static struct redecide_record *find(struct redecide *redecide, const struct entry_view *view)
 {
     const struct request *request = &view->request;

@@ -1,12 +1,12 @@
 /*
  * redecide: make every decision again from what the entries say, and compare.
  *
- * A fold over the entries in order: each is turned back into the request and the moment that
- * decide() was told, decide() is run against the records as folded so far, and what it says must be
- * what the entry says (decision, rule, fence, attempt, status, operation, fingerprints), and what
- * was stored with it must be the record that it makes (lease, window, version, …). Which version of
- * a source was sealed last is folded from the seals in the same way, and a begin must have been
- * told just that.
+ * A fold over the entries in order. Each is turned back into the request and the moment that
+ * decide() was given. decide() is run again on the records as folded so far. What it says must be
+ * what the entry says (decision, rule, fence, attempt, status, operation, fingerprints), and the
+ * record stored with the entry must be the one that it makes (lease, window, version, …). Which
+ * version of a source was sealed last is folded from the seals in the same way, and must be the one
+ * that a begin was given.
  *
  * Promises:  the only input is the evidence; stored records are compared, never believed, except
  *            where the entries that made them are no longer there. What cannot be decided again for

@@ -287,7 +287,7 @@ static void check_chain(struct verify *verify, const struct spot *spot, const st
     struct digest hash;
     chain_hash(&verify->hash, entry->bytes, &hash);
     if (verify->lost && entry->seq > verify->seq + 1) {
-        /* What it is chained to is part of the damage that was told already. */
+        /* What it is chained to is part of the damage that was reported already. */
         redecide_gap(&verify->redecide, entry->seq - 1);
     } else if (entry->seq != verify->seq + 1) {
         damage(verify, spot, "entry %llu stands where %llu belongs", (unsigned long long)entry->seq,
@@ -559,7 +559,7 @@ static enum status on_checkpoint(
         change_clear(verify);
     }
     if (!verify->key_known) {
-        return OK; /* told already, with the identity */
+        return OK; /* reported already, with the identity */
     }
     enum status status = checkpoint_verify(entry->bytes, &verify->key, &checkpoint, &err);
     if (status != OK && status != E_INVALID && status != E_CORRUPT) {

@@ -70,7 +70,7 @@ struct verify_result {
     uint64_t not_redecidable;     /* their operation began in an archived segment */
     uint64_t good_seq;            /* everything up to this entry checks out … */
     uint64_t good_batch;          /* … and everything up to this batch */
-    bool torn_tail;               /* bytes behind the last commit, never acknowledged: no damage */
+    bool torn_tail;               /* bytes after the last commit, never acknowledged: no damage */
     bool outside_compared; /* the outside checkpoint's entry is there, and its hash was compared */
     uint64_t damage_count; /* 0: all is well */
     struct verify_damage damages[VERIFY_DAMAGES_MAX]; /* the first ones, in order of place */

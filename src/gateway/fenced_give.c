@@ -107,7 +107,7 @@ static bool is_event_stream(const struct http_head *head)
     return after == ';' || after == ' ' || after == '\t';
 }
 
-/* What its status frees is held: if it broke off, the client would have been told too much. */
+/* What its status frees is held: if it broke off, the client would have learned too much. */
 static bool is_live(const struct fenced *fenced, enum outcall_verdict verdict)
 {
     const struct http_head *head = fenced->out.answer;

@@ -25,7 +25,7 @@ struct gateway {
     struct http_server *server;
     const char *spool_dir;
     unsigned loops;
-    struct clock clock;            /* for the exp and nbf of tokens alone */
+    struct clock clock;            /* for exp and nbf of tokens, leases and quiet times */
     struct gateway_loop *own;      /* of each loop */
     pthread_mutex_t lock;          /* guards config, its holders, reconciling and watch */
     struct gateway_config *config; /* for requests that begin now */

@@ -7,7 +7,7 @@
  *
  * Promises:  nothing of a token is believed before its signature was checked. Bytes have one
  *            spelling: base64url without padding and without stray bits, no second `alg`, nothing
- *            behind the signature. An extension that must be understood (`crit`) is refused. No
+ *            after the signature. An extension that must be understood (`crit`) is refused. No
  *            text of an error holds anything of the token or the key.
  * Does not:  fetch keys, look at `kid`, `jku`, `x5c` or `iat`, or know of revoked tokens.
  * Threads:   a key is read-only once made and may be used from any thread.

@@ -22,10 +22,10 @@ enum status principals_new(const struct mem *mem, const struct config_gateway *g
     struct principals **ret_principals, struct err *err) MUST_CHECK;
 void principals_free(struct principals *principals);
 
-/* E_INVALID: it cannot be told; the text is for the client and has nothing secret. E_NOMEM. route
- * is one of the gateway's. authorization: "auth:" and 64 hex digits, or "anonymous" where the field
- * is absent; auto: the same, or "api-key:" and 64 hex digits where only that is there; header:
- * "header:…"; jwt: "jwt:…"; none: empty. */
+/* E_INVALID: it cannot be determined; the text is for the client and has nothing secret. E_NOMEM.
+ * route is one of the gateway's. authorization: "auth:" and 64 hex digits, or "anonymous" where the
+ * field is absent; auto: the same, or "api-key:" and 64 hex digits where only that is there;
+ * header: "header:…"; jwt: "jwt:…"; none: empty. */
 enum status principal_of(const struct principals *principals, const struct config_gateway *gateway,
     const struct config_route *route, const struct http_head *head, int64_t now_ms,
     struct arena *arena, struct slice *ret_principal, struct err *err) MUST_CHECK;
@@ -38,7 +38,7 @@ enum principal_doubt {
     PRINCIPAL_NOTHING, /* not even these */
 };
 enum { PRINCIPAL_DOUBTS = PRINCIPAL_NOTHING + 1 };
-/* Of a request whose principal is found. Routes that were told how to find it have no doubts. */
+/* Of a request whose principal is found. Routes that say how to find it have no doubts. */
 enum principal_doubt principal_doubt(
     const struct config_route *route, const struct http_head *head);
 /* One sentence about it, and what to do. */

@@ -79,12 +79,14 @@ static void move(struct reconciling *reconciling, enum reconciling_state state)
 /* ---- one at a time ------------------------------------------------------------------------- */
 
 /* By the engine's time when the record was read, which is before the question is sent. The wall
- * clock decides nothing here: a step ahead would end the quiet time at once (P5, P8). */
+ * clock decides nothing here: a step ahead would end the quiet time at once (P5, P8). Nor does a
+ * sleep of the machine: an upstream on this machine slept too, and still has the request. */
 static bool is_quiet(struct gateway *gateway, const struct config_route *route,
     const struct record *record, const struct engine_call *read)
 {
+    int64_t awake_ms = read->boot_ms - clock_asleep_ms(&gateway->clock);
     (void)pthread_mutex_lock(&gateway->lock);
-    reconcile_watch(&gateway->watch, read->now_ms, read->boot_ms);
+    reconcile_watch(&gateway->watch, read->now_ms, awake_ms);
     bool is_quiet =
         reconcile_is_quiet(&route->reconcile, &gateway->watch, record->updated_ms, read->now_ms);
     (void)pthread_mutex_unlock(&gateway->lock);

@@ -150,9 +150,9 @@ void reconcile_key(struct slice key, struct buf *out)
 
 /* ---- when ---------------------------------------------------------------------------------- */
 
-void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms)
+void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t awake_ms)
 {
-    int64_t offset_ms = now_ms - boot_ms;
+    int64_t offset_ms = now_ms - awake_ms;
     if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
         *watch =
             (struct reconcile_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};

@@ -41,15 +41,17 @@ enum status reconcile_target(const char *template, const struct reconcile_names 
  * appended for a key that is no ASCII, which came through another door. */
 void reconcile_key(struct slice key, struct buf *out);
 
-/* How long the engine's time has run evenly. The engine believes small steps of the wall clock; a
- * quiet time that such a step cut short would free a key whose first request still runs. */
+/* How long the engine's time has run evenly. The engine believes small steps of the wall clock, and
+ * counts the time that the machine slept; a quiet time that either cut short would free a key whose
+ * first request still runs. */
 struct reconcile_watch {
     bool has_begun;
     int64_t since_ms;  /* engine time of the first reading, or of the one that a step came before */
-    int64_t offset_ms; /* engine time less the boot clock, since then */
+    int64_t offset_ms; /* engine time less the time that the machine was awake, since then */
 };
-/* Note a reading of both clocks; readings may come out of order. */
-void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t boot_ms);
+/* Note a reading of both clocks: awake_ms is the boot clock's without the sleep (clock_asleep_ms).
+ * Readings may come out of order. */
+void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t awake_ms);
 /* Whether, at now_ms, an operation has been unknown for so long that nothing of its attempt can
  * still come: for quiet_ms, measured from when it became unknown or from when the watch began,
  * whichever is later. All three are engine time. */

@@ -412,7 +412,7 @@ enum status schedule_new(struct gateway *gateway, struct schedule **ret_schedule
 
 void schedule_start(struct gateway *gateway)
 {
-    schedule_wake(gateway); /* when its loop runs: one that never does is never told anything */
+    schedule_wake(gateway); /* when its loop runs: one that never does gets no dues */
 }
 
 void schedule_end(struct gateway *gateway, unsigned loop)

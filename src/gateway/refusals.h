@@ -22,12 +22,12 @@
 #include "http/problem.h"
 
 enum refusal_kind {
-    REFUSAL_KEY_MISSING,     /* 400 */
-    REFUSAL_KEY_INVALID,     /* 400 */
-    REFUSAL_PRINCIPAL,       /* 401: the principal cannot be told: a field is missing, a token is
+    REFUSAL_KEY_MISSING, /* 400 */
+    REFUSAL_KEY_INVALID, /* 400 */
+    REFUSAL_PRINCIPAL,   /* 401: the principal cannot be determined: a field is missing, a token is
                                   not good */
-    REFUSAL_REQUEST,         /* 400: path, query */
-    REFUSAL_UPGRADE,         /* 400: a fenced request asks for a WebSocket */
+    REFUSAL_REQUEST,     /* 400: path, query */
+    REFUSAL_UPGRADE,     /* 400: a fenced request asks for a WebSocket */
     REFUSAL_BODY_TOO_LARGE,  /* 413 */
     REFUSAL_CONFLICT,        /* as the route says: 422, 409 or 400 */
     REFUSAL_IN_PROGRESS,     /* 409, Retry-After */

@@ -209,7 +209,7 @@ enum status request_form_scope(
 {
     size_t size = method.len + 1 + path.len;
     size_t room = size < LIMIT_SCOPE_BYTES_MAX ? LIMIT_SCOPE_BYTES_MAX : size;
-    char *text = arena_alloc(arena, room + 1); /* for the terminator behind hex digits */
+    char *text = arena_alloc(arena, room + 1); /* for the terminator after hex digits */
     if (text == NULL) {
         return E_NOMEM;
     }

@@ -9,7 +9,7 @@
 /* Of a text that is taken apart at its slashes. */
 struct segments {
     struct slice text; /* the first segment */
-    size_t left;       /* bytes behind it, from its slash on */
+    size_t left;       /* bytes after it, from its slash on */
     bool is_over;      /* there is none */
 };
 
@@ -33,7 +33,7 @@ static bool segment_matches(struct slice glob, struct slice text)
 {
     size_t g = 0;
     size_t t = 0;
-    size_t star = SIZE_MAX; /* behind the last star, once there was one */
+    size_t star = SIZE_MAX; /* after the last star, once there was one */
     size_t star_t = 0;      /* where what follows it was last tried */
     while (t < text.len) {
         if (g < glob.len && glob.data[g] == '*') {
@@ -64,7 +64,7 @@ bool route_glob(const char *glob, struct slice path)
 {
     struct segments g = segment_at(glob, strlen(glob));
     struct segments p = segment_at(path.data, path.len);
-    struct segments star = {.is_over = true}; /* behind the last "**", once there was one */
+    struct segments star = {.is_over = true}; /* after the last "**", once there was one */
     struct segments star_p = {.is_over = true};
     bool has_star = false;
     while (!p.is_over) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "http/upstream_impl.h"
 
 /* The diagrams, the transitions and what holds are at enum call_state (upstream_impl.h). */
@@ -411,6 +412,7 @@ void upstream_start(struct upstream *upstream, unsigned loop, struct upstream_ca
         return;
     }
     call->started_ms = upstream_now(worker);
+    call->started_boot_ms = clock_boot_ms();
     call->exchange = exchange_take(worker);
     if (call->exchange == NULL) {
         refuse_start(call, UPSTREAM_CAUSE_MEMORY, "out of memory");

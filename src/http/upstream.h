@@ -14,6 +14,9 @@
  *            U6  every wait has a limit: connect, first byte, total; and a body that stands still.
  *            U7  one that was idle and whose peer has closed it, as far as the kernel knows, is not
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
+ *            U8  nothing is sent once total_ms is over, by the boot clock. The timers of a loop do
+ *                not ensure that: they stand still while the machine sleeps, and a loop that was
+ *                stopped may see a new connection before its timers.
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
  * Ownership: a call is the caller's memory and must live, with its head and body, until its last
  *            event or upstream_cancel. The upstream lives until it is closed on each loop.
@@ -96,6 +99,7 @@ struct upstream_call {
     unsigned loop;
     unsigned tries;
     uint64_t started_ms;
+    int64_t started_boot_ms; /* U8 */
     unsigned state;
     bool is_queued;
 };

@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "http/upstream_impl.h"
 #include "http/write.h"
@@ -241,9 +242,28 @@ static bool is_fit(const struct upstream_conn *conn)
     return conn->is_reused || conn->stream.tls != NULL || net_stream_is_quiet(&conn->stream);
 }
 
+static void late(struct upstream_call *call, const char *what, int64_t ms)
+{
+    const char *name = call->conn == NULL ? call->upstream->urls[0].authority : name_of(call->conn);
+    const char *address = call->conn == NULL ? "no connection" : call->conn->address->text;
+    upstream_call_fail(call, UPSTREAM_CAUSE_TIMEOUT, "%s '%s' (%s) took more than %lld ms", what,
+        name, address, (long long)ms);
+}
+
+/* U8: whoever waits for the answer may have given up, and the grant behind it may be over. */
+static bool is_too_late(const struct upstream_call *call)
+{
+    int64_t total_ms = call->timeouts.total_ms;
+    return total_ms > 0 && clock_boot_ms() - call->started_boot_ms >= total_ms;
+}
+
 bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call)
 {
     struct upstream_exchange *exchange = call->exchange;
+    if (is_too_late(call)) {
+        late(call, "the whole exchange with", call->timeouts.total_ms);
+        return true;
+    }
     struct slice pieces[] = {call->head, call->is_streamed ? SLICE_EMPTY : call->body};
     conn->is_reused = conn->state == UPSTREAM_CONN_IDLE;
     conn->call = call;
@@ -691,14 +711,6 @@ static void connect_late(struct upstream_call *call)
         "cannot connect to '%s' (%s): it took more than %lld ms", name_of(conn),
         conn->address->text, (long long)call->timeouts.connect_ms);
     upstream_call_again(call);
-}
-
-static void late(struct upstream_call *call, const char *what, int64_t ms)
-{
-    const char *name = call->conn == NULL ? call->upstream->urls[0].authority : name_of(call->conn);
-    const char *address = call->conn == NULL ? "no connection" : call->conn->address->text;
-    upstream_call_fail(call, UPSTREAM_CAUSE_TIMEOUT, "%s '%s' (%s) took more than %lld ms", what,
-        name, address, (long long)ms);
 }
 
 void upstream_call_due(struct net_deadline *deadline, uint64_t now_ms)

@@ -1,7 +1,9 @@
 #include "lib/inspect.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "core/record.h"
 #include "store/journal/journal.h"
 
@@ -73,12 +75,67 @@ static enum status read_key(struct store *store, struct checkpoint_key *ret_key,
     return status;
 }
 
+/* What only a journal has. */
+static enum status read_journal_facts(
+    struct store *store, struct inspect_facts *facts, struct err *err)
+{
+    struct journal_info info = {0};
+    struct checkpoint_key key;
+    enum status status = journal_info(store, &info, err);
+    facts->bytes = info.bytes;
+    facts->segments = info.segments;
+    facts->segments_squeezed = info.segments_squeezed;
+    facts->index_bytes = info.index_bytes;
+    facts->writes_direct = info.direct;
+    facts->save_failed = info.snapshot_failed;
+    status = status == OK ? read_key(store, &key, err) : status;
+    if (status == OK) {
+        (void)checkpoint_key_put(facts->public_key, &key);
+    }
+    return status;
+}
+
+static bool count_chain(void *context, const struct store_chain *chain)
+{
+    struct inspect_facts *facts = context;
+    bool beats = !chain->ended && chain->incarnation != 0 &&
+                 facts->time_ms - chain->seen_ms < LIMIT_HOLDER_GONE_MS;
+    facts->processes += beats;
+    facts->chains++;
+    return true;
+}
+
+/* What only a store on a database server has. */
+static enum status read_shared_facts(
+    struct store *store, struct inspect_facts *facts, struct err *err)
+{
+    facts->shared = true;
+    for (size_t i = 0; store->ops->caution != NULL && i < INSPECT_CAUTIONS_MAX; i++) {
+        const char *text = store->ops->caution(store, i);
+        if (text == NULL) {
+            break;
+        }
+        (void)snprintf(facts->cautions[i], INSPECT_CAUTION_BYTES, "%s", text);
+    }
+    return store->ops->chains(store, count_chain, facts, err);
+}
+
+/* The store's time now: head's is that of the last commit. */
+static enum status read_time(struct store *store, struct inspect_facts *facts, struct err *err)
+{
+    struct arena arena;
+    arena_init(&arena, &mem_libc, PAGE_BYTES_MAX);
+    struct store_batch nothing = {.arena = &arena};
+    enum status status = store->ops->read(store, &nothing, err);
+    facts->time_ms = nothing.now_ms;
+    arena_release(&arena);
+    return status;
+}
+
 static enum status read_facts(struct store *store, struct inspect_facts *ret_facts, struct err *err)
 {
     struct store_head head;
     struct store_counts counts;
-    struct journal_info info = {0};
-    struct checkpoint_key key;
     enum status status = store->ops->counts(store, STORE_KINDS_ASKED, &counts, err);
     if (status != OK) {
         return status;
@@ -92,16 +149,11 @@ static enum status read_facts(struct store *store, struct inspect_facts *ret_fac
         .boot_ms = head.moment.boot_ms,
         .boot_id = head.moment.boot_id,
         .jump_ms = head.moment.jump_ms};
-    status = journal_info(store, &info, err);
-    ret_facts->bytes = info.bytes;
-    ret_facts->segments = info.segments;
-    ret_facts->segments_squeezed = info.segments_squeezed;
-    ret_facts->index_bytes = info.index_bytes;
-    ret_facts->writes_direct = info.direct;
-    ret_facts->save_failed = info.snapshot_failed;
-    status = status == OK ? read_key(store, &key, err) : status;
-    if (status == OK) {
-        (void)checkpoint_key_put(ret_facts->public_key, &key);
+    if (store->ops->shared) {
+        status = read_time(store, ret_facts, err);
+        status = status == OK ? read_shared_facts(store, ret_facts, err) : status;
+    } else {
+        status = read_journal_facts(store, ret_facts, err);
     }
     return status == OK && ret_facts->unknown > 0
                ? find_oldest_unknown(store, &ret_facts->unknown_since_ms, err)
@@ -125,6 +177,7 @@ enum status inspect_store(const char *url, struct inspect_facts *ret_facts, stru
 struct newest {
     struct buf *out;
     uint64_t seq;
+    unsigned char chain_id[16];
 };
 
 static bool keep_checkpoint(void *context, const struct entry *entry)
@@ -134,6 +187,7 @@ static bool keep_checkpoint(void *context, const struct entry *entry)
         buf_clear(newest->out);
         buf_append(newest->out, entry->bytes.data, entry->bytes.len);
         newest->seq = entry->seq;
+        memcpy(newest->chain_id, entry->chain_id, sizeof newest->chain_id);
     }
     return true;
 }
@@ -145,12 +199,50 @@ static enum status find_checkpoint(struct store *store, struct newest *newest, s
     uint64_t back = BACK_FIRST;
     enum status status = OK;
     store->ops->head(store, &head);
+    if (store->ops->shared) { /* many chains, and the place of their ends is not known */
+        struct entry_range all = {0};
+        status = store->ops->entries(store, &all, keep_checkpoint, newest, err);
+        return status == OK ? buf_status(newest->out) : status;
+    }
     for (bool whole = false; status == OK && newest->out->len == 0 && !whole; back *= 16) {
         whole = back >= head.seq;
         struct entry_range range = {.after = entry_cursor_own(store, whole ? 0 : head.seq - back)};
         status = store->ops->entries(store, &range, keep_checkpoint, newest, err);
     }
     return status == OK ? buf_status(newest->out) : status;
+}
+
+/* The public key of one chain. */
+struct chain_wanted {
+    const unsigned char *chain_id;
+    struct checkpoint_key key;
+    bool found;
+};
+
+static bool keep_key(void *context, const struct store_chain *chain)
+{
+    struct chain_wanted *wanted = context;
+    if (memcmp(chain->chain_id, wanted->chain_id, sizeof chain->chain_id) == 0) {
+        checkpoint_key_make(chain->chain_id, chain->public_key, &wanted->key);
+        wanted->found = true;
+    }
+    return !wanted->found;
+}
+
+/* What the note is checked with: a journal has one chain, a shared store knows the key of each. */
+static enum status key_of_note(struct store *store, const struct newest *newest,
+    struct checkpoint_key *ret_key, struct err *err)
+{
+    struct chain_wanted wanted = {.chain_id = newest->chain_id};
+    if (!store->ops->shared) {
+        return read_key(store, ret_key, err);
+    }
+    enum status status = store->ops->chains(store, keep_key, &wanted, err);
+    if (status == OK && !wanted.found) {
+        return err_set(err, E_CORRUPT, "the chain of the newest checkpoint has no key");
+    }
+    *ret_key = wanted.key;
+    return status;
 }
 
 enum status inspect_checkpoint(const char *url, struct buf *out, uint64_t *ret_seq, struct err *err)
@@ -166,7 +258,7 @@ enum status inspect_checkpoint(const char *url, struct buf *out, uint64_t *ret_s
     status = find_checkpoint(store, &newest, err);
     /* One that does not check out is worth nothing elsewhere. */
     if (status == OK && out->len > 0) {
-        status = read_key(store, &key, err);
+        status = key_of_note(store, &newest, &key, err);
         status = status == OK ? checkpoint_verify(buf_view(out), &key, &checkpoint, err) : status;
     }
     close_store(store);

@@ -14,7 +14,9 @@
 #include "evidence/checkpoint.h"
 #include "once/once.h"
 
-/* A journal as it is on the disk. */
+enum { INSPECT_CAUTIONS_MAX = 8, INSPECT_CAUTION_BYTES = 256 };
+
+/* A store as it is. */
 struct inspect_facts {
     uint64_t operations; /* live */
     uint64_t in_progress;
@@ -25,7 +27,12 @@ struct inspect_facts {
     int64_t boot_ms;          /* since the machine started, at the last commit */
     uint64_t boot_id;         /* of that start; 0: not known */
     int64_t jump_ms;          /* of the clock jump that is tolerated, what was used up by then */
-    uint64_t bytes;           /* in all segments */
+    bool shared;              /* on a database server: the next three are known, the rest is not */
+    uint64_t processes;       /* that have it open for writing and beat */
+    uint64_t chains;          /* of evidence: one for each process that ever wrote */
+    char cautions[INSPECT_CAUTIONS_MAX][INSPECT_CAUTION_BYTES]; /* what weakens a promise; "" ends
+                                                                   them */
+    uint64_t bytes;                                             /* in all segments */
     uint64_t segments;
     uint64_t segments_squeezed;
     uint64_t index_bytes;                      /* in memory */
@@ -33,7 +40,7 @@ struct inspect_facts {
     bool save_failed;                          /* of the index, at the last attempt */
     char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* what checkpoints are checked with */
 };
-/* E_MISUSE: the store is not a journal. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
+/* E_MISUSE: the store is in memory. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
 enum status inspect_store(
     const char *url, struct inspect_facts *ret_facts, struct err *err) MUST_CHECK;
 

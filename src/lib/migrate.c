@@ -29,8 +29,14 @@ static enum status translate(const struct migrate_plan *plan, struct postgres_mi
         return err_set(err, E_NOMEM, "out of memory");
     }
     for (size_t i = 0; i < plan->role_count; i++) {
-        grants[i] = (struct postgres_grant){
-            .role = plan->roles[i].name, .read_only = plan->roles[i].read_only};
+        static const enum postgres_grant_kind kinds[] = {
+            [MIGRATE_RUN] = POSTGRES_GRANT_PROCESS,
+            [MIGRATE_READ] = POSTGRES_GRANT_READ,
+            [MIGRATE_FUNCTIONS] = POSTGRES_GRANT_FUNCTIONS,
+        };
+        grants[i] = (struct postgres_grant){.role = plan->roles[i].name,
+            .kind = kinds[plan->roles[i].right],
+            .tenant = plan->roles[i].tenant};
     }
     *ret = (struct postgres_migration){.grants = grants, .grant_count = plan->role_count};
     *ret_grants = grants;

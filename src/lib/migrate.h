@@ -11,10 +11,17 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* A role of the database that is to be allowed something. */
+/* A role of the database that is to be allowed something: */
+enum migrate_right {
+    MIGRATE_RUN,       /* to run Once */
+    MIGRATE_READ,      /* to look */
+    MIGRATE_FUNCTIONS, /* to fence in transactions of its own */
+};
+
 struct migrate_role {
     const char *name;
-    bool read_only; /* to look; otherwise to run Once */
+    enum migrate_right right;
+    const char *tenant; /* functions: that it acts for; NULL: as before, at first `default` */
 };
 
 struct migrate_plan {

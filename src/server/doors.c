@@ -72,7 +72,8 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
         .routes_count = gather_routes(server, routes),
         .own_listener = server->own_listener,
         .server = server->http,
-        .store = server->config->store};
+        .store = server->facts.store,
+        .cautions = server->facts.cautions};
     enum status status = api_policy_of(server->config, &options.policy, err);
     status = status == OK ? api_new(&options, &api, err) : status;
     *ret_state = api;

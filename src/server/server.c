@@ -22,6 +22,7 @@
 enum {
     FILES_BESIDE = 256,         /* descriptors that are no connections: segments, loops, sockets */
     SERVER_BYTES_MAX = 1 << 20, /* of what lives as long as the server: a path */
+    SHOWN_BYTES_MAX = 4096,     /* of a store's URL, as it is shown */
 };
 
 /* ---- from the configuration -------------------------------------------------------------- */
@@ -66,6 +67,18 @@ const char *server_store_dir(const char *url, struct arena *arena)
     }
     memcpy(dir, path, len);
     return dir;
+}
+
+const char *server_store_shown(const char *url, struct arena *arena)
+{
+    struct buf text;
+    struct slice shown = SLICE_EMPTY;
+    buf_init(&text, &mem_libc, SHOWN_BYTES_MAX);
+    store_url_show(&text, url);
+    buf_append(&text, "", 1);
+    bool fits = buf_status(&text) == OK && arena_copy(arena, buf_view(&text), &shown) == OK;
+    buf_release(&text);
+    return fits ? shown.data : "(a URL that does not fit)";
 }
 
 /* A login gives 1024 descriptors and lets one ask for more: connections_max is to mean what it
@@ -154,6 +167,26 @@ static enum status note_facts(struct server *server, struct store *store, struct
     return OK;
 }
 
+/* What the store says of itself, for as long as the server lives. */
+static enum status note_cautions(struct server *server, struct store *store, struct err *err)
+{
+    const char *(*next)(struct store *, size_t) = store->ops->caution;
+    size_t count = 0;
+    while (next != NULL && next(store, count) != NULL) {
+        count++;
+    }
+    const char **cautions = arena_zalloc(&server->arena, (count + 1) * sizeof *cautions);
+    struct slice text = SLICE_EMPTY;
+    bool fits = cautions != NULL;
+    for (size_t i = 0; fits && i < count; i++) {
+        const char *given = next(store, i);
+        fits = arena_copy(&server->arena, slice_of(given, strlen(given) + 1), &text) == OK;
+        cautions[i] = fits ? text.data : NULL;
+    }
+    server->facts.cautions = cautions;
+    return fits ? OK : err_set(err, E_NOMEM, "out of memory");
+}
+
 static enum status open_engine(struct server *server, struct err *err)
 {
     const struct config *config = server->config;
@@ -166,6 +199,7 @@ static enum status open_engine(struct server *server, struct err *err)
         return status;
     }
     status = note_facts(server, store, err);
+    status = status == OK ? note_cautions(server, store, err) : status;
     if (status != OK) {
         (void)store->ops->close(store, NULL); /* nothing was changed */
         return status;
@@ -254,6 +288,7 @@ enum status server_open(
     probe_init(&server->probe);
     server->facts.loops = loops_of(server->config);
     server->facts.dir = server_store_dir(server->config->store, &server->arena);
+    server->facts.store = server_store_shown(server->config->store, &server->arena);
     enum status status = open_all(server, err);
     if (status != OK) {
         (void)!server_close(server, NULL); /* what failed first is what is reported */

@@ -58,7 +58,9 @@ enum server_writes { SERVER_WRITES_MEMORY, SERVER_WRITES_BUFFERED, SERVER_WRITES
 struct server_facts {
     unsigned loops;
     enum server_writes writes;
-    const char *dir; /* the data directory; NULL: the store has none */
+    const char *dir;             /* the data directory; NULL: the store has none */
+    const char *store;           /* its URL, passwords masked */
+    const char *const *cautions; /* what weakens a promise where the store is kept; NULL ends it */
     uint64_t operations;
     uint64_t in_progress;
     uint64_t unknown;
@@ -73,6 +75,8 @@ const char *server_address(const struct server *server, const char *door, size_t
 enum status server_store_check(const char *url, struct err *err) MUST_CHECK;
 /* The directory of a store's URL, in the arena; NULL when the store has none, or without memory. */
 const char *server_store_dir(const char *url, struct arena *arena);
+/* The URL as it may be shown, in the arena: passwords are masked. Never NULL. */
+const char *server_store_shown(const char *url, struct arena *arena);
 /* The `match` of the route that the gateway takes for a request; "" when the path is invalid or no
  * route is there for it. */
 const char *server_route(

@@ -368,7 +368,7 @@ static enum status change_record(
     if (status != OK) {
         return status;
     }
-    struct undo undo = {.before = found, .after = item};
+    struct mem_undo undo = {.before = found, .after = item};
     buf_append(&self->undo, &undo, sizeof undo);
     if (buf_status(&self->undo) == OK && mem_item_set(self, hash, item) == OK) {
         tally_item(self, found, false);
@@ -444,10 +444,10 @@ static void entries_cut(struct store_mem_hub *self, size_t len)
 /* Take back everything since a unit began, the last change first. */
 static void unit_undo(struct store_mem_hub *self, const struct mem_unit *unit)
 {
-    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
     ASSERT(unit->undo <= self->undo.len);
     for (size_t i = self->undo.len / sizeof *undone; i > unit->undo / sizeof *undone; i--) {
-        const struct undo *undo = &undone[i - 1];
+        const struct mem_undo *undo = &undone[i - 1];
         const struct item *there = undo->after == NULL ? undo->before : undo->after;
         enum status status = mem_item_set(self, &there->record.key.hash, undo->before);
         ASSERT(status == OK); /* there is room: one was there before */
@@ -507,7 +507,7 @@ static enum status commit_apply(
 /* Nothing can be taken back any more: what was replaced goes. With the mutex. */
 static void units_end(struct store_mem_hub *self)
 {
-    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
     for (size_t i = 0; i < self->undo.len / sizeof *undone; i++) {
         mem_free(self->mem, undone[i].before);
     }
@@ -879,7 +879,7 @@ static enum status mem_chains(
 /* E_NOMEM: it stays for now. With the mutex. */
 static enum status item_forget(struct store_mem_hub *self, struct item *item)
 {
-    struct undo undo = {.before = item};
+    struct mem_undo undo = {.before = item};
     buf_append(&self->undo, &undo, sizeof undo);
     enum status status = buf_status(&self->undo);
     self->undo.status = OK;

@@ -24,7 +24,7 @@ struct kept_entry {
 };
 
 /* What a change replaced, so that it can be taken back. */
-struct undo {
+struct mem_undo {
     struct item *before; /* NULL: there was none */
     struct item *after;  /* NULL: it was forgotten */
 };
@@ -59,7 +59,7 @@ struct store_mem_hub {
     struct buf items;           /* struct item *, sorted by key hash */
     struct buf entries;         /* struct kept_entry, in the order of the commits */
     struct buf bodies;          /* struct slice, owned; a body's place is its index + 1 */
-    struct buf undo;            /* struct undo of all that is not flushed; of many: nothing */
+    struct buf undo;            /* struct mem_undo of all that is not flushed; of many: nothing */
     struct buf units;           /* struct mem_unit, likewise */
     struct buf chains;          /* struct mem_chain, the oldest first */
     struct mem_handle *handles; /* that are open */

@@ -16,7 +16,7 @@ static struct mem_handle *reader_of(struct store *store)
 /* The records without the changes that are not flushed, the last one first. */
 static enum status view_undo(const struct store_mem_hub *self, struct store_mem_hub *view)
 {
-    const struct undo *undone = (const struct undo *)(const void *)self->undo.data;
+    const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
     enum status status = OK;
     for (size_t i = self->undo.len / sizeof *undone; i > 0 && status == OK; i--) {
         struct item *before = undone[i - 1].before;

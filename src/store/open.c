@@ -188,6 +188,39 @@ enum status store_url_check(const char *url, struct err *err)
     return status == OK ? scheme->check(rest, err) : status;
 }
 
+/* "postgres://user:", when a password and an "@" follow; 0: there is none. A password may hold an
+ * "@", a "/" or a "?" that nobody encoded: what is between the first ":" and the last "@" goes. */
+static size_t before_password(const char *url, const char *authority, const char **ret_after)
+{
+    const char *colon = strchr(authority, ':');
+    const char *at = strrchr(authority, '@');
+    if (colon == NULL || at == NULL || at < colon) {
+        return 0;
+    }
+    *ret_after = at;
+    return (size_t)(colon + 1 - url);
+}
+
+void store_url_show(struct buf *out, const char *url)
+{
+    static const char mask[] = "***";
+    static const char word[] = "password="; /* and sslpassword= */
+    const char *authority = strstr(url, "://");
+    const char *rest = url;
+    if (authority != NULL) {
+        size_t len = before_password(url, authority + 3, &rest);
+        buf_append(out, url, len);
+        buf_str(out, len > 0 ? mask : "");
+    }
+    for (const char *at = rest; (at = strstr(rest, word)) != NULL;) {
+        at += sizeof word - 1;
+        buf_append(out, rest, (size_t)(at - rest));
+        buf_str(out, mask);
+        rest = at + strcspn(at, "&");
+    }
+    buf_str(out, rest);
+}
+
 enum status store_open(
     const char *url, const struct store_options *options, struct store **ret_store, struct err *err)
 {

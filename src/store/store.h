@@ -58,6 +58,7 @@
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "core/decide.h"
@@ -259,10 +260,10 @@ struct store_due {
 
 /* A bound on what one call of scan may cost; the caller goes on with scan.after = after. */
 struct scan_pace {
-    size_t looks_max;    /* at most so many keys are looked at, at least 1; … */
-    size_t reads_max;    /* … at most so many records are read to see if they match, likewise */
+    size_t looks_max;    /* at most this many keys are looked at, at least 1; … */
+    size_t reads_max;    /* … at most this many records are read to see if they match, likewise */
     struct digest after; /* set: everything up to this key hash was looked at */
-    bool done;           /* set: there is nothing behind it */
+    bool done;           /* set: there is nothing after it */
 };
 
 struct scan {
@@ -296,7 +297,7 @@ typedef bool (*entry_visit)(void *context, const struct entry *entry);
 /*
  * A bound on what one call of entries may cost, and how far it came: zeroed but for bytes_max it
  * starts, and the same one goes on in the next call. Meanwhile evidence may be added, rewritten and
- * removed: it goes on behind the last entry that it passed. Checkpoint notes are left out.
+ * removed: it goes on after the last entry that it passed. Checkpoint notes are left out.
  */
 struct entry_pace {
     size_t bytes_max;       /* read in one call, roughly: a batch is always read whole; not 0 */
@@ -305,7 +306,7 @@ struct entry_pace {
     struct digest hash; /* in a visit: of the entry before it in its chain; zero for the first */
     uint64_t place;     /* the store's own: where to go on; 0: not begun */
     bool squeezed;      /* the store's own: what place is in had been rewritten */
-    bool done;          /* set: there is nothing behind, now */
+    bool done;          /* set: there is nothing after, now */
 };
 
 struct entry_range {
@@ -475,5 +476,7 @@ enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 /* Whether a URL is right, without looking for what it names. E_INVALID as store_open's. */
 enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
+/* Append the URL with its passwords masked, as people, logs and answers may see it. */
+void store_url_show(struct buf *out, const char *url);
 
 #endif

@@ -2,9 +2,13 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import stores  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINARY = os.environ.get("ONCE_BINARY") or os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
@@ -30,6 +34,8 @@ class Once:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.env = clean_environment()
+        if stores.SHARED:  # else once-data in the directory
+            self.env["ONCE_STORE"] = stores.url_of(self.directory / "once-data")
         self.started = []
 
     def start(self, *words, **how):

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import stores
 from conftest import BINARY, Once
 from fake_server import Fake
 
@@ -37,6 +38,7 @@ def foreign():
     shutil.rmtree(directory)
 
 
+@stores.journal_only("files have owners")
 @pytest.mark.parametrize("words", [["ls"], ["show", "--key", "a"], ["tail"], ["verify"]])
 def test_a_store_of_a_different_user_is_not_taken_for_a_missing_one(foreign, words):
     done = foreign(*words)
@@ -45,6 +47,7 @@ def test_a_store_of_a_different_user_is_not_taken_for_a_missing_one(foreign, wor
     assert "creates one" not in done.stderr
 
 
+@stores.journal_only("files have owners")
 def test_doctor_as_a_different_user_never_says_restore(foreign):
     done = foreign("doctor")
     assert done.returncode == 1, done
@@ -53,6 +56,7 @@ def test_doctor_as_a_different_user_never_says_restore(foreign):
     assert "run once doctor as that user" in done.stdout and "restore" not in done.stdout
 
 
+@stores.journal_only("directories")
 def test_doctor_of_an_empty_directory_says_that_it_is_empty(once):
     (once.directory / "once-data").mkdir(mode=0o700)
     done = once("doctor")
@@ -63,6 +67,7 @@ def test_doctor_of_an_empty_directory_says_that_it_is_empty(once):
     assert "is empty" not in once("doctor").text
 
 
+@stores.journal_only("directories")
 def test_doctor_of_a_directory_of_something_else_asks_whether_it_is_the_right_one(once):
     (once.directory / "once-data").mkdir(mode=0o700)
     (once.directory / "once-data/photo.jpg").touch()
@@ -70,6 +75,7 @@ def test_doctor_of_a_directory_of_something_else_asks_whether_it_is_the_right_on
     assert done.code == 1 and "fix: is this the store's directory?" in done.text, done
 
 
+@stores.journal_only("docs/verify.md")
 def test_verify_without_a_store_has_the_hint_too(once):
     done = once("verify")
     assert done.code == 2

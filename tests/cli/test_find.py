@@ -166,7 +166,8 @@ def test_a_dumb_terminal_gets_no_colour(several):
 
 
 @pytest.mark.parametrize("words", [["ls"], ["ls", "--json"], ["show", "--key", "other"],
-    ["why", "--key", "other"], ["tail"], ["tail", "-f"]])
+    ["why", "--key", "other"], ["tail"], ["tail", "-f"], ["help"], ["help", "run"],
+    ["run", "--help"], ["completion", "zsh"], ["check", "--example"], ["version"]])
 def test_a_closed_pipe_ends_a_listing_quietly(several, words):
     read, write = os.pipe()
     os.close(read)

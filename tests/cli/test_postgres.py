@@ -63,9 +63,9 @@ def run(place, key, *words, user="app", options=()):
 def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
-    assert "version 1 now" in first.text
-    assert json.loads(again.text) == {"version_before": 1, "version": 1}
-    assert place.sql("SELECT version, applied_by FROM migrations") == "1|owner"
+    assert "version 2 now" in first.text
+    assert json.loads(again.text) == {"version_before": 2, "version": 2}
+    assert place.sql("SELECT version, applied_by FROM migrations") == "1|owner\n2|owner"
 
 
 def test_two_that_migrate_at_once_make_it_once(place):

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+import stores
 from conftest import BINARY, TIMEOUT_S
 
 
@@ -127,7 +128,7 @@ def test_unset_and_empty_variables_differ(once):
 
 
 def test_the_working_directory_is_compared_unless_told_not_to(once, tmp_path):
-    store = ["--store", f"journal:{tmp_path}/store"]
+    store = ["--store", stores.url_of(tmp_path / "store")]
     (tmp_path / "sub").mkdir()
     for options, code in ((store, 65), ([*store, "--ignore-cwd"], 0)):
         key = f"key-{code}"
@@ -372,7 +373,8 @@ def test_a_closed_standard_output_is_an_error_and_not_a_file_of_the_store(once):
     done = subprocess.run(["sh", "-c", 'exec "$0" run -k a -- echo x >&-', BINARY],
         cwd=once.directory, env=once.env, capture_output=True, timeout=TIMEOUT_S)
     assert done.returncode == 74
-    assert once("verify").code == 0
+    assert once("verify").code == 0 or not stores.VERIFIES
+    assert len(json.loads(once("ls", "--json").text)) == 1
 
 
 def test_what_is_left_running_is_not_waited_for(once):

@@ -119,7 +119,7 @@ def request_for(method, path, body=None, key=None, headers=None, do=None):
 
 
 class Gateway(Server):
-    """`once gateway` on a data directory of its own, until the end of the test."""
+    """`once gateway` on a store of its own (stores.py), until the end of the test."""
 
     def __init__(self, *options, origin=None, upstream=None, routes=None, gateway=None, limits=None,
             more=None, listen="127.0.0.1:0", **how):
@@ -151,8 +151,7 @@ class Gateway(Server):
 
     def command(self):
         listen = ["--listen", self.listen] if self.listen else []
-        return [BINARY, "gateway", *listen, "--store",
-            f"journal:{self.data_dir}{self.store_options}", *self.options]
+        return [BINARY, "gateway", *listen, "--store", self.store, *self.options]
 
     def _is_ready(self):
         try:
@@ -162,10 +161,6 @@ class Gateway(Server):
             return False
 
     # --- Talking to it ---
-
-    @property
-    def store(self):
-        return f"journal:{self.data_dir}"
 
     def peer(self, timeout_s=ANSWER_S):
         return Peer(("127.0.0.1", self.port), timeout_s)

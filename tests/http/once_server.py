@@ -13,11 +13,15 @@ import select
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import stores  # noqa: E402
+
 BINARY = os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
 LONG = bool(os.environ.get("ONCE_TEST_LONG"))
 LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it much slower
@@ -162,7 +166,7 @@ def parsed(headers, body):
 
 
 class Server:
-    """`once serve` on a data directory of its own, until the end of the test."""
+    """`once serve` on a store of its own (stores.py), until the end of the test."""
 
     def __init__(self, *options, config=None, data_dir=None, store_options="", env=None):
         """config: YAML. store_options: what follows the path in the store's URL, "?segment=…"."""
@@ -184,7 +188,12 @@ class Server:
 
     def command(self):
         return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store",
-            f"journal:{self.data_dir}{self.store_options}", *self.options]
+            self.store, *self.options]
+
+    @property
+    def store(self):
+        """The URL of its store, for other commands."""
+        return stores.url_of(self.data_dir, self.store_options)
 
     def start(self):
         """Wait until it is ready."""

@@ -209,7 +209,7 @@ class Gateway(Server):
             f"  upstream: {upstream.url}\n{more}", **how)
 
     def command(self):
-        return [BINARY, "gateway", "--store", f"journal:{self.data_dir}", *self.options]
+        return [BINARY, "gateway", "--store", self.store, *self.options]
 
     def _is_ready(self):
         return True  # it says its lines when it listens

@@ -3,8 +3,10 @@
     clock = SteppingClock(tmp_path)
     subprocess.run([BINARY, …], env={**os.environ, **clock.env})      or Server(env=clock.env)
     clock.step(+600)                                                  seconds, may be negative
+    clock.sleep(600)                                                  after a sleep of the machine
 
-Only the wall clock steps; the boot clock and the monotonic one are the machine's.
+A step moves the wall clock alone. A sleep moves the boot clock as well; the monotonic one, and so
+every timer, is the machine's.
 """
 import os
 from pathlib import Path
@@ -17,7 +19,7 @@ SHIM = next((build / NAME for build in BUILDS if (build / NAME).exists()), BUILD
 
 class SteppingClock:
     def __init__(self, directory):
-        self.path, self.offset_ms = Path(directory) / "clock-offset-ms", 0
+        self.path, self.offset_ms, self.asleep_ms = Path(directory) / "clock-offset-ms", 0, 0
         # A sanitizer insists on coming first in the list of libraries unless it is told not to.
         options = os.environ.get("ASAN_OPTIONS", "")
         self.env = {"LD_PRELOAD": str(SHIM), "ONCE_TEST_CLOCK_FILE": str(self.path),
@@ -29,8 +31,12 @@ class SteppingClock:
         """That far ahead of the machine's clock."""
         self.offset_ms = round(seconds * 1000)
         whole = self.path.with_suffix(".new")
-        whole.write_text(f"{self.offset_ms}\n")
+        whole.write_text(f"{self.offset_ms} {self.asleep_ms}\n")
         whole.replace(self.path)
 
     def step(self, seconds):
         self.set(self.offset_ms / 1000 + seconds)
+
+    def sleep(self, seconds):
+        self.asleep_ms += round(seconds * 1000)
+        self.set(self.offset_ms / 1000)

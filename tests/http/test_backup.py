@@ -68,7 +68,7 @@ class Load:
 
 
 def back_up(server, to, **how):
-    return subprocess.run([BINARY, "backup", "--store", f"journal:{server.data_dir}", str(to)],
+    return subprocess.run([BINARY, "backup", "--store", server.store, str(to)],
         capture_output=True, text=True, timeout=300, **how)
 
 
@@ -114,7 +114,7 @@ def test_the_server_is_killed_meanwhile_and_the_backup_is_whole(make_server, tmp
         load.wait_for(100)
         for number in range(KILLS):
             before, to = set(load.sealed), tmp_path / f"b{number}"
-            process = subprocess.Popen([BINARY, "backup", "--store", f"journal:{server.data_dir}",
+            process = subprocess.Popen([BINARY, "backup", "--store", server.store,
                 str(to)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(pick.uniform(0, 0.05))
             server.kill9()

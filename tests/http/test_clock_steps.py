@@ -14,6 +14,7 @@ from fences import begin_body
 from once_gateway import DUPLICATES_FREE
 from once_server import BINARY, LONG
 from stepping_clock import SteppingClock
+from test_gateway_reconcile import wait_questions
 
 MINUTES_S = 600  # a step that no clock discipline makes
 SEEDS = range(8 if LONG else 1)
@@ -127,6 +128,47 @@ def test_a_wall_clock_ahead_changes_neither_retry_after_nor_the_age_of_the_unkno
     age_s = [float(line.split()[1]) for line in server.request("GET", "/metrics")[2].splitlines()
         if line.startswith("once_unknown_oldest_seconds ")]
     assert len(age_s) == 1 and age_s[0] < 60
+
+
+def test_what_waited_while_the_machine_slept_past_its_lease_is_not_sent(origin, make_gateway,
+        tmp_path):
+    """Timers stand still while a machine sleeps and leases do not: by now the operation may be
+    unknown, freed by an operator and granted to somebody else (P1)."""
+    clock = SteppingClock(tmp_path)
+    gateway = make_gateway(env=clock.env, gateway={"connections_max": 1}, more={"loops": 1},
+        routes=[{"match": "POST /pay",
+            "timeout": {"connect": "50s", "first_byte": "50s", "total": "50s"}}])
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gateway.post, "first", do="hold=1")
+        origin.wait_for("first")
+        waiting = pool.submit(gateway.post, "waiting")
+        gateway.wait_status("waiting", "in_progress")
+        clock.sleep(MINUTES_S)
+        origin.let_go("first")
+        assert first.result().status == 200
+        answer = waiting.result()
+    assert (origin.effects["waiting"], answer.status) == (0, 502)
+    assert (answer.json["effect"], answer.json["retry"]) == ("no", "safe")
+    assert gateway.post("waiting").status == 200
+    assert (origin.effects["first"], origin.effects["waiting"]) == (1, 1)
+
+
+def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path):
+    """An upstream on the same machine slept as well: it still has the request, and says that
+    nothing was executed until it goes on with it (P5)."""
+    clock = SteppingClock(tmp_path)
+    gateway = make_gateway(env=clock.env, routes=[{"match": "POST /pay",
+        "on_unknown": "reconcile", "wait": "0s", "reconcile": {**RECONCILE, "quiet": "8s"},
+        "timeout": {"connect": "2s", "first_byte": "300ms", "total": "500ms"}}])
+    origin.does["a"] = lambda one: "before_ms=3000" if one is origin.by_key["a"][0] else ""
+    assert gateway.post("a").status == 504
+    wait_questions(origin, "a", 1)
+    clock.sleep(MINUTES_S)
+    until = time.monotonic() + 30
+    while (answer := gateway.post("a")).status != 200:
+        assert time.monotonic() < until, answer
+        time.sleep(0.2)
+    assert answer.is_replay and origin.effects["a"] == 1
 
 
 # --- Steps at random, all the time ---

@@ -166,7 +166,7 @@ class Harness:
         self.check(touched + older)
 
     def verify(self):
-        done = self.server.cli("verify", "--redecide", "--store", f"journal:{self.server.data_dir}")
+        done = self.server.cli("verify", "--redecide", "--store", self.server.store)
         assert done.returncode == 0, f"{done.returncode} {done.stdout} {done.stderr}"
 
     def kill_once(self):

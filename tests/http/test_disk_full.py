@@ -151,7 +151,7 @@ def check_all(clients):
 
 
 def verify(server):
-    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    done = server.cli("verify", "--redecide", "--store", server.store)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import time
 
+import stores
 from once_server import Wire
 
 RIGHTS = "[execute, operate, audit]"
@@ -107,6 +108,7 @@ def test_without_tokens_there_is_one_tenant_whatever_a_header_says(server):
     assert {entry["tenant_id"] for entry in pages(server, 100)} == {"default"}
 
 
+@stores.journal_only("its directory has a socket")
 def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
     """Whoever may open the data directory may read every tenant there; no token may (P9)."""
     server = two_tenants(make_server)
@@ -123,7 +125,7 @@ def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
             status, _, problem = own.request(method, path, body, every)
             assert (status, problem["code"]) == (403, "forbidden"), (method, path)
     shown = json.loads(server.cli("ls", "--all-tenants", "--json", "--store",
-        f"journal:{server.data_dir}").stdout)
+        server.store).stdout)
     assert sorted(operation["tenant"] for operation in shown) == ["acme", "zeta"]
     token = {"Authorization": "Bearer tok-acme", **every}
     mine = server.request("GET", "/v1/operations", None, token)[2]["operations"]

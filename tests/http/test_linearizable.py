@@ -164,10 +164,11 @@ class Client(threading.Thread):
             lambda status, document: fences.holder_answer(kind, status, document))
 
 
-def run_clients(server, name, faults, disturb):
-    """Clients at work while disturb() runs; what they saw."""
+def run_clients(servers, name, faults, disturb):
+    """Clients at work, each with one of the servers, while disturb() runs; what they saw."""
     board = Board(name)
-    clients = [Client(number, server, board, faults) for number in range(CLIENTS)]
+    clients = [Client(number, servers[number % len(servers)], board, faults)
+        for number in range(CLIENTS)]
     for client in clients:
         client.start()
     try:
@@ -202,7 +203,7 @@ def judge(board):
 @pytest.mark.parametrize("faults", [False, True], ids=["undisturbed", "dropped connections"])
 def test_answers_have_an_order(make_server, faults):
     server = make_server(config=fences.NO_LIMITS)
-    judge(run_clients(server, "plain", faults, lambda: time.sleep(30 if LONG else 4)))
+    judge(run_clients([server], "plain", faults, lambda: time.sleep(30 if LONG else 4)))
 
 
 def test_answers_have_an_order_though_the_server_is_killed(make_server):
@@ -216,6 +217,6 @@ def test_answers_have_an_order_though_the_server_is_killed(make_server):
             server.restart()
         time.sleep(0.2)
 
-    board = run_clients(server, "killed", True, kill_and_restart)
+    board = run_clients([server], "killed", True, kill_and_restart)
     judge(board)
     assert any(call.answer is None for history in board.history.values() for call in history)

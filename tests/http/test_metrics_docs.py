@@ -80,7 +80,7 @@ def test_what_an_operator_settles_of_a_gateway_has_no_path_in_a_label(make_gatew
     gateway.send("POST", "/v1/items/7", {"amount": 1}, key="k", do="fault=close_after")
     operation, = gateway.operations()
     done = gateway.cli("resolve", operation["operation_id"], "--status", "executed", "--reason",
-        "seen", "--store", f"journal:{gateway.data_dir}")
+        "seen", "--store", gateway.store)
     assert done.returncode == 0, done.stderr
     samples = families(gateway)["once_decisions_total"].samples
     scopes = {dict(labels)["scope"] for _, labels in samples}

@@ -199,7 +199,7 @@ def test_an_older_key_is_refused_all_the_same(old):
 
 def test_older_evidence_is_verified_and_decided_again(old):
     old.stop()
-    store = f"journal:{old.data_dir}"
+    store = old.store
     done = old.cli("verify", "--redecide", "--store", store)
     assert done.returncode == 0 and "decided again: 6" in done.stdout, done
     listed = json.loads(old.cli("ls", "--json", "--store", store).stdout)

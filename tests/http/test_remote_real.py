@@ -79,7 +79,7 @@ def until_unknown(server, key, *words):
 @pytest.fixture(params=["found", "named", "socket named"])
 def place(request, server):
     """The options by which the server is reached: none but the store's for the one found."""
-    return {"found": ["--store", f"journal:{server.data_dir}"], "named": ["--server", server.url],
+    return {"found": ["--store", server.store], "named": ["--server", server.url],
         "socket named": ["--server", f"unix:{server.data_dir}/once.sock"]}[request.param]
 
 
@@ -126,7 +126,7 @@ def test_the_list_of_unknown_ones_says_how_long_and_the_last_word(server, place)
 
 
 def test_the_same_is_shown_with_and_without_a_server(server):
-    store = ["--store", f"journal:{server.data_dir}"]
+    store = ["--store", server.store]
     for key, payload in REQUESTS.items():
         grant = begin(server, key, payload=payload)
         seal_raw(server, grant, OUTCOME)
@@ -153,7 +153,7 @@ def test_the_same_is_shown_with_and_without_a_server(server):
 
 def test_an_outcome_that_is_not_retained_is_said_to_be_gone(make_server):
     server = make_server(config="limits: {outcome_bytes_max: 16}\n")
-    store = ["--store", f"journal:{server.data_dir}"]
+    store = ["--store", server.store]
     for outcome in ('"just sixteen b"', '"seventeen bytes"'):
         operation = begin(server, outcome)
         seal_raw(server, operation, outcome)
@@ -178,7 +178,7 @@ def test_json_is_shown_as_it_came(server, served):
     if not served:
         server.stop()
     for key, operation in ids.items():
-        done = once("show", operation, "--json", "--store", f"journal:{server.data_dir}")
+        done = once("show", operation, "--json", "--store", server.store)
         assert f'"outcome":{OUTCOME},' in done.stdout
         assert json.loads(done.stdout)["request"] == REQUESTS[key]
 
@@ -243,9 +243,9 @@ def test_a_token_shows_its_tenant_alone(shared, tenant):
 
 @pytest.mark.parametrize("tenant", ["acme", "zeta"])
 def test_the_socket_shows_the_tenant_named_alone(shared, tenant):
-    foreign(shared, tenant, "--store", f"journal:{shared.data_dir}", "--tenant", tenant)
+    foreign(shared, tenant, "--store", shared.store, "--tenant", tenant)
     foreign(shared, tenant, "--server", f"unix:{shared.data_dir}/once.sock", "--tenant", tenant)
-    assert shown("ls", "--store", f"journal:{shared.data_dir}") == []
+    assert shown("ls", "--store", shared.store) == []
 
 
 def test_the_gaps_that_others_leave_are_no_damage(shared):
@@ -361,7 +361,7 @@ def test_verify_takes_several_pages_and_the_traces_that_it_leaves(server, place)
     assert document["head_compared"]
     again = json.loads(once("verify", "--json", *place).stdout)
     assert again["ok"] and again["entries"] > document["entries"], "its own reading is there"
-    local = once("verify", "--json", "--store", f"journal:{server.data_dir}")
+    local = once("verify", "--json", "--store", server.store)
     assert local.returncode == 0
 
 
@@ -379,7 +379,7 @@ def test_a_server_that_is_gone_is_69(server):
         assert once("verify", *how).returncode == 2
     # The socket that it left behind is passed over: the store itself is read.
     assert (server.data_dir / "once.sock").exists()
-    assert shown("show", operation, "--store", f"journal:{server.data_dir}")["status"] == \
+    assert shown("show", operation, "--store", server.store)["status"] == \
         "in_progress"
 
 
@@ -387,7 +387,7 @@ def test_a_server_that_is_gone_is_69(server):
 
 def test_once_run_goes_through_the_server_that_holds_the_store(server, tmp_path):
     """And through the store itself, the same key, when the server is gone (test_run_server.py)."""
-    words = ["run", "--store", f"journal:{server.data_dir}", "-k", "k", "--", "sh", "-c",
+    words = ["run", "--store", server.store, "-k", "k", "--", "sh", "-c",
         f"printf x >> {tmp_path}/ran; echo out"]
     done = once(*words)
     assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "")
@@ -400,7 +400,7 @@ def test_once_run_goes_through_the_server_that_holds_the_store(server, tmp_path)
 
 def test_doctor_says_whether_a_server_runs(server):
     begin(server, "k")
-    store = ["--store", f"journal:{server.data_dir}"]
+    store = ["--store", server.store]
 
     def checks():
         done = once("doctor", "--json", *store)

@@ -4,7 +4,7 @@
  * No lock is taken and the writer is not asked, so that a copy works beside any writer, without
  * one, and while it is killed and restarted. What the writer does meanwhile, and why it is safe:
  *
- *   It appends.   The current segment is copied last and ends behind a whole batch. That batch is
+ *   It appends.   The current segment is copied last and ends after a whole batch. That batch is
  *                 flushed in the source first: the copy is never ahead of the disk.
  *   It rolls.     A segment with a successor is complete, and is copied as it is.
  *   It squeezes.  By rename: an open file stays as it was. A squeezed segment's live records are
@@ -283,7 +283,7 @@ static enum cursor_result read_again(struct cursor *cursor, struct cursor_batch 
 }
 
 /*
- * What is behind the last whole batch. Zeros: the end. Anything else is a batch that is being
+ * What is after the last whole batch. Zeros: the end. Anything else is a batch that is being
  * written, and is whole a moment later; or was torn and stays so; or is damage, and then the copy
  * must not end here as if nothing had been lost (P11).
  */

@@ -11,7 +11,7 @@
  *   D1  a slot has an entry in the group that slot_group names, with the slot's due second, and in
  *       no other group; an unknown one has an entry among the unknown ones of its kind.
  *   D2  no entry is earlier than its parent in the heap.
- *   D3  each entry's cell holds its position, and lies at the key's home or behind it, with no
+ *   D3  each entry's cell holds its position, and lies at the key's home or after it, with no
  *       empty cell between.
  * So there are exactly as many entries as records that wait: renewals and short operations leave
  * nothing behind. An entry takes 32 bytes and two to four cells of 4 bytes. A group doubles when it

@@ -1,21 +1,21 @@
 /*
  * format: the bytes of a journal, as docs/formats/journal.md describes them.
  *
- * A segment is a header block and batches behind it; a batch is one flush: a header, frames, and
+ * A segment is a header block and batches after it; a batch is one flush: a header, frames, and
  * zeros up to the next block. Everything is little-endian and has no padding of the compiler's.
  *
  * Invariants (cited by number elsewhere):
  *   J1  a batch starts on a block, so that a sector that was acknowledged is never written again.
  *   J2  batches are numbered densely from 1, across segments.
  *   J3  a batch is written only where zeros were written and flushed before. So a sector that never
- *       reached the disk reads as zeros, and a torn batch is told from a damaged one.
+ *       reached the disk reads as zeros, and a torn batch can be told from a damaged one.
  *   J4  the chain, the segment and the offset are mixed into every checksum: a frame that is not
  *       where it was written does not check out.
- *   J5  one flush is in flight at a time: nothing was ever written behind a batch that is torn.
+ *   J5  one flush is in flight at a time: nothing was ever written after a batch that is torn.
  *   J6  a record's bodies are in the segment that the record's latest frame is in. So a segment
  *       without live records has no live bodies either.
- *   J7  segments are squeezed oldest first, and only behind the newest saved index. So a record
- *       that was squeezed out never comes back from an older frame.
+ *   J7  segments are squeezed oldest first, and only those before the newest saved index. So a
+ *       record that was squeezed out never comes back from an older frame.
  *
  * Does not: read or write files. Everything here takes hostile bytes.
  */
@@ -161,7 +161,7 @@ struct frame {
 /* Write the 12 bytes in front of a payload that is already there. */
 void frame_header_encode(
     char *frame, enum frame_kind kind, uint32_t payload_bytes, uint32_t seed, uint64_t offset);
-/* The frame at the start of bytes, which may go on behind it. NULL, or what is wrong. */
+/* The frame at the start of bytes, which may go on after it. NULL, or what is wrong. */
 const char *frame_decode(
     struct slice bytes, uint32_t seed, uint64_t offset, struct frame *ret_frame);
 

@@ -6,9 +6,9 @@
  *   empty --commit--> open --flush--> in flight --written and flushed--> stable
  *
  *   empty      the next batch has a place, but nothing of it exists.
- *   open       in memory only. Crash: gone; nobody was told anything.
+ *   open       in memory only. Crash: gone; nobody was answered.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
- *              (J3). Recovery takes it when it is whole and cuts it otherwise; nobody was told.
+ *              (J3). Recovery takes it when it is whole and cuts it otherwise; nobody was answered.
  *   stable     acknowledged. It is never written again (J1). The last few stay in memory, so that a
  *              seal that comes soon after its begin reads no file.
  *   failed     a write or flush went wrong: the store answers nothing but E_UNKNOWN (P11).
@@ -23,7 +23,7 @@
  *   closed     complete: the next one was only made after its last batch was stable.
  *   squeezed   rewritten beside it and renamed over it. Crash: the one or the other is there.
  *
- * Segments are made anew and not used again: zeros are how a torn tail is told from damage (J3), so
+ * Segments are made anew and not used again: zeros are how a torn tail differs from damage (J3), so
  * an old file would have to be overwritten with zeros as well, and nothing would be gained.
  *
  * Threads: the engine's thread calls everything but flush. mutex guards what the flushing and the
@@ -44,7 +44,7 @@
 #include "store/journal/journal.h"
 
 enum {
-    JOURNAL_PATH_MAX = 4096 - 64,   /* of the directory: our file names go behind it */
+    JOURNAL_PATH_MAX = 4096 - 64,   /* of the directory: our file names go after it */
     JOURNAL_BUFFER_BYTES = 8 << 20, /* a batch is flushed when it has grown to this */
     JOURNAL_BUFFERS = 64,           /* batches in memory: one open, one in flight, the rest kept */
     JOURNAL_RECENT_BYTES = 8 << 20, /* of kept batches: a seal mostly comes soon after its begin */
@@ -75,7 +75,7 @@ struct buffer {
     size_t len;        /* bytes in use, the batch header's included; 0: empty */
     uint32_t frames;   /* count */
     struct mark mark;  /* before it, its own place and number included */
-    struct mark after; /* behind its last commit; place and number are filled in later */
+    struct mark after; /* after its last commit; place and number are filled in later */
 };
 
 /* The segment that is being written. */
@@ -124,7 +124,7 @@ struct journal {
     size_t segments_count;
     size_t segments_cap;
     unsigned files_open;                    /* of segments[].fd */
-    struct buf undo;                        /* struct undo of the commit being made */
+    struct buf undo;                        /* struct journal_undo of the commit being made */
     unsigned sweep_part;                    /* where the next look for expired ones begins */
     struct entry_pace hints[JOURNAL_HINTS]; /* where readings of evidence ended; place 0: none */
     unsigned hint_next;                     /* the one to be replaced, modulo their count */
@@ -142,7 +142,7 @@ struct journal {
     bool growing;                           /* somebody writes zeros ahead */
     struct tail tail;
     struct mark next;        /* before the next batch */
-    struct mark stable_mark; /* of the batch behind the last stable one */
+    struct mark stable_mark; /* of the batch after the last stable one */
     _Atomic uint64_t stable; /* everything before this place can be read from the files */
     _Atomic bool failed;     /* sticky */
     struct err failure;      /* why */
@@ -157,7 +157,7 @@ struct journal {
     uint64_t snapshot_since;   /* bytes of journal written since then */
     bool snapshot_failed;      /* the last one could not be saved */
     struct squeeze *squeeze;   /* being done; NULL: none */
-    uint64_t squeeze_failed;   /* the saved index behind which squeezing failed; 0: none */
+    uint64_t squeeze_failed;   /* the saved index at which squeezing failed; 0: none */
     int64_t witness_ms;        /* when the witness was last thought of */
     uint64_t witness_batch;    /* what it says */
     bool witness_due;          /* it is to be written */
@@ -177,7 +177,7 @@ struct path journal_path(const struct journal *journal, const char *name);
 /* The directory that a path is in. */
 struct path path_parent(const char *path);
 struct path segment_path(const char *directory, uint64_t number);
-/* The numbers behind "prefix-" of all files in a directory, sorted; the caller frees them. */
+/* The numbers after "prefix-" of all files in a directory, sorted; the caller frees them. */
 enum status segment_list(const char *directory, const char *prefix, const struct mem *mem,
     uint64_t **ret_numbers, size_t *ret_count, struct err *err) MUST_CHECK;
 /* The size of its file, for a progress bar; 0: it cannot be opened. */
@@ -201,7 +201,7 @@ enum status segment_spare(struct journal *journal, uint64_t bytes, struct err *e
  * dirty pages of the very file that each batch flushes, and every flush waits for them.
  */
 uint64_t spare_wanted(const struct journal *journal);
-/* Begin the next segment, which has room for a batch of so many bytes. With the mutex. */
+/* Begin the next segment, which has room for a batch of that many bytes. With the mutex. */
 enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct err *err) MUST_CHECK;
 /* Open the current segment for writing. */
 enum status tail_open(
@@ -225,7 +225,7 @@ struct cursor {
     char *window;        /* bytes of the file … */
     size_t window_cap;   /* … as many as fit … */
     uint64_t window_at;  /* … from this offset … */
-    size_t window_len;   /* … to so many behind it */
+    size_t window_len;   /* … to this many after it */
 };
 
 enum cursor_result {

@@ -130,7 +130,7 @@ static uint32_t part_lay(const struct part *from, uint32_t homes, struct slot *t
 static enum status part_resize(struct index *index, struct part *part, uint32_t homes)
 {
     uint32_t end = part_lay(part, homes, NULL);
-    /* Room behind the homes for the runs that lean over the end. */
+    /* Room after the homes for the runs that lean over the end. */
     uint32_t room = (end > homes ? end : homes) + 8 + homes / 64;
     struct slot *slots = mem_zalloc(index->mem, room, sizeof *slots);
     if (slots == NULL) {
@@ -297,7 +297,7 @@ struct slot *index_next(struct index *index, unsigned number, struct slot *slot)
 static void part_check(const struct part *part, unsigned number)
 {
     uint32_t count = 0;
-    uint32_t gap = 0; /* behind the last empty slot */
+    uint32_t gap = 0; /* after the last empty slot */
     const struct slot *before = NULL;
     for (uint32_t i = 0; i < part->end; i++) {
         const struct slot *slot = &part->slots[i];

@@ -5,7 +5,7 @@
  * kept in the order of the hashes and grows by itself, so that no growth stalls for long.
  *
  * Invariants (index_check asserts them):
- *   X1  a slot's home is its hash scaled to the partition's homes; it sits there or behind it, with
+ *   X1  a slot's home is its hash scaled to the partition's homes; it sits there or after it, with
  *       no empty slot between.
  *   X2  the slots of a partition are in the order of their hashes. So a search ends at the first
  *       greater one, `find` by the first 48 bits of a hash is a search too, and a scan in the order
@@ -48,7 +48,7 @@ struct slot {
 struct part {
     struct slot *slots;
     uint32_t homes;      /* slots that a hash may be scaled to */
-    uint32_t room;       /* slots there are: the homes and some behind them */
+    uint32_t room;       /* slots there are: the homes and some after them */
     uint32_t count;      /* slots in use */
     uint32_t end;        /* no slot from here on is in use */
     uint32_t window_min; /* X3 */

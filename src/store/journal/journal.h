@@ -44,14 +44,14 @@ struct journal_walk {
     const struct frame *frame;           /* only for a frame */
     const char *text;                    /* only for damage and a torn tail */
     uint64_t bytes_done;                 /* for a progress bar … */
-    uint64_t bytes_total;                /* … of so many in all segments */
+    uint64_t bytes_total;                /* … of all segments */
 };
 
 /* Return false to stop. Everything is valid during the call. */
 typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
 
 /*
- * Every frame of a data directory in order, each checksum checked; goes on behind damage where it
+ * Every frame of a data directory in order, each checksum checked; goes on after damage where it
  * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
  * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE:
  * there is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.

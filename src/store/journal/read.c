@@ -275,7 +275,7 @@ static struct digest slot_last(const struct slot *slot)
     return last;
 }
 
-/* The first slot behind a hash, in this partition or a later one; NULL: none. */
+/* The first slot after a hash, in this partition or a later one; NULL: none. */
 static struct slot *scan_first(struct index *index, const struct digest *after)
 {
     static const struct digest zero = {{0}};
@@ -573,7 +573,7 @@ static enum status entries_of_file(
     struct cursor cursor;
     cursor_init(&cursor, journal->io, journal->mem, fd);
     size_t window = cursor.window_bytes;
-    cursor.window_bytes = JOURNAL_BLOCK_BYTES; /* the header alone: it may go on far behind */
+    cursor.window_bytes = JOURNAL_BLOCK_BYTES; /* the header alone: what follows may be far away */
     struct segment_header header;
     const char *wrong = cursor_start(&cursor, &header);
     if (cursor.error != 0) {

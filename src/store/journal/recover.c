@@ -1,5 +1,5 @@
 /*
- * Recovery: the newest saved index, and every batch behind it, folded into the index.
+ * Recovery: the newest saved index, and every batch after it, folded into the index.
  *
  * A batch at the very end that does not check out was torn when some of its sectors were never
  * written (J3); it was not acknowledged and is cut, by writing zeros over it again. Everything else
@@ -259,7 +259,7 @@ static enum status tail_check(
 
 /*
  * What a reader does where no whole batch is: somebody may be writing, so that it is not there yet.
- * But when another batch is behind it, it was stable before that one was begun (J5), and reading it
+ * But when another batch is after it, it was stable before that one was begun (J5), and reading it
  * once more shows it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH when it was.
  */
 static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,

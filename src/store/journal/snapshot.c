@@ -29,7 +29,7 @@ enum {
     SNAPSHOT_HEADER_BYTES = 4096,
     SNAPSHOT_PART_BYTES = 32,       /* in front of a partition's slots */
     SNAPSHOT_SLOT_BYTES = 40,       /* each */
-    SNAPSHOT_TRAILER_BYTES = 64,    /* behind the last partition */
+    SNAPSHOT_TRAILER_BYTES = 64,    /* after the last partition */
     SNAPSHOT_SLOTS_A_STEP = 25000,  /* copied in one call: a fraction of a millisecond */
     SNAPSHOT_CLOSE_BYTES = 4 << 20, /* closing saves the index when the tail is longer */
     SNAPSHOT_KEEP = 2,              /* the newest, and one more should that be damaged */
@@ -231,7 +231,7 @@ static void snapshot_advance(struct journal *journal, uint64_t slots_max)
 
 enum status snapshot_step(struct journal *journal, struct err *err)
 {
-    (void)err; /* a saved index is never needed: failing to save one is told by journal_info */
+    (void)err; /* a saved index is never needed: journal_info reports a failure to save one */
     if (journal->snapshot == NULL) {
         if (!snapshot_wanted(journal)) {
             return OK;
@@ -368,7 +368,7 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
     return true;
 }
 
-/* One slot into the index. What was in a segment squeezed since has expired or was moved behind the
+/* One slot into the index. What was in a segment squeezed since has expired or was moved after the
  * copy, and comes back from there. */
 static bool slot_load(
     struct journal *journal, unsigned part, const unsigned char *bytes, uint64_t copied)

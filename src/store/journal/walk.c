@@ -107,7 +107,7 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
     }
 }
 
-/* The next block at which a batch begins, to go on behind damage. The size when there is none. */
+/* The next block at which a batch begins, to go on after damage. The size when there is none. */
 static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
 {
     for (;;) {
@@ -149,7 +149,7 @@ static void walk_batches(struct walker *walker, struct cursor *cursor)
             walk_batch(walker, &batch);
             walker->now.bytes_done += cursor->offset - from;
         } else if (result == CURSOR_END) {
-            /* A batch behind zeros: the one that was here is gone. */
+            /* A batch after zeros: the one that was here is gone. */
             uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, from + 1);
             if (next >= cursor->size) {
                 walk_rest(walker, cursor, from);

@@ -10,7 +10,7 @@
 #include "store/journal/impl.h"
 
 /* What a change did to the index, so that a commit that fails half way can be taken back. */
-struct undo {
+struct journal_undo {
     struct digest hash;
     struct slot old; /* all zero: there was none */
 };
@@ -110,7 +110,7 @@ static struct buffer *buffer_behind(struct journal *journal, const struct buffer
     return &journal->buffers[(buffer - journal->buffers + 1) % JOURNAL_BUFFERS];
 }
 
-/* Forget the oldest batch that is kept. Its memory goes to the batch behind the active one, which
+/* Forget the oldest batch that is kept. Its memory goes to the batch after the active one, which
  * will need as much: giving it back and asking again would fault every page in anew. */
 static void recent_drop(struct journal *journal)
 {
@@ -137,7 +137,7 @@ static void flight_done(struct journal *journal, size_t length)
     journal->recent_count++;
     journal->recent_bytes += flight->cap;
     while (journal->recent_bytes > JOURNAL_RECENT_BYTES ||
-           journal->recent_count > JOURNAL_BUFFERS - 3) { /* flight, active, and one behind it */
+           journal->recent_count > JOURNAL_BUFFERS - 3) { /* flight, active, and one after it */
         recent_drop(journal);
     }
     const struct buffer *oldest = &journal->buffers[journal->recent_first];
@@ -384,9 +384,10 @@ void slot_drop(struct journal *journal, struct slot *slot)
 
 static void undo_all(struct journal *journal)
 {
-    const struct undo *undone = (const struct undo *)(const void *)journal->undo.data;
+    const struct journal_undo *undone =
+        (const struct journal_undo *)(const void *)journal->undo.data;
     for (size_t i = journal->undo.len / sizeof *undone; i > 0; i--) {
-        const struct undo *undo = &undone[i - 1];
+        const struct journal_undo *undo = &undone[i - 1];
         struct slot *slot = index_find(&journal->index, &undo->hash);
         ASSERT(slot != NULL);
         if (undo->old.place == 0) {
@@ -454,7 +455,8 @@ static enum status record_put(struct journal *journal, const struct change *chan
     return OK;
 }
 
-static enum status undo_push(struct journal *journal, const struct undo *undo, struct err *err)
+static enum status undo_push(
+    struct journal *journal, const struct journal_undo *undo, struct err *err)
 {
     buf_append(&journal->undo, undo, sizeof *undo);
     enum status status = buf_status(&journal->undo);
@@ -470,7 +472,7 @@ static enum status change_record(
                      : slot->version != (uint32_t)change->version_expected) {
         return err_set(err, E_STALE, "the record has changed since it was loaded");
     }
-    struct undo undo = {.hash = *hash, .old = slot == NULL ? (struct slot){0} : *slot};
+    struct journal_undo undo = {.hash = *hash, .old = slot == NULL ? (struct slot){0} : *slot};
     /* Pushed first, so that nothing can fail once the index has changed. */
     enum status status = undo_push(journal, &undo, err);
     if (status != OK) {
@@ -528,7 +530,7 @@ static void ahead_signal(struct journal *journal)
     }
 }
 
-/* What holds behind the commit that was just added to the batch. */
+/* What holds after the commit that was just added to the batch. */
 static void batch_note(struct journal *journal)
 {
     journal->active->after = (struct mark){.seq = journal->head.seq,

@@ -29,7 +29,7 @@
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 1 };
+enum { PG_SCHEMA_VERSION = 2 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED, PG_LOST };
 
@@ -59,6 +59,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED, PG_LOST };
 #define PG_KEEP    "keep"
 #define PG_FOLD    "fold"
 #define PG_END     "end"
+#define PG_CHAIN   "chain"
 
 /* Hears of records that other processes settle. */
 struct pg_listener {

@@ -1,5 +1,6 @@
 /*
- * Housekeeping: expired records go in bounded chunks, partitions of evidence whole.
+ * Housekeeping: expired records go in bounded chunks, partitions of evidence whole. Evidence that
+ * an application's own transactions left (schema_2.sql) is chained.
  *
  * A record is forgotten by committed time only (P8): the mark that this handle knows is in the
  * table, so no server that loses its newest transactions brings a forgotten key back to life.
@@ -12,6 +13,7 @@ enum {
     EXPIRE_ROWS = 512,     /* in one transaction: a few milliseconds of locks */
     EXPIRE_CHUNKS_MAX = 8, /* in one call */
     EXPIRE_EVERY_MS = 1000,
+    CHAIN_DECISIONS = 256, /* in one transaction: some 50 ms */
     KEEP_EVERY_MS = 60000,
 };
 
@@ -54,6 +56,22 @@ static enum status expire(struct pg_store *self, struct err *err)
     return status;
 }
 
+/* A crash in it leaves the decisions for the next process that passes: it is one transaction. */
+static enum status chain(struct pg_store *self, struct err *err)
+{
+    int64_t count = CHAIN_DECISIONS;
+    enum status status = OK;
+    for (int i = 0; i < EXPIRE_CHUNKS_MAX && count == CHAIN_DECISIONS && status == OK; i++) {
+        args_int4(&self->link.args, CHAIN_DECISIONS);
+        status = run(self, PG_CHAIN, &count, err);
+        ASSERT(status != OK || count <= CHAIN_DECISIONS);
+    }
+    if (count == CHAIN_DECISIONS) {
+        self->expire_at_ms = 0; /* there is more: go on at the next call */
+    }
+    return status;
+}
+
 static enum status keep(struct pg_store *self, struct err *err)
 {
     enum status status = OK;
@@ -81,6 +99,7 @@ static enum status pg_maintain(struct store *store, struct err *err)
     enum status status = pg_ready(self, err);
     if (status == OK && now_ms >= self->expire_at_ms) {
         status = expire(self, err);
+        status = status == OK ? chain(self, err) : status;
     }
     if (status == OK && now_ms >= self->keep_at_ms) {
         status = keep(self, err);

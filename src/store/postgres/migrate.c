@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "store/postgres/impl.h"
 #include "store/postgres/schema.h"
 
@@ -16,11 +17,16 @@ enum {
     LOCK_WAIT_S = 60, /* a different process may be migrating */
 };
 
-/* What takes the schema from version N to N + 1. */
+/* What takes the schema from the version before to this one, one text after the other. */
 static const struct {
+    int version;
     const char *text;
     const size_t *bytes;
-} steps[PG_SCHEMA_VERSION] = {{pg_schema_1, &pg_schema_1_bytes}};
+} parts[] = {
+    {1, pg_schema_1, &pg_schema_1_bytes},
+    {2, pg_schema_2_canonical, &pg_schema_2_canonical_bytes},
+    {2, pg_schema_2, &pg_schema_2_bytes},
+};
 
 /* What a role needs to run Once: no right to make, drop or alter anything, and none to change or
  * delete evidence. */
@@ -32,7 +38,14 @@ static const char *const app_grants[] = {
     "GRANT SELECT ON %1$s.migrations, %1$s.removals, %1$s.store TO %2$s",
     "GRANT UPDATE (committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store TO %2$s",
     "GRANT SELECT, UPDATE ON SEQUENCE %1$s.fences TO %2$s",
-    "GRANT EXECUTE ON FUNCTION %1$s.keep_partitions TO %2$s",
+    "GRANT EXECUTE ON FUNCTION %1$s.keep_partitions, %1$s.chain_decisions TO %2$s",
+    "GRANT SELECT ON %1$s.unchained, %1$s.roles TO %2$s",
+};
+
+/* What a role needs to fence in its own transactions: three functions, and no table. */
+static const char *const functions_grants[] = {
+    "GRANT USAGE ON SCHEMA %1$s TO %2$s",
+    "GRANT EXECUTE ON FUNCTION %1$s.once_begin, %1$s.once_seal, %1$s.once_release TO %2$s",
 };
 
 /* What a role needs to look: everything but the key of the fingerprints. */
@@ -40,7 +53,7 @@ static const char *const reader_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
     ("GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
      " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
-     " %1$s.processes, %1$s.counts TO %2$s"),
+     " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles TO %2$s"),
     ("GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
      " TO %2$s"),
     "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",
@@ -59,11 +72,45 @@ static void put_name(struct buf *out, const char *name)
     buf_char(out, '"');
 }
 
+static const struct {
+    const char *const *texts;
+    size_t count;
+} grant_texts[] = {
+    [POSTGRES_GRANT_PROCESS] = {app_grants, COUNT(app_grants)},
+    [POSTGRES_GRANT_READ] = {reader_grants, COUNT(reader_grants)},
+    [POSTGRES_GRANT_FUNCTIONS] = {functions_grants, COUNT(functions_grants)},
+};
+
+/* A text in single quotes. */
+static void put_literal(struct buf *out, const char *text)
+{
+    buf_str(out, "'");
+    for (; *text != '\0'; text++) {
+        if (*text == '\'') {
+            buf_char(out, '\'');
+        }
+        buf_char(out, *text);
+    }
+    buf_str(out, "'");
+}
+
+/* Which tenant the role acts for in the functions, when that is said. */
+static void put_tenant(struct buf *out, const struct postgres_grant *grant)
+{
+    if (grant->tenant == NULL) {
+        return;
+    }
+    buf_str(out, "INSERT INTO roles (role_name, tenant_id) VALUES (");
+    put_literal(out, grant->role);
+    buf_str(out, ", ");
+    put_literal(out, grant->tenant);
+    buf_str(out, ") ON CONFLICT (role_name) DO UPDATE SET tenant_id = excluded.tenant_id;\n");
+}
+
 static void put_grant(struct buf *out, const struct postgres_grant *grant, const char *schema)
 {
-    const char *const *texts = grant->read_only ? reader_grants : app_grants;
-    size_t count = grant->read_only ? sizeof reader_grants / sizeof *reader_grants
-                                    : sizeof app_grants / sizeof *app_grants;
+    const char *const *texts = grant_texts[grant->kind].texts;
+    size_t count = grant_texts[grant->kind].count;
     struct buf role;
     struct buf place;
     buf_init(&role, out->mem, SCRIPT_BYTES_MAX);
@@ -100,7 +147,11 @@ static void put_begin(struct buf *out, const char *schema)
 static void put_step(struct buf *out, int version)
 {
     ASSERT(version > 0 && version <= PG_SCHEMA_VERSION);
-    buf_append(out, steps[version - 1].text, *steps[version - 1].bytes);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].version == version) {
+            buf_append(out, parts[i].text, *parts[i].bytes);
+        }
+    }
     buf_printf(out, "\nINSERT INTO migrations (version, once_version) VALUES (%d, '%s');\n",
         version, ONCE_VERSION);
 }
@@ -110,6 +161,7 @@ static void put_grants(
 {
     for (size_t i = 0; i < migration->grant_count; i++) {
         put_grant(out, &migration->grants[i], schema);
+        put_tenant(out, &migration->grants[i]);
     }
 }
 

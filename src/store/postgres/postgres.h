@@ -4,7 +4,8 @@
  * Promises:  those of store.h, S1 to S13. A batch of any size takes two round trips. What is
  *            committed is as durable as the server makes a commit; flush has nothing left to do.
  *            A commit whose answer was lost is looked up by its marker and never guessed.
- * Not here:  decisions, evidence, the functions for an application's own transactions.
+ * Not here:  decisions and evidence, but for those of an application's own transactions: SQL
+ *            functions (schema_2.sql), whose evidence is chained by the processes that pass.
  *
  * docs/postgres.md says how to set it up, docs/formats/postgres.md describes the tables.
  */
@@ -20,10 +21,17 @@ enum status postgres_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 enum status postgres_url_check(const char *url, struct err *err) MUST_CHECK;
 
+enum postgres_grant_kind {
+    POSTGRES_GRANT_PROCESS,   /* to run Once */
+    POSTGRES_GRANT_READ,      /* to look, with psql or once ls */
+    POSTGRES_GRANT_FUNCTIONS, /* to fence in transactions of its own */
+};
+
 /* What a role is to be allowed. */
 struct postgres_grant {
     const char *role;
-    bool read_only; /* to look, with psql or once ls; otherwise to run Once */
+    enum postgres_grant_kind kind;
+    const char *tenant; /* functions: that it acts for; NULL: as before, at first `default` */
 };
 
 struct postgres_migration {

@@ -240,8 +240,8 @@ static enum status give_record(const struct record *from, struct arena *arena,
     return OK;
 }
 
-static enum status take_records(
-    struct asking *asking, const PGresult *result, struct store_batch *batch, struct err *err)
+static enum status take_records(struct pg_store *self, struct asking *asking,
+    const PGresult *result, struct store_batch *batch, struct err *err)
 {
     for (int row = 0; row < PQntuples(result); row++) {
         struct record record;
@@ -262,7 +262,12 @@ static enum status take_records(
             return status;
         }
         ask->row = row;
+        /* S9: an application's own transaction may have changed it since the last commit that the
+         * mark is of. */
+        self->mark_ms = record.updated_ms > self->mark_ms ? record.updated_ms : self->mark_ms;
     }
+    self->now = pg_time_now(self);
+    batch->now_ms = self->now.time_ms;
     return OK;
 }
 
@@ -403,7 +408,7 @@ static enum status receive(struct pg_store *self, struct store_batch *batch, str
     status = status == OK ? take_meta(self, meta, batch, err) : status;
     status = status == OK ? pg_counts_take(self, STORE_KINDS_ASKED, &batch->counts, err) : status;
     status = status == OK ? link_finish(&self->link, err) : status;
-    status = status == OK ? take_records(asking, records, batch, err) : status;
+    status = status == OK ? take_records(self, asking, records, batch, err) : status;
     for (size_t i = 0; i < batch->count && status == OK; i++) {
         status =
             want_fill(&batch->wants[i], &asking->asks[asking->of[i]], records, sources, batch, err);

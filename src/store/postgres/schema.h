@@ -8,5 +8,9 @@
 
 extern const char pg_schema_1[];
 extern const size_t pg_schema_1_bytes;
+extern const char pg_schema_2_canonical[];
+extern const size_t pg_schema_2_canonical_bytes;
+extern const char pg_schema_2[];
+extern const size_t pg_schema_2_bytes;
 
 #endif

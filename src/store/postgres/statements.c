@@ -66,8 +66,9 @@ static const struct {
     /* Waits for a commit that is under way, and makes one that is still to come fail. */
     {PG_FATE, "UPDATE chains SET epoch = epoch + 1 WHERE chain_id = $1 RETURNING commits, epoch,"
               " seq, hash"},
-    {PG_BEAT, "UPDATE chains SET incarnation = $2, heartbeat_at = greatest(heartbeat_at, $3)"
-              " WHERE chain_id = $1"},
+    {PG_BEAT, "UPDATE chains SET incarnation = $2, heartbeat_at = greatest(heartbeat_at, $3),"
+              " clock_behind = CASE WHEN clock_timestamp() - $3 > interval '1 s'"
+              " THEN clock_timestamp() - $3 ELSE '0' END WHERE chain_id = $1"},
     /* At most $2 keys are looked at and $3 of them read, and it ends at the $4th that matches. One
      * row at least: where it came to and whether that was the end. */
     {PG_SCAN,
@@ -131,6 +132,8 @@ static const struct {
     /* Chains that end, and what they hold in common from then on: the counts and the time. */
     {PG_FOLD, "SELECT end_chains($1)"},
     {PG_END, "SELECT end_chain($1)"},
+    /* Evidence of the functions for applications. */
+    {PG_CHAIN, "SELECT chain_decisions($1)"},
 };
 
 /* Put the made parts in. */
