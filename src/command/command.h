@@ -9,7 +9,7 @@
  *     read.c      GET /v1/commands, …/{command_id}, /v1/registry
  *     door.c      loading, reloading, and confirmations that nobody gave
  *
- * Promises:  C1  one execution for each key in its window, whatever is delivered how often (P1); the
+ * Promises:  C1  one execution for each key in its window, however often it is delivered (P1). The
  *                grant is durable before the handler is called (P6), the outcome before anybody
  *                hears of it (P2).
  *            C2  a confirmation token starts its command once: it is compared in constant time, and

@@ -26,23 +26,23 @@
 static const struct flood_rate guesses = {.per_second = 1, .burst = 10};
 
 /* What a confirmation says. */
-struct shown {
+struct answered_by {
     struct slice token;
     struct slice actor_id;
     struct slice reason;
 };
 
 static const struct member members[] = {
-    {SLICE_INIT("token"), MEMBER_TEXT, false, offsetof(struct shown, token)},
-    {SLICE_INIT("actor_id"), MEMBER_TEXT, false, offsetof(struct shown, actor_id)},
-    {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct shown, reason)},
+    {SLICE_INIT("token"), MEMBER_TEXT, false, offsetof(struct answered_by, token)},
+    {SLICE_INIT("actor_id"), MEMBER_TEXT, false, offsetof(struct answered_by, actor_id)},
+    {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct answered_by, reason)},
 };
 
 /* One confirmation on its way. */
 struct confirming {
     struct execution execution; /* first */
     struct query query;
-    struct shown shown;
+    struct answered_by shown;
     struct record_key guess; /* what wrong tokens are counted under */
     bool denies;
 };

@@ -43,7 +43,8 @@ static void answer_command(struct api_query *self)
     if (put_one(&json, &document, request->exchange->arena) == OK) {
         api_answer_json(request, &out);
     } else {
-        api_refuse_plain(request, 500, "corrupt", "the record cannot be read; run once verify");
+        api_refuse_plain(
+            request, 500, "store_corrupt", "the record cannot be read; run once verify");
     }
 }
 

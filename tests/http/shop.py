@@ -33,7 +33,7 @@ commands:
     ttl: 72h
     confirm: confirm
     confirm_ttl: {confirm_ttl}
-    prompt: "Refund {{args.amount}} {{args.currency}} of order {{target.order_id}} to {{args.card}}?"
+    prompt: "Refund {{args.amount}} {{args.currency}} of {{target.order_id}} to {{args.card}}?"
     handler: "{url}/order.refund"
     timeout: 5s
     redact: [/args/card]

@@ -8,6 +8,7 @@ import pytest
 
 from once_server import LIGHT, until
 from shop import Shop, envelope, refund
+from test_openapi import check
 
 
 @pytest.fixture
@@ -23,18 +24,19 @@ def server(make_server, shop):
 
 
 def submit(server, command, headers=None):
-    return server.request("POST", "/v1/commands", command, headers)
+    return check("submitCommand", server.request("POST", "/v1/commands", command, headers))
 
 
 def get(server, command_id):
-    status, _, document = server.request("GET", f"/v1/commands/{command_id}")
+    answer = server.request("GET", f"/v1/commands/{command_id}")
+    status, _, document = check("getCommand", answer)
     assert status == 200, document
     return document
 
 
 def confirm(server, command_id, token, verb="confirm", headers=None, **more):
-    return server.request("POST", f"/v1/commands/{command_id}/{verb}", {"token": token, **more},
-        headers)
+    return check(f"{verb}Command", server.request("POST", f"/v1/commands/{command_id}/{verb}",
+        {"token": token, **more}, headers))
 
 
 def evidence(server, command_id):
@@ -252,7 +254,8 @@ def test_attempts_are_bounded_and_a_person_may_try_again(server, shop):
     until(lambda: get(server, command_id)["status"] == "blocked", "never given up")
     assert list(shop.calls.values()) == [3]
     recover = {"action": "retry", "reason": "the shop is back"}
-    status, _, answer = server.request("POST", f"/v1/commands/{command_id}/recover", recover)
+    status, _, answer = check("recoverCommand",
+        server.request("POST", f"/v1/commands/{command_id}/recover", recover))
     assert status == 200, answer
     until(lambda: get(server, command_id)["status"] == "executed", "never executed")
     assert list(shop.calls.values()) == [4]
@@ -272,7 +275,8 @@ def test_an_unknown_outcome_blocks_until_a_person_decides(server, shop, what):
     status, _, problem = server.request("POST", f"/v1/commands/{command_id}/recover", retry)
     assert status == 409 and problem["code"] == "outcome_unknown"
     resolve = {"status": "executed", "reason": "seen in the ledger", "outcome": {"summary": "Yes"}}
-    status, _, document = server.request("POST", f"/v1/commands/{command_id}/resolve", resolve)
+    status, _, document = check("resolveCommand",
+        server.request("POST", f"/v1/commands/{command_id}/resolve", resolve))
     assert status == 200 and document["status"] == "executed"
     status, _, document = submit(server, command)
     assert status == 200 and document["summary"] == "Yes"
@@ -303,7 +307,7 @@ def test_a_confirmation_starts_the_command_once(server, shop):
     assert status == 202 and asked["status"] == "awaiting_confirmation"
     token = asked["confirmation"]["token"]
     assert len(token) == 43
-    assert asked["confirmation"]["prompt"] == "Refund 5 EUR of order 204 to [redacted]?"
+    assert asked["confirmation"]["prompt"] == "Refund 5 EUR of 204 to [redacted]?"
     status, _, again = submit(server, refund(args={"card": "4111"}))
     assert status == 202 and again["command_id"] == asked["command_id"]
     assert "token" not in again["confirmation"]
@@ -400,7 +404,7 @@ def test_100_confirmations_at_once_start_it_once(server, shop):
 def test_a_denied_command_may_be_submitted_again(server, shop):
     _, _, asked = submit(server, refund())
     token = asked["confirmation"]["token"]
-    status, _, denied = confirm(server, asked["command_id"], token, "deny", reason="changed my mind")
+    status, _, denied = confirm(server, asked["command_id"], token, "deny", reason="no, wait")
     assert status == 200 and denied["status"] == "rejected"
     assert confirm(server, asked["command_id"], token)[0] == 403
     status, _, fresh = submit(server, refund())
@@ -455,7 +459,7 @@ def test_status_and_lists(server, shop):
     assert server.request("GET", "/v1/commands/nobody")[0] == 404
 
     def listed(query):
-        status, _, page = server.request("GET", "/v1/commands" + query)
+        status, _, page = check("listCommands", server.request("GET", "/v1/commands" + query))
         assert status == 200, page
         return page["commands"]
 
@@ -469,7 +473,7 @@ def test_status_and_lists(server, shop):
 
 
 def test_the_registry_is_served_without_its_handlers(server, shop):
-    status, _, registry = server.request("GET", "/v1/registry")
+    status, _, registry = check("getRegistry", server.request("GET", "/v1/registry"))
     assert status == 200 and "127.0.0.1" not in json.dumps(registry)
     by_name = {command["command"]: command for command in registry["commands"]}
     assert by_name["order.refund"]["class"] == "I3"
