@@ -143,9 +143,10 @@ static enum status want_by_key(
 static unsigned bodies_by_id(const struct request *request)
 {
     bool janitors = request->kind == REQUEST_LEASE_OVER || request->kind == REQUEST_HOLDER_GONE;
-    return janitors                         ? WANT_NO_BODY
-           : request->kind == REQUEST_CLAIM ? WANT_OUTCOME | WANT_REQUEST
-                                            : WANT_OUTCOME;
+    return janitors ? WANT_NO_BODY
+           : request->kind == REQUEST_CLAIM || request->kind == REQUEST_WAKE
+               ? WANT_OUTCOME | WANT_REQUEST
+               : WANT_OUTCOME;
 }
 
 /* A record by its id, and what is remembered of its source: what seals it changes that, and what
