@@ -560,15 +560,20 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     struct change change = {.kind = CHANGE_NONE};
     struct commit one = {.changes = &change, .count = 1};
     struct chain before = cycle->chain;
-    enum status status = store_prepare(cycle, &time, err);
+    struct checkpoint_tie ties[CHECKPOINT_TIES_MAX];
+    size_t tie_count = 0;
+    enum status status = identity == NULL ? OK
+                                          : checkpoint_ties_read(store, cycle->chain.chain_id, ties,
+                                                &tie_count, err);
+    status = status == OK ? store_prepare(cycle, &time, err) : status;
     if (status != OK) {
         return status;
     }
     buf_clear(&cycle->text);
     status = removable != NULL ? entry_compose_archived(&cycle->chain, removable, time.now_ms,
                                      &cycle->text, &change.entry)
-                               : checkpoint_compose(&cycle->chain, identity, time.now_ms,
-                                     &cycle->text, &change.entry, err);
+                               : checkpoint_compose_tied(&cycle->chain, identity, time.now_ms, ties,
+                                     tie_count, &cycle->text, &change.entry, err);
     if (status != OK) {
         store->ops->abort(store);
         return removable != NULL ? err_set(err, status, "out of memory for evidence") : status;
