@@ -9,6 +9,7 @@
 #include "dispatch/dispatch.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
+#include "inbox/inbox.h"
 #include "server/impl.h"
 
 _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
@@ -252,6 +253,46 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- the inbox ----------------------------------------------------------------------------- */
+
+static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
+{
+    struct inbox_door *inbox = NULL;
+    struct inbox_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status = OK;
+    if (server->config->inbox.source_count > 0) {
+        status = server_vault(server, &options.vault, err);
+    }
+    status = status == OK ? inbox_new(&options, &inbox, err) : status;
+    *ret_state = inbox;
+    return status;
+}
+
+static struct api_routes routes_of_inbox(void *state)
+{
+    return inbox_routes(state);
+}
+
+static enum status prepare_inbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct inbox_plan *plan = NULL;
+    enum status status = inbox_reload_prepare(state, config, &plan, err);
+    *ret_made = plan;
+    return status;
+}
+
+static void reload_inbox(void *state, void *made, bool is_used)
+{
+    inbox_reload_end(state, made, is_used);
+}
+
+static void close_inbox(void *state)
+{
+    inbox_free(state);
+}
+
 /* ---- commands ------------------------------------------------------------------------------ */
 
 /* Always there: a reload may bring the first command. */
@@ -330,6 +371,14 @@ const struct server_door server_doors[] = {
         .cut = cut_gateway,
         .is_idle = gateway_idle,
         .close = close_gateway,
+    },
+    {
+        .name = "inbox",
+        .open = open_inbox,
+        .routes = routes_of_inbox,
+        .reload_prepare = prepare_inbox,
+        .reload_end = reload_inbox,
+        .close = close_inbox,
     },
     {
         .name = "commands",
