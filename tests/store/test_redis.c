@@ -344,12 +344,12 @@ static bool left_see(void *context, const struct entry *entry)
 static bool chain_keep(void *context, const struct store_chain *chain)
 {
     struct store_chain *chains = context;
-    chains[chain->removed_seq > 0 ? 0 : 1] = *chain;
+    chains[chain->seq > chain->removed_seq ? 0 : 1] = *chain; /* something is left, or nothing */
     return true;
 }
 
 /* The oldest first, in pieces; what is gone is noted in its chain, and a cursor into it goes on
- * with what is left. A chain of which nothing is left goes too, but for a living process's. */
+ * with what is left. */
 static void evidence_past_its_retention_leaves(void **state)
 {
     struct fixture *fixture = *state;
@@ -376,6 +376,7 @@ static void evidence_past_its_retention_leaves(void **state)
     struct store_chain chains[2] = {{.removed_seq = 0}};
     assert_int_equal(fixture->beside->ops->chains(fixture->beside, chain_keep, chains, &err), OK);
     assert_int_equal(chains[0].removed_seq, OLD);
+    assert_int_equal(chains[0].seq, OLD + YOUNG);
     assert_true(digest_equal(&chains[0].removed_hash, &left.before));
     struct left again = {.first_seq = 0};
     struct entry_range range = {.after = {.seq = 5}};

@@ -1,9 +1,9 @@
 -- ARGV: evidence decided before this goes (ms), at most.
 -- Returns: how many entries went.
 -- The oldest go first, in the order of the stream; each chain keeps the number and hash of the last
--- one that it lost, so that what is left can be checked.
+-- one that it lost, so that what is left can be checked. The chains themselves stay: checkpoints of
+-- other chains name them.
 local before, most = tonumber(ARGV[1]), tonumber(ARGV[2])
-local CHAINS = 64 -- looked at in one call: more than there are processes
 local last, lost = {}, 0
 local upto = false
 for _, item in ipairs(redis.call('XRANGE', entries, '-', '+', 'COUNT', most)) do
@@ -18,18 +18,6 @@ if lost > 0 then
     for chain, entry in pairs(last) do
         redis.call('HSET', chain_key(chain), 'removed_seq', entry[1], 'removed_hash', entry[2])
         redis.call('ZREMRANGEBYSCORE', tag .. 'places:' .. chain, '-inf', entry[1])
-    end
-end
-
--- A chain goes when nothing is left of it and nobody writes to it any more.
-for _, chain in ipairs(redis.call('ZRANGE', tag .. 'chains', 0, CHAINS - 1)) do
-    local found = redis.call('HMGET', chain_key(chain), 'seq', 'removed_seq', 'started_ms', 'time_ms',
-        'closed_ms', 'incarnation')
-    local seen = math.max(tonumber(found[3] or '0'), tonumber(found[4] or '0'),
-        tonumber(found[5] or '0'), tonumber(redis.call('ZSCORE', beats, found[6] or '0') or '0'))
-    if found[1] == (found[2] or '0') and seen < before then
-        redis.call('DEL', chain_key(chain), tag .. 'places:' .. chain)
-        redis.call('ZREM', tag .. 'chains', chain)
     end
 end
 return lost
