@@ -251,6 +251,7 @@ static enum status look_up(struct redis *self, uint64_t number, struct err *err)
 {
     redisReply *reply = NULL;
     uint64_t happened = 0;
+    ASSERT(number > 0);
     redis_link_close(&self->link);
     call_begin(self);
     call_text(self, self->chain);
@@ -397,6 +398,7 @@ static enum status retain_some(struct redis *self, int64_t boot_ms, bool *ret_mo
     redisReply *reply = NULL;
     uint64_t count = 0;
     int64_t now_ms = time_now(self).time_ms;
+    ASSERT(self->retain_ms > 0); /* P10: nothing goes at once */
     if (boot_ms >= self->retained_ms && boot_ms - self->retained_ms < REDIS_RETAIN_EVERY_MS) {
         return OK;
     }
