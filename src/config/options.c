@@ -145,6 +145,9 @@ const struct config_option config_options[] = {
         .help = "Log a line for each decision. The evidence has every decision anyway; without "
                 "these lines a busy server is a little faster and its log much smaller.",
         .unsure = "Leave it on until the log gets too large."),
+    ROW("connectors", OWN, .read = connectors_read,
+        .count = offsetof(struct config, effects.connector_count)),
+    ROW("effects", OWN, .read = effects_read, .count = offsetof(struct config, effects.type_count)),
     ROW("gateway", OWN, .read = gateway_read),
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
     {0},
