@@ -4,9 +4,9 @@
  * request in compose.h.
  *
  * Promises:  a credential is read from its file or variable when a configuration is loaded, at
- *            every reload again, and is wiped with it. A connector that is limited to tenants serves no
- *            other (P9). What a provider answered is kept as its status and provider_ref alone: the
- *            rest may hold what must not be readable at rest.
+ *            every reload again, and is wiped with it. A connector that is limited to tenants
+ *            serves no other (P9). What a provider answered is kept as its status and provider_ref
+ *            alone: the rest may hold what must not be readable at rest.
  * Threads:   as struct dispatch_kind says; the functions here on one thread at a time.
  */
 #ifndef ONCE_EFFECT_OUTBOX_H

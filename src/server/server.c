@@ -161,7 +161,9 @@ static enum status note_facts(struct server *server, struct store *store, struct
     facts->in_progress = counts.by_status[RECORD_IN_PROGRESS];
     facts->unknown = counts.by_status[RECORD_UNKNOWN];
     facts->entries = head.seq;
-    if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
+    if (store->ops->shared) {
+        facts->writes = SERVER_WRITES_ELSEWHERE;
+    } else if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
         facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
     }
     return OK;
