@@ -238,14 +238,14 @@ static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 void run_claim(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
-    run->claim = (struct engine_call){
-        .request = {.kind = REQUEST_CLAIM,
-            .operation_id = run->job->operation_id,
-            .policy = {.lease_ms = lease_ms(dispatch, run->job),
-                .on_unknown = run->job->gauge->kind->unknown != NULL ? ON_UNKNOWN_RECONCILE
-                                                                     : ON_UNKNOWN_HOLD},
-            .holder = engine_incarnation(door_engine(dispatch->door)),
-            .actor = actor},
+    run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
+                                          .operation_id = run->job->operation_id,
+                                          .policy = {.lease_ms = lease_ms(dispatch, run->job),
+                                              /* An unknown one is found again after a crash too:
+                                                 its kind says what is done about it. */
+                                              .on_unknown = ON_UNKNOWN_RECONCILE},
+                                          .holder = engine_incarnation(door_engine(dispatch->door)),
+                                          .actor = actor},
         .arena = &run->arena,
         .done = on_claim_done};
     run->then = on_claimed;
