@@ -238,7 +238,10 @@ void run_claim(struct dispatching *run)
     struct dispatch *dispatch = run->job->dispatch;
     run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
                                           .operation_id = run->job->operation_id,
-                                          .policy.lease_ms = lease_ms(dispatch, run->job),
+                                          .policy = {.lease_ms = lease_ms(dispatch, run->job),
+                                              /* An unknown one is found again after a crash too:
+                                                 its kind says what is done about it. */
+                                              .on_unknown = ON_UNKNOWN_RECONCILE},
                                           .holder = engine_incarnation(door_engine(dispatch->door)),
                                           .actor = actor},
         .arena = &run->arena,

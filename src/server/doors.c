@@ -5,9 +5,11 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "command/command.h"
 #include "dispatch/dispatch.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
+#include "inbox/inbox.h"
 #include "server/impl.h"
 
 _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
@@ -251,6 +253,97 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- the inbox ----------------------------------------------------------------------------- */
+
+static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
+{
+    struct inbox_door *inbox = NULL;
+    struct inbox_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status = OK;
+    if (server->config->inbox.source_count > 0) {
+        status = server_vault(server, &options.vault, err);
+    }
+    status = status == OK ? inbox_new(&options, &inbox, err) : status;
+    *ret_state = inbox;
+    return status;
+}
+
+static struct api_routes routes_of_inbox(void *state)
+{
+    return inbox_routes(state);
+}
+
+static enum status prepare_inbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct inbox_plan *plan = NULL;
+    enum status status = inbox_reload_prepare(state, config, &plan, err);
+    *ret_made = plan;
+    return status;
+}
+
+static void reload_inbox(void *state, void *made, bool is_used)
+{
+    inbox_reload_end(state, made, is_used);
+}
+
+static void close_inbox(void *state)
+{
+    inbox_free(state);
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+/* Always there: a reload may bring the first command. */
+static enum status open_commands(struct server *server, void **ret_state, struct err *err)
+{
+    struct commands *commands = NULL;
+    struct commands_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status =
+        server->config->command_count == 0 ? OK : server_vault(server, &options.vault, err);
+    if (status == OK && server->config->command_count > 0) {
+        status = commands_new(&options, &commands, err);
+    }
+    *ret_state = commands;
+    return status;
+}
+
+static struct api_routes routes_of_commands(void *state)
+{
+    return commands_routes(state);
+}
+
+static enum status prepare_commands(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct registry *registry = NULL;
+    enum status status = commands_reload_prepare(state, config, &registry, err);
+    *ret_made = registry;
+    return status;
+}
+
+static void reload_commands(void *state, void *made, bool is_used)
+{
+    commands_reload_end(state, made, is_used);
+}
+
+static void cut_commands(void *state)
+{
+    commands_cut(state);
+}
+
+static bool commands_idle(void *state)
+{
+    return commands_is_idle(state);
+}
+
+static void close_commands(void *state)
+{
+    commands_free(state);
+}
+
 /* ---- all of them ------------------------------------------------------------------------- */
 
 /* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of
@@ -278,6 +371,24 @@ const struct server_door server_doors[] = {
         .cut = cut_gateway,
         .is_idle = gateway_idle,
         .close = close_gateway,
+    },
+    {
+        .name = "inbox",
+        .open = open_inbox,
+        .routes = routes_of_inbox,
+        .reload_prepare = prepare_inbox,
+        .reload_end = reload_inbox,
+        .close = close_inbox,
+    },
+    {
+        .name = "commands",
+        .open = open_commands,
+        .routes = routes_of_commands,
+        .reload_prepare = prepare_commands,
+        .reload_end = reload_commands,
+        .cut = cut_commands,
+        .is_idle = commands_idle,
+        .close = close_commands,
     },
     {
         .name = SERVER_OWN_DOOR,
