@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
+#include "effect/outbox.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
 #include "inbox/inbox.h"
@@ -253,6 +254,38 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- effects on their way out -------------------------------------------------------------- */
+
+static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
+{
+    const struct vault *vault = NULL;
+    struct effect_outbox *outbox = NULL;
+    if (server->config->effects.type_count == 0) {
+        return OK;
+    }
+    enum status status = server_vault(server, &vault, err);
+    struct outbox_options options = {.dispatch = server->dispatch, .config = server->config};
+    status = status == OK ? outbox_new(&options, &outbox, err) : status;
+    *ret_state = outbox;
+    return status;
+}
+
+static enum status prepare_outbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    return outbox_reload_prepare(state, config, ret_made, err);
+}
+
+static void reload_outbox(void *state, void *made, bool is_used)
+{
+    outbox_reload_end(state, made, is_used);
+}
+
+static void close_outbox(void *state)
+{
+    outbox_free(state);
+}
+
 /* ---- the inbox ----------------------------------------------------------------------------- */
 
 static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
@@ -358,6 +391,13 @@ const struct server_door server_doors[] = {
         .cut = cut_dispatch,
         .is_idle = dispatch_idle,
         .close = close_dispatch,
+    },
+    {
+        .name = "outbox",
+        .open = open_outbox,
+        .reload_prepare = prepare_outbox,
+        .reload_end = reload_outbox,
+        .close = close_outbox,
     },
     {
         .name = "gateway",
