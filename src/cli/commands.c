@@ -752,7 +752,7 @@ static const char *const confirm_text[] = {
 };
 
 static const char *const deny_text[] = {
-    "Rejects a command that awaits its confirmation. Nothing has begun, so that it may be submitted "
+    "Rejects a command that awaits its confirmation. Nothing has begun, so it may be submitted "
     "again. Without --confirmation the right confirm or operate is needed.",
     NULL,
 };

@@ -35,7 +35,7 @@ static const char registry[] =
     "    handler: \"http://127.0.0.1:%u/note\"}\n"
     "  conformance.bound: {class: I1, binding: effective_actor,\n"
     "    handler: \"http://127.0.0.1:%u/bound\"}\n"
-    "  conformance.pay: {class: I3, justification: \"its handler is not idempotent\", shield: [S3],\n"
+    "  conformance.pay: {class: I3, justification: \"it must run once\", shield: [S3],\n"
     "    critical: true, ttl: 24h, confirm: confirm, handler: \"http://127.0.0.1:%u/pay\"}\n";
 
 struct kit {

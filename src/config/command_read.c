@@ -298,7 +298,7 @@ void commands_check(struct config *config, struct config_faults *faults)
         if (config->commands[i].confirm == CONFIG_CONFIRM_STEP_UP) {
             struct config_place place = {.line = config->commands[i].line, .column = 3};
             config_fault_at(config, faults, &place, "auth: {tokens: […]}, or confirm: confirm",
-                "confirm: step_up needs auth: without tokens nobody can be told from the submitter");
+                "confirm: step_up needs auth: without tokens everybody is the submitter");
         }
     }
 }
