@@ -7,8 +7,10 @@
 #include "base/check.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
+#include "effect/outbox.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
+#include "inbox/inbox.h"
 #include "server/impl.h"
 
 _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
@@ -252,6 +254,78 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- effects on their way out -------------------------------------------------------------- */
+
+static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
+{
+    const struct vault *vault = NULL;
+    struct effect_outbox *outbox = NULL;
+    if (server->config->effects.type_count == 0) {
+        return OK;
+    }
+    enum status status = server_vault(server, &vault, err);
+    struct outbox_options options = {.dispatch = server->dispatch, .config = server->config};
+    status = status == OK ? outbox_new(&options, &outbox, err) : status;
+    *ret_state = outbox;
+    return status;
+}
+
+static enum status prepare_outbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    return outbox_reload_prepare(state, config, ret_made, err);
+}
+
+static void reload_outbox(void *state, void *made, bool is_used)
+{
+    outbox_reload_end(state, made, is_used);
+}
+
+static void close_outbox(void *state)
+{
+    outbox_free(state);
+}
+
+/* ---- the inbox ----------------------------------------------------------------------------- */
+
+static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
+{
+    struct inbox_door *inbox = NULL;
+    struct inbox_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status = OK;
+    if (server->config->inbox.source_count > 0) {
+        status = server_vault(server, &options.vault, err);
+    }
+    status = status == OK ? inbox_new(&options, &inbox, err) : status;
+    *ret_state = inbox;
+    return status;
+}
+
+static struct api_routes routes_of_inbox(void *state)
+{
+    return inbox_routes(state);
+}
+
+static enum status prepare_inbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct inbox_plan *plan = NULL;
+    enum status status = inbox_reload_prepare(state, config, &plan, err);
+    *ret_made = plan;
+    return status;
+}
+
+static void reload_inbox(void *state, void *made, bool is_used)
+{
+    inbox_reload_end(state, made, is_used);
+}
+
+static void close_inbox(void *state)
+{
+    inbox_free(state);
+}
+
 /* ---- commands ------------------------------------------------------------------------------ */
 
 /* Always there: a reload may bring the first command. */
@@ -319,6 +393,13 @@ const struct server_door server_doors[] = {
         .close = close_dispatch,
     },
     {
+        .name = "outbox",
+        .open = open_outbox,
+        .reload_prepare = prepare_outbox,
+        .reload_end = reload_outbox,
+        .close = close_outbox,
+    },
+    {
         .name = "gateway",
         .listen = gateway_addresses,
         .open = open_gateway,
@@ -330,6 +411,14 @@ const struct server_door server_doors[] = {
         .cut = cut_gateway,
         .is_idle = gateway_idle,
         .close = close_gateway,
+    },
+    {
+        .name = "inbox",
+        .open = open_inbox,
+        .routes = routes_of_inbox,
+        .reload_prepare = prepare_inbox,
+        .reload_end = reload_inbox,
+        .close = close_inbox,
     },
     {
         .name = "commands",
