@@ -73,17 +73,17 @@ static void note_cautions(struct pg_store *self, const PGresult *result)
     (void)pg_value_int(pg_value_of(result, 0, 5), &standbys);
     memset(self->cautions, 0, sizeof self->cautions);
     if (!slice_is(pg_value_of(result, 0, 1).bytes, "on")) {
-        caution_add(self, "fsync = off: what was answered is lost when the machine stops (P1, P2)");
+        caution_add(self, "fsync = off: what was answered is lost when the machine stops");
     }
     if (!slice_is(pg_value_of(result, 0, 3).bytes, "on")) {
         caution_add(self, "full_page_writes = off: a page that is torn by a power loss stays so");
     }
     if (standbys > 0 && names.len == 0) {
         caution_add(self, "standbys follow asynchronously (synchronous_standby_names is empty): a "
-                          "failover can lose grants that were given (P1)");
+                          "failover can lose grants that were given");
     } else if (names.len > 0 && (slice_is(commit, "local") || slice_is(commit, "remote_write"))) {
         caution_add(self, "synchronous_commit does not wait for the standby's disk: a failover can "
-                          "lose grants that were given (P1)");
+                          "lose grants that were given");
     }
 }
 
