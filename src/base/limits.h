@@ -36,7 +36,9 @@ enum {
     LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, bodies of one apart */
     LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
     LIMIT_QUARANTINED_TENANTS_MAX = 64, /* held by name; with one more all are */
-    LIMIT_WAITERS_MAX = 1 << 16,        /* duplicates parked until the first execution settles */
+    LIMIT_DISPATCH_GROUP_MAX = 66, /* requests that settle one call: its outcome, the step of its
+                                      parent, and 64 effects that it returned */
+    LIMIT_WAITERS_MAX = 1 << 16,   /* duplicates parked until the first execution settles */
 
     /* Durations, in milliseconds. */
     LIMIT_WINDOW_MS_DEFAULT = 86400000, /* 24 h, what all five sources agree on */

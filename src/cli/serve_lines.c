@@ -115,11 +115,12 @@ static void put_gateway_curl(struct buf *out, const struct serve *serve)
 static void put_store(struct buf *out, const struct serve *serve)
 {
     const struct server_facts *facts = server_facts(serve->server);
-    buf_printf(out,
-        "%s: %llu operation%s, %llu in progress, %llu unknown; %llu entries of evidence",
-        facts->store, (unsigned long long)facts->operations, facts->operations == 1 ? "" : "s",
-        (unsigned long long)facts->in_progress, (unsigned long long)facts->unknown,
-        (unsigned long long)facts->entries);
+    buf_printf(out, "%s: %llu operation%s, %llu in progress, %llu unknown", facts->store,
+        (unsigned long long)facts->operations, facts->operations == 1 ? "" : "s",
+        (unsigned long long)facts->in_progress, (unsigned long long)facts->unknown);
+    if (facts->writes != SERVER_WRITES_ELSEWHERE) { /* there the others write most of it */
+        buf_printf(out, "; %llu entries of evidence", (unsigned long long)facts->entries);
+    }
 }
 
 /* A POST to /v1/fences. It works as it stands, from the directory the server was started in; the
@@ -175,6 +176,10 @@ static void put_writes(struct buf *out, const struct serve *serve)
     const struct server_facts *facts = server_facts(serve->server);
     if (facts->writes == SERVER_WRITES_MEMORY) {
         buf_str(out, "in memory: nothing outlives this process");
+        return;
+    }
+    if (facts->writes == SERVER_WRITES_ELSEWHERE) {
+        buf_str(out, "by the database server: a commit counts when it says so");
         return;
     }
     buf_str(out, facts->writes == SERVER_WRITES_DIRECT ? "direct (O_DIRECT and O_DSYNC)"

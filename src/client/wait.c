@@ -3,24 +3,14 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/text.h"
 
 enum {
     DATE_BYTES_MAX = 64,             /* the longest of the three forms has 33 */
     AFTER_SECONDS_MAX = 365 * 86400, /* longer values are cut to this; keeps sums small */
-    RETRIES_DOUBLED_MAX = 32,        /* by then every ceiling is at its maximum */
 };
-
-static int64_t ceiling_ms(const struct client_wait *wait)
-{
-    int64_t ceiling = wait->base_ms;
-    for (unsigned i = 0; i < wait->retry && i < RETRIES_DOUBLED_MAX; i++) {
-        ceiling = clock_doubled_ms(ceiling, wait->max_ms);
-    }
-    return ceiling < wait->max_ms ? ceiling : wait->max_ms;
-}
 
 int64_t client_wait_ms(const struct client_wait *wait)
 {
@@ -30,7 +20,8 @@ int64_t client_wait_ms(const struct client_wait *wait)
     if (spare <= 0) {
         return -1;
     }
-    int64_t jitter = (int64_t)(wait->random % ((uint64_t)ceiling_ms(wait) + 1));
+    int64_t ceiling_ms = backoff_ceiling_ms(wait->base_ms, wait->max_ms, wait->retry);
+    int64_t jitter = backoff_jitter_ms(ceiling_ms, wait->random);
     if (jitter >= spare) {
         jitter = spare / 2; /* the other half is for the attempt */
     }

@@ -23,7 +23,9 @@
 #include "base/err.h"
 #include "canon/digest.h"
 #include "config/command.h"
+#include "config/effects.h"
 #include "config/gateway.h"
+#include "config/place.h"
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
@@ -32,6 +34,7 @@ enum {
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
     CONFIG_CHOICES_MAX = 10,    /* values of a choice and the end of the list */
+    CONFIG_KEY_FILES_MAX = 16,  /* of bodies; a rotation needs two */
 };
 
 /* What a value has to look like. */
@@ -74,7 +77,8 @@ enum config_form {
 };
 
 /* Where in the file a setting of the gateway may be; none: it is a setting of the server. Of an
- * entry are those of what has a name of its own in a map: a command. */
+ * entry are those of what has a name of its own in a map: a command, a connector, a
+ * type of effect. */
 enum config_in { CONFIG_IN_SECTION = 1, CONFIG_IN_ROUTE = 2, CONFIG_IN_ENTRY = 4 };
 
 /* What a token allows; the numbers are those of enum api_right. */
@@ -94,12 +98,6 @@ struct config_token {
 
 enum config_level { CONFIG_LEVEL_DEBUG, CONFIG_LEVEL_INFO, CONFIG_LEVEL_WARN, CONFIG_LEVEL_ERROR };
 enum config_format { CONFIG_FORMAT_AUTO, CONFIG_FORMAT_JSON, CONFIG_FORMAT_HUMAN };
-
-/* Where in the file; line 0: not from it. */
-struct config_place {
-    unsigned line;
-    unsigned column;
-};
 
 /* A line of a policy file, and what it comes to here. */
 struct config_policy_line {
@@ -149,7 +147,9 @@ struct config {
     const char *tls_key;
     const struct config_token *tokens;
     size_t token_count;
-    bool has_auth; /* auth was configured, with however many tokens */
+    bool has_auth;                               /* auth was configured, with however many tokens */
+    const char *key_files[CONFIG_KEY_FILES_MAX]; /* of the bodies that are kept encrypted */
+    size_t key_file_count;
 
     uint64_t body_bytes_max;
     uint64_t outcome_bytes_max;
@@ -171,6 +171,7 @@ struct config {
     int64_t drain_ms;
     uint64_t loops; /* 0: one a core */
 
+    struct config_effects effects;         /* and connectors; whole after config_check */
     struct config_gateway gateway;         /* whole after config_check */
     const struct config_command *commands; /* the registry, in the order of the file */
     size_t command_count;
@@ -221,6 +222,9 @@ struct config_option {
 extern const struct config_option config_options[];
 /* Those of the gateway; what is not set by a route is as its section says. The same end. */
 extern const struct config_option config_gateway_options[];
+/* Those of one connector and of one type of effect; the same end. */
+extern const struct config_option config_connector_options[];
+extern const struct config_option config_effect_options[];
 /* Those of one command, and of one of its arguments. The same end. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];

@@ -152,6 +152,40 @@ static void put_commands(struct buf *out)
     put_options(out, config_command_options, true);
 }
 
+static void put_effects(struct buf *out)
+{
+    put_prose(out,
+        "connectors: how effects reach one provider, by name. Changes are evidence; secrets are "
+        "read from files and variables, and SIGHUP reads all of it again.");
+    buf_str(out, "#connectors:\n"
+                 "#  pay:\n"
+                 "#    url: https://api.pay.example\n"
+                 "#    auth: {bearer_file: /run/secrets/pay}\n"
+                 "#    idempotency: {header: Idempotency-Key, keeps: 24h}\n"
+                 "#    lookup: {get: \"/v1/charges/by-key/{idempotency_key}\"}\n"
+                 "#    rate: 50\n"
+                 "\n");
+    put_options(out, config_connector_options, true);
+    put_prose(out,
+        "effects: the types of effect that POST /v1/effects takes, by name. What cannot be "
+        "shielded against a lost answer does not load.");
+    buf_str(out, "#effects:\n"
+                 "#  payment.capture:\n"
+                 "#    connector: pay\n"
+                 "#    request: {path: \"/v1/charges/{target.order_id}\"}\n"
+                 "#    provider_ref: /id\n"
+                 "#    irreversible: true\n"
+                 "#    compensate:\n"
+                 "#      effect: payment.refund\n"
+                 "#      payload: {charge: \"{provider_ref}\", amount: \"{payload.amount}\"}\n"
+                 "#    redact: [/card]\n"
+                 "#  payment.refund:\n"
+                 "#    connector: pay\n"
+                 "#    request: {path: /v1/refunds}\n"
+                 "\n");
+    put_options(out, config_effect_options, true);
+}
+
 void config_example_put(struct buf *out)
 {
     put_prose(out,
@@ -172,4 +206,5 @@ void config_example_put(struct buf *out)
     put_options(out, config_gateway_options, false);
     put_routes(out);
     put_commands(out);
+    put_effects(out);
 }

@@ -197,6 +197,17 @@ enum status gateway_read_on_5xx(
 /* Take `auth.tokens`. E_NOMEM. */
 enum status tokens_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `connectors` and `effects`; the values of a type's own readers. E_NOMEM. */
+enum status connectors_read(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+enum status effects_read(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+enum status effect_read_headers(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+enum status effect_read_json(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+/* Whether they go together; each type gets its connector and its compensation. */
+void effects_check(struct config *config, struct config_faults *faults);
 /* Take `commands`, and the `args` of one of them. E_NOMEM. */
 enum status commands_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;

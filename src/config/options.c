@@ -61,6 +61,15 @@ const struct config_option config_options[] = {
                 "/metrics for all tenants. Without auth, every client is tenant default with "
                 "every right, which only loopback addresses allow. SIGHUP reads tokens again.",
         .unsure = "One token per program, with only execute."),
+    ROW("secrets.key_file", LIST, AT(key_files), .count = offsetof(struct config, key_file_count),
+        .max = CONFIG_KEY_FILES_MAX, .at_start = true, .env = "ONCE_KEY_FILE",
+        .absent = "body.key in the journal's directory, made when it is first needed",
+        .example = "[/etc/once/body.key, /etc/once/old.key]",
+        .help = "Files with the keys that bodies are encrypted with while they wait to be sent: "
+                "32 bytes or 64 hex digits each, mode 0600. The first key encrypts, all of them "
+                "decrypt. To rotate, put the new file first and remove the old one when nothing "
+                "that was kept before is left. Processes that share a store need the same files.",
+        .unsure = "Leave it out with a journal, and back body.key up with it."),
     ROW("limits.body_bytes_max", SIZE, AT(body_bytes_max), .fallback = "10MiB", .min = 1024,
         .max = GIB, .env = "ONCE_LIMITS_BODY_BYTES_MAX",
         .help = "The largest request body; a larger one is refused with 413. Bodies in flight are "
@@ -136,6 +145,9 @@ const struct config_option config_options[] = {
         .help = "Log a line for each decision. The evidence has every decision anyway; without "
                 "these lines a busy server is a little faster and its log much smaller.",
         .unsure = "Leave it on until the log gets too large."),
+    ROW("connectors", OWN, .read = connectors_read,
+        .count = offsetof(struct config, effects.connector_count)),
+    ROW("effects", OWN, .read = effects_read, .count = offsetof(struct config, effects.type_count)),
     ROW("gateway", OWN, .read = gateway_read),
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
     {0},

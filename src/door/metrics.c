@@ -541,7 +541,7 @@ static const struct upstream_family upstream_families[] = {
 #undef FIGURE
 
 static void put_upstream(
-    struct buf *out, const struct upstream_family *family, const struct metrics_upstream *upstream)
+    struct buf *out, const struct upstream_family *family, const struct upstream_figures *upstream)
 {
     for (size_t i = 0; i == 0 || (i < 3 && family->figures[i].value != NULL); i++) {
         uint64_t value = 0;
@@ -558,7 +558,7 @@ static void put_upstream(
 
 static void put_upstreams(const struct metrics *metrics, struct buf *out)
 {
-    struct metrics_upstream upstreams[METRICS_UPSTREAMS_MAX];
+    struct upstream_figures upstreams[METRICS_UPSTREAMS_MAX];
     size_t families = COUNT(upstream_families);
     if (metrics->tell == NULL) {
         return;

@@ -55,15 +55,10 @@ void metrics_request(
 enum { METRICS_DOUBTS_MAX = 4 };
 void metrics_doubt(struct metrics *metrics, unsigned loop, unsigned reason);
 
-/* An upstream of a gateway. */
-struct metrics_upstream {
-    const char *name; /* its URLs; stays until the one who tells is gone */
-    struct upstream_stats stats;
-};
 /* Tells of up to max upstreams, the rest added up in the last one with name NULL. How many. Any
  * thread. */
 typedef size_t (*metrics_report_upstreams)(
-    void *context, struct metrics_upstream *ret_upstreams, size_t max);
+    void *context, struct upstream_figures *ret_upstreams, size_t max);
 /* Who tells; NULL: nobody. Before the server is started, or when it is gone. */
 void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context);
 

@@ -182,8 +182,8 @@ struct due_subscription {
      * postponed. */
     bool is_once;
     /* Called on the engine thread, every half a second while there are any, with some of the
-     * records that are due. False: it takes none of these now, and they come again. Must not block;
-     * it may submit calls, but not subscribe. */
+     * records that are due; with is_once, several times. False: it takes none of these now, and
+     * they come again. Must not block; it may submit calls, but not subscribe. */
     bool (*found)(void *context, const struct store_due *dues, size_t count);
     void *context;
     struct store_due_cursor given; /* the engine's own: how far is_once has come */

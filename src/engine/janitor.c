@@ -133,9 +133,9 @@ static bool settle_leases(void *context, const struct store_due *dues, size_t co
     return add_calls(context, REQUEST_LEASE_OVER, dues, count);
 }
 
-/* Give one subscriber what is due for it. */
-static enum status give_dues(
-    struct janitor *janitor, struct due_subscription *subscription, struct err *err)
+/* Give one subscriber some of what is due for it. *ret_more: it took all there was room for. */
+static enum status give_some(
+    struct janitor *janitor, struct due_subscription *subscription, bool *ret_more, struct err *err)
 {
     struct store *store = janitor->cycle->store;
     struct store_due dues[JANITOR_CALLS];
@@ -145,8 +145,23 @@ static enum status give_dues(
     filter.cursor = subscription->is_once ? &given : NULL;
     enum status status = store->ops->due(store, &filter, dues, JANITOR_CALLS, &count, err);
     ASSERT(count <= JANITOR_CALLS);
+    *ret_more = false;
     if (status == OK && (count == 0 || subscription->found(subscription->context, dues, count))) {
         subscription->given = given;
+        *ret_more = subscription->is_once && count == JANITOR_CALLS;
+    }
+    return status;
+}
+
+/* All of it, up to a bound: a backlog of a hundred thousand is handed over in seconds, and no turn
+ * holds up the batch for long. */
+static enum status give_dues(
+    struct janitor *janitor, struct due_subscription *subscription, struct err *err)
+{
+    enum status status = OK;
+    bool has_more = true;
+    for (unsigned i = 0; status == OK && has_more && i < JANITOR_PAGES; i++) {
+        status = give_some(janitor, subscription, &has_more, err);
     }
     return status;
 }

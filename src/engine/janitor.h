@@ -31,7 +31,10 @@
 #include "engine/cycle.h"
 #include "engine/query.h"
 
-enum { JANITOR_CALLS = 64 }; /* dues acted on in one turn; the rest comes half a second later */
+enum {
+    JANITOR_CALLS = 64, /* dues acted on in one turn; the rest comes half a second later */
+    JANITOR_PAGES = 32, /* of so many, for a subscriber that takes each due once */
+};
 
 enum janitor_duty {
     DUTY_HOUSEKEEPING,

@@ -52,6 +52,18 @@ void gateway_config_drop(struct gateway *gateway, struct gateway_config *config)
 
 /* ---- the beginning ------------------------------------------------------------------------- */
 
+static enum status hold_upstream(struct upstreams *all, const struct config_gateway *settings,
+    const struct config_route *route, struct upstreams_one **ret_one, struct err *err)
+{
+    return upstreams_hold(all,
+        &(struct upstreams_wanted){.urls = route->upstreams,
+            .url_count = route->upstream_count,
+            .ca_file = route->ca_file,
+            .connections_max = (uint32_t)settings->connections_max,
+            .idle_ms_max = settings->idle_ms_max},
+        ret_one, err);
+}
+
 static enum status hold_upstreams(
     struct gateway *gateway, struct gateway_config *config, struct err *err)
 {
@@ -65,10 +77,10 @@ static enum status hold_upstreams(
     }
     upstreams_load(all);
     for (size_t i = 0; status == OK && i < count; i++) {
-        status = upstreams_hold(all, settings, &settings->routes[i], &config->upstreams[i], err);
+        status = hold_upstream(all, settings, &settings->routes[i], &config->upstreams[i], err);
     }
     if (status == OK && settings->otherwise != NULL) {
-        status = upstreams_hold(all, settings, settings->otherwise, &config->upstreams[count], err);
+        status = hold_upstream(all, settings, settings->otherwise, &config->upstreams[count], err);
     }
     return status;
 }

@@ -14,8 +14,8 @@
 #include "base/buf.h"
 #include "config/config.h"
 #include "gateway/principal.h"
-#include "gateway/upstreams.h"
 #include "outcall/judge.h"
+#include "outcall/upstreams.h"
 
 struct gateway;
 

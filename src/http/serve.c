@@ -369,6 +369,14 @@ void http_server_hurry(struct http_server *server)
     pthread_mutex_unlock(&server->lock);
 }
 
+bool http_server_is_hurried(struct http_server *server)
+{
+    (void)pthread_mutex_lock(&server->lock);
+    bool is_hurried = server->is_hurried;
+    (void)pthread_mutex_unlock(&server->lock);
+    return is_hurried;
+}
+
 bool http_server_drain(struct http_server *server, int64_t ms_max)
 {
     uint64_t cut = 0;

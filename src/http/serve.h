@@ -176,6 +176,8 @@ void http_server_tls_switch(struct http_server *server, bool is_used);
 bool http_server_drain(struct http_server *server, int64_t ms_max);
 /* A current or later drain no longer waits for clients. Any thread. */
 void http_server_hurry(struct http_server *server);
+/* Whether it was called. Any thread. */
+bool http_server_is_hurried(struct http_server *server);
 /* After drain: when it returns, no handler runs any more. All callers of http_wake must have
  * stopped before; until then a late answer is accepted and dropped. server may be NULL. */
 void http_server_free(struct http_server *server);

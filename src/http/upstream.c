@@ -500,6 +500,7 @@ static void fill_limits(struct upstream *upstream, const struct upstream_options
     upstream->waiting_max =
         options->waiting_max > 0 ? options->waiting_max : UPSTREAM_WAITING_DEFAULT;
     upstream->idle_ms_max = options->idle_ms_max;
+    upstream->is_public_only = options->is_public_only;
     upstream->resolve_ms =
         options->resolve_ms > 0 ? options->resolve_ms : UPSTREAM_RESOLVE_MS_DEFAULT;
     upstream->limits = HTTP_LIMITS_DEFAULT;

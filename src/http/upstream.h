@@ -117,6 +117,10 @@ struct upstream_options {
     uint32_t waiting_max;     /* a loop; 0: 1024. Past it UPSTREAM_CAUSE_BUSY */
     int64_t idle_ms_max;      /* a connection is kept; 0: none is kept */
     int64_t resolve_ms;       /* names are looked up again after this; 0: 30 s */
+    bool is_public_only;      /* a name must not lead to loopback, private, link-local or otherwise
+                                 special addresses: whoever controls the name would reach an
+                                 internal network. An address in a URL is what somebody typed and is
+                                 used as it is, and so is loopback for "localhost" (RFC 6761). */
 };
 
 /* E_INVALID: a URL is wrong; the text says which and why. */
@@ -159,5 +163,11 @@ struct upstream_stats {
     uint64_t down;      /* addresses that are left out for now, of all loops */
 };
 void upstream_stats(struct upstream *upstream, struct upstream_stats *ret_stats);
+
+/* What one upstream, or several of one name, came to. */
+struct upstream_figures {
+    const char *name; /* its URLs; stays until the one who reports it is gone */
+    struct upstream_stats stats;
+};
 
 #endif

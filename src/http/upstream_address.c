@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "http/address.h"
 #include "http/impl.h"
 #include "http/upstream_impl.h"
 
@@ -199,6 +200,15 @@ static void know(struct upstream_worker *worker, unsigned url, const union upstr
     }
 }
 
+/* Whoever controls a name would otherwise reach an internal network through us. */
+static bool may_use(
+    const struct upstream *upstream, unsigned url, const union upstream_socket *socket)
+{
+    return !upstream->is_public_only || address_is_public(&socket->any) ||
+           (address_is_loopback(&socket->any) &&
+               http_same_name(slice_str(upstream->urls[url].host), SLICE_LIT("localhost")));
+}
+
 /* Connections to where the name no longer points are not used again. */
 static void close_unknown(struct upstream_worker *worker)
 {
@@ -211,9 +221,11 @@ static void close_unknown(struct upstream_worker *worker)
     }
 }
 
-static void take_addresses(struct upstream_lookup *lookup, const struct addrinfo *found)
+/* False: the name leads to nothing but addresses that may not be used. */
+static bool take_addresses(struct upstream_lookup *lookup, const struct addrinfo *found)
 {
     struct upstream_worker *worker = lookup->worker;
+    unsigned used = 0;
     for (unsigned i = 0; i < worker->places; i++) {
         if (worker->addresses[i].url == lookup->url) {
             worker->addresses[i].is_known = false;
@@ -224,10 +236,14 @@ static void take_addresses(struct upstream_lookup *lookup, const struct addrinfo
         if ((at->ai_family == AF_INET || at->ai_family == AF_INET6) &&
             at->ai_addrlen <= sizeof socket) {
             memcpy(&socket, at->ai_addr, at->ai_addrlen);
-            know(worker, lookup->url, &socket);
+            if (may_use(worker->upstream, lookup->url, &socket)) {
+                know(worker, lookup->url, &socket);
+                used++;
+            }
         }
     }
     close_unknown(worker);
+    return used > 0;
 }
 
 static void on_looked_up(uv_getaddrinfo_t *request, int rc, struct addrinfo *found)
@@ -243,8 +259,8 @@ static void on_looked_up(uv_getaddrinfo_t *request, int rc, struct addrinfo *fou
     lookup->failure = is_well ? NULL : rc == 0 ? "it has no address" : uv_strerror(rc);
     lookup->again_ms = upstream_now(worker) + (is_well ? (uint64_t)worker->upstream->resolve_ms
                                                        : UPSTREAM_LOOKUP_AGAIN_MS);
-    if (is_well) {
-        take_addresses(lookup, found);
+    if (is_well && !take_addresses(lookup, found)) {
+        lookup->failure = "its addresses are private (allow_private)";
     }
     uv_freeaddrinfo(found);
     upstream_news(worker);

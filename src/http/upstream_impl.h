@@ -231,6 +231,7 @@ struct upstream {
     uint32_t waiting_max;
     int64_t idle_ms_max;
     int64_t resolve_ms;
+    bool is_public_only;
     struct upstream_worker *workers;
     unsigned worker_count;
 };

@@ -1,8 +1,11 @@
 /* The table of doors, and what each makes of the configuration. */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"
 #include "base/check.h"
+#include "dispatch/dispatch.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
 #include "server/impl.h"
@@ -101,6 +104,12 @@ static void close_api(void *state)
     api_free(state);
 }
 
+static const char *spool_dir(const struct server *server)
+{
+    const char *set = server->config->gateway.spool_dir;
+    return set != NULL ? set : server->facts.dir != NULL ? server->facts.dir : "/tmp";
+}
+
 /* ---- the gateway ------------------------------------------------------------------------- */
 
 static struct server_addresses gateway_addresses(const struct config *config)
@@ -113,7 +122,6 @@ static struct server_addresses gateway_addresses(const struct config *config)
 static enum status open_gateway(struct server *server, void **ret_state, struct err *err)
 {
     const struct config_gateway *config = &server->config->gateway;
-    const char *dir = server->facts.dir;
     struct gateway *gateway = NULL;
     if (!config->is_on) {
         return OK;
@@ -121,9 +129,7 @@ static enum status open_gateway(struct server *server, void **ret_state, struct 
     struct gateway_options options = {.door = server->door,
         .config = server->config,
         .loops = server->facts.loops,
-        .spool_dir = config->spool_dir != NULL ? config->spool_dir
-                     : dir != NULL             ? dir
-                                               : "/tmp"};
+        .spool_dir = spool_dir(server)};
     enum status status = gateway_new(&options, &gateway, err);
     if (status == OK) {
         gateway_attach(gateway, server->http);
@@ -176,11 +182,90 @@ static void close_gateway(void *state)
     gateway_free(state);
 }
 
+/* ---- what calls out by itself -------------------------------------------------------------- */
+
+static enum status open_dispatch(struct server *server, void **ret_state, struct err *err)
+{
+    struct dispatch_options options = {.door = server->door,
+        .server = server->http,
+        .loops = server->facts.loops,
+        .spool_dir = spool_dir(server),
+        .logs = server->config->log_decisions};
+    enum status status = dispatch_new(&options, &server->dispatch, err);
+    *ret_state = server->dispatch;
+    return status;
+}
+
+static void end_dispatch(void *state, unsigned loop)
+{
+    dispatch_end(state, loop);
+}
+
+static void drain_dispatch(void *state)
+{
+    dispatch_drain(state);
+}
+
+static bool dispatch_busy(void *state)
+{
+    return dispatch_is_busy(state);
+}
+
+static void cut_dispatch(void *state)
+{
+    dispatch_cut(state);
+}
+
+static bool dispatch_idle(void *state)
+{
+    return dispatch_is_idle(state);
+}
+
+static void close_dispatch(void *state)
+{
+    dispatch_free(state);
+}
+
+enum status server_vault(struct server *server, const struct vault **ret_vault, struct err *err)
+{
+    const struct config *config = server->config;
+    char path[PATH_MAX];
+    if (server->vault == NULL) {
+        int len = server->facts.dir == NULL
+                      ? 0
+                      : snprintf(path, sizeof path, "%s/body.key", server->facts.dir);
+        if (len < 0 || (size_t)len >= sizeof path) {
+            return err_set(err, E_INVALID, "the path of the store is too long");
+        }
+        struct vault_options options = {.key_files = config->key_files,
+            .key_file_count = config->key_file_count,
+            .own_path = len > 0 ? path : NULL,
+            .is_fleeting = strncmp(config->store, "mem:", 4) == 0};
+        enum status status = vault_new(&options, &server->vault, err);
+        if (status != OK) {
+            return status;
+        }
+        dispatch_vault(server->dispatch, server->vault);
+    }
+    *ret_vault = server->vault;
+    return OK;
+}
+
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* The API is last: it serves the routes of those before it, and its prepare makes the change
- * evidence, so nothing may fail after it. */
+/* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of
+ * those before it, and its prepare makes the change evidence, so nothing may fail after it. */
 const struct server_door server_doors[] = {
+    {
+        .name = "dispatch",
+        .open = open_dispatch,
+        .end = end_dispatch,
+        .drain = drain_dispatch,
+        .is_busy = dispatch_busy,
+        .cut = cut_dispatch,
+        .is_idle = dispatch_idle,
+        .close = close_dispatch,
+    },
     {
         .name = "gateway",
         .listen = gateway_addresses,

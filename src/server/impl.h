@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
+#include "dispatch/dispatch.h"
 #include "door/door.h"
 #include "engine/query.h"
 #include "http/serve.h"
@@ -57,6 +58,8 @@ struct server_door {
     void (*reload_end)(void *state, void *made, bool is_used);
     /* The server is draining: say so to whoever asks. */
     void (*drain)(void *state);
+    /* After drain: it waits for somebody outside, and is worth waiting for. */
+    bool (*is_busy)(void *state);
     /* Wait for nobody outside any more. */
     void (*cut)(void *state);
     /* After cut, when no exchange is left: nothing of it needs a loop. */
@@ -90,6 +93,8 @@ struct server {
     struct engine *engine;
     struct door *door; /* to the engine, for all doors */
     struct http_server *http;
+    struct dispatch *dispatch;      /* what calls out by itself, for the doors that enqueue */
+    struct vault *vault;            /* of bodies that are kept; NULL: no door keeps any */
     void *states[SERVER_DOORS_MAX]; /* of the doors, by their place in the table; NULL: not open */
     struct server_bound listeners[SERVER_LISTENERS_MAX]; /* by number */
     unsigned listener_count;
@@ -100,6 +105,11 @@ struct server {
     struct arena arena; /* for what lives as long as the server */
     struct probe probe;
 };
+
+/* For a door that keeps bodies: from then on the dispatcher opens them. E_INVALID: a shared store
+ * needs secrets.key_file, or a key file is wrong. Before the loops run. */
+enum status server_vault(
+    struct server *server, const struct vault **ret_vault, struct err *err) MUST_CHECK;
 
 /* Bind all addresses of all doors, the data directory's socket first. */
 enum status server_listen(struct server *server, struct err *err) MUST_CHECK;

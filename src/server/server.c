@@ -161,7 +161,9 @@ static enum status note_facts(struct server *server, struct store *store, struct
     facts->in_progress = counts.by_status[RECORD_IN_PROGRESS];
     facts->unknown = counts.by_status[RECORD_UNKNOWN];
     facts->entries = head.seq;
-    if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
+    if (store->ops->shared) {
+        facts->writes = SERVER_WRITES_ELSEWHERE;
+    } else if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
         facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
     }
     return OK;
@@ -384,6 +386,27 @@ static void log_text(
     log_event(server->log, level, event, fields, 1);
 }
 
+static bool is_busy(const struct server *server)
+{
+    bool is_busy = false;
+    for (size_t i = 0; !is_busy && server_doors[i].name != NULL; i++) {
+        is_busy = server->states[i] != NULL && server_doors[i].is_busy != NULL &&
+                  server_doors[i].is_busy(server->states[i]);
+    }
+    return is_busy;
+}
+
+/* For calls that are under way: cut now, they would be unknown. */
+static bool wait_for_busy(const struct server *server)
+{
+    static const struct timespec rest = {.tv_nsec = 5000000};
+    uint64_t until = clock_nanos() + (uint64_t)server->config->drain_ms * 1000000;
+    while (is_busy(server) && clock_nanos() < until && !http_server_is_hurried(server->http)) {
+        (void)nanosleep(&rest, NULL);
+    }
+    return !is_busy(server);
+}
+
 bool server_drain(struct server *server)
 {
     log_text(server, LOG_INFO, "draining", "no new connections; finishing what is in flight");
@@ -394,6 +417,7 @@ bool server_drain(struct server *server)
     }
     engine_end_waits(server->engine);
     bool is_whole = http_server_drain(server->http, server->config->drain_ms);
+    is_whole = wait_for_busy(server) && is_whole;
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
@@ -475,6 +499,7 @@ enum status server_close(struct server *server, struct err *err)
     }
     http_server_free(server->http);
     close_doors(server);
+    vault_free(server->vault);
     door_free(server->door);
     enum status status = engine_free(server->engine, err);
     if (server->started != server->config) {

@@ -52,7 +52,12 @@ bool server_store_away(struct server *server, struct err *err) MUST_CHECK;
 bool server_answers(struct server *server);
 
 /* How the store writes. */
-enum server_writes { SERVER_WRITES_MEMORY, SERVER_WRITES_BUFFERED, SERVER_WRITES_DIRECT };
+enum server_writes {
+    SERVER_WRITES_MEMORY,
+    SERVER_WRITES_BUFFERED,
+    SERVER_WRITES_DIRECT,
+    SERVER_WRITES_ELSEWHERE, /* a database server does, for many processes */
+};
 
 /* What the server found when it was opened. */
 struct server_facts {
@@ -64,7 +69,7 @@ struct server_facts {
     uint64_t operations;
     uint64_t in_progress;
     uint64_t unknown;
-    uint64_t entries; /* of evidence */
+    uint64_t entries; /* of evidence, in the chain of this process */
 };
 const struct server_facts *server_facts(const struct server *server);
 /* The address that a door's listener really has, such as "127.0.0.1:7411", by its place in the

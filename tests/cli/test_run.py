@@ -122,6 +122,15 @@ def test_declared_variables_are_compared_and_others_are_not(once):
     assert run(AMOUNT="") == 65
 
 
+@pytest.mark.parametrize("changed", ["FIRST", "SECOND", "THIRD"])
+def test_each_of_several_declared_variables_is_compared(once, changed):
+    names = ["FIRST", "SECOND", "THIRD"]
+    options = [word for name in names for word in ("--env", name)]
+    env = dict.fromkeys(names, "1")
+    assert once.run("a", "true", options=options, env=env).code == 0
+    assert once.run("a", "true", options=options, env={**env, changed: "2"}).code == 65
+
+
 def test_unset_and_empty_variables_differ(once):
     assert once.run("a", "true", options=["--env", "NOT_THERE"]).code == 0
     assert once.run("a", "true", options=["--env", "NOT_THERE"], env={"NOT_THERE": ""}).code == 65

@@ -129,6 +129,7 @@ def test_a_password_is_shown_nowhere(once, guarded):
         assert once("migrate", "--store", guarded).code == 0
     server = once.start("serve", "--listen", "127.0.0.1:0", "--store", guarded)
     lines = [server.stdout.readline().decode() for _ in range(4)]
+    assert "writes by the database server" in lines[3] and "memory" not in "".join(lines)
     url = re.search(r"http://\S+", "".join(lines)).group()
     ready = once("doctor", "--server", url)
     assert ready.code == 0, ready

@@ -4,7 +4,9 @@ Created, renewed, sealed, replayed and expired are moments of their own: a windo
 the begin, a lease that counted from the first attempt or a document that showed the wrong one of
 its times would go unnoticed where everything happens at once.
 """
+import concurrent.futures
 import datetime
+import email.utils
 import json
 import time
 
@@ -158,10 +160,27 @@ def test_a_slow_call_through_the_gateway_is_kept_from_its_answer_on(origin, make
     assert ended - 500 < ms_of(shown["sealed_at"]) <= ended + 20
     assert ms_of(shown["window_expires_at"]) - ms_of(shown["sealed_at"]) == 2000
     time.sleep(1)  # past a window that counts from the beginning
-    assert gateway.post("k").is_replay
+    replay = gateway.post("k")
+    assert replay.is_replay
+    dated = email.utils.parsedate_to_datetime(replay.fields["Last-Modified"]).timestamp()
+    assert dated == ms_of(shown["sealed_at"]) // 1000  # which is a second or more after it began
     time.sleep(1.5)
     assert gateway.post("k").decision == "first_seen"
     assert origin.effects["k"] == 2
+
+
+def test_a_call_that_outlasts_the_lease_of_its_route_is_not_taken_over(origin, make_gateway):
+    """A lease that is shorter than a call may take is as long as the call: otherwise a slow one
+    would be unknown while it runs, and a takeover a second effect (P1)."""
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "lease": "1s",
+        "on_unknown": "takeover", "wait": "8s", "timeout": {"first_byte": "20s", "total": "30s"}}])
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gateway.post, "k", do="before_ms=3300")
+        origin.wait_for("k")
+        time.sleep(2.4)  # leases are swept once a second
+        second = gateway.post("k")
+        assert (first.result().status, second.is_replay) == (200, True)
+    assert origin.effects["k"] == 1
 
 
 def test_a_second_attempt_through_the_gateway_is_the_one_that_counts(origin, make_gateway):

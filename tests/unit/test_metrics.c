@@ -64,14 +64,14 @@ static size_t lines_with(const char *text, const char *part)
 }
 
 /* As many as the context says, each with calls by its number. */
-static size_t tell_some(void *context, struct metrics_upstream *ret_upstreams, size_t max)
+static size_t tell_some(void *context, struct upstream_figures *ret_upstreams, size_t max)
 {
     static char names[METRICS_UPSTREAMS_MAX][32];
     size_t count = *(const size_t *)context;
     assert_true(count <= max && max == METRICS_UPSTREAMS_MAX);
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(names[i], sizeof names[i], "http://up%zu", i);
-        ret_upstreams[i] = (struct metrics_upstream){.name = i + 1 == max ? NULL : names[i],
+        ret_upstreams[i] = (struct upstream_figures){.name = i + 1 == max ? NULL : names[i],
             .stats = {.calls = i + 1,
                 .failed = {10, 20, 30},
                 .connects = 2,

@@ -243,6 +243,21 @@ static void what_is_remembered_survives_a_restart_and_ends_with_its_window(void 
     assert_int_equal(result.redecided, 5);
 }
 
+/* The same version, sealed later under another key. */
+static void a_version_that_is_sealed_again_is_remembered_for_longer(void **state)
+{
+    (void)state;
+    begin_and_seal("ten", "10");
+    kit.now_ms += policy_default.window_ms / 2;
+    begin_and_seal("ten again", "10");
+    kit.now_ms += policy_default.window_ms - 1; /* past the first one's window */
+    assert_int_equal(begin("nine", "9"), DECISION_STALE_VERSION);
+    kit.now_ms += 1;
+    assert_int_equal(begin("nine", "9"), DECISION_FIRST_SEEN);
+    struct verify_result result;
+    kit_verify(&result);
+}
+
 static void requests_of_one_commit_see_the_seals_before_them(void **state)
 {
     (void)state;
@@ -455,6 +470,7 @@ int main(void)
         SOURCE_TEST(the_version_that_was_granted_last_is_the_one_that_is_remembered),
         SOURCE_TEST(resolving_an_unknown_one_as_executed_remembers_its_version),
         SOURCE_TEST(what_is_remembered_survives_a_restart_and_ends_with_its_window),
+        SOURCE_TEST(a_version_that_is_sealed_again_is_remembered_for_longer),
         SOURCE_TEST(requests_of_one_commit_see_the_seals_before_them),
         SOURCE_TEST(a_source_is_no_operation_to_anybody_who_looks),
         SOURCE_TEST(an_entry_that_tells_of_no_newer_version_is_found),

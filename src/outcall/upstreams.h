@@ -1,9 +1,10 @@
 /*
- * upstreams: the upstreams of all configurations in use.
+ * upstreams: the upstreams of all configurations of one door that are in use.
  *
- * Two routes share one, and a reload keeps one, if they agree in everything that makes it: the
- * URLs, the content of the CA file, and the limits of its connections. The certificates of the
- * system have no one file to compare, so a reload makes an upstream that trusts them anew.
+ * Two users share one, and a reload keeps one, if they agree in everything that makes it: the
+ * URLs, the content of the CA file, the limits of its connections and its rule for addresses. The
+ * certificates of the system have no one file to compare, so a reload makes an upstream that trusts
+ * them anew.
  *
  * Promises:  a call is made with the CA certificates that the files held when its configuration was
  *            loaded. One that no configuration uses any more is closed on every loop, and freed.
@@ -11,12 +12,11 @@
  * Threads:   upstreams_on and upstreams_detach on the loop; upstreams_hold on one thread at a time;
  *            the others on any thread.
  */
-#ifndef ONCE_GATEWAY_UPSTREAMS_H
-#define ONCE_GATEWAY_UPSTREAMS_H
+#ifndef ONCE_OUTCALL_UPSTREAMS_H
+#define ONCE_OUTCALL_UPSTREAMS_H
 
-#include "config/gateway.h"
-#include "door/metrics.h"
 #include "http/serve.h"
+#include "http/upstream.h"
 
 struct upstreams;
 struct upstreams_one;
@@ -31,10 +31,19 @@ void upstreams_free(struct upstreams *upstreams);
 
 /* A configuration is about to be loaded: what follows is read from files now. */
 void upstreams_load(struct upstreams *upstreams);
-/* The upstream of a route, held. E_INVALID, E_UNAVAILABLE: a URL or the CA file is wrong; the text
- * says which. E_NOMEM. */
-enum status upstreams_hold(struct upstreams *upstreams, const struct config_gateway *config,
-    const struct config_route *route, struct upstreams_one **ret_one, struct err *err) MUST_CHECK;
+/* What makes one. Its texts are borrowed for the call. */
+struct upstreams_wanted {
+    const char *const *urls;
+    size_t url_count;
+    const char *ca_file;      /* NULL: the system's certificates */
+    uint32_t connections_max; /* a loop */
+    int64_t idle_ms_max;      /* a connection is kept */
+    bool is_public_only;      /* its names must not lead to private addresses (upstream.h) */
+};
+/* The upstream that is wanted, held. E_INVALID, E_UNAVAILABLE: a URL or the CA file is wrong; the
+ * text says which. E_NOMEM. */
+enum status upstreams_hold(struct upstreams *upstreams, const struct upstreams_wanted *wanted,
+    struct upstreams_one **ret_one, struct err *err) MUST_CHECK;
 /* No call with it is under way for this holder. NULL is fine. */
 void upstreams_drop(struct upstreams *upstreams, struct upstreams_one *one);
 
@@ -49,6 +58,6 @@ void upstreams_detach(struct upstreams *upstreams, unsigned loop);
 bool upstreams_is_idle(const struct upstreams *upstreams);
 
 /* For metrics_upstreams; context: the upstreams. */
-size_t upstreams_figures(void *context, struct metrics_upstream *ret_figures, size_t max);
+size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, size_t max);
 
 #endif

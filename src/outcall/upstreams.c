@@ -14,7 +14,7 @@
  *   L3  is_attached[loop] is read and written on that loop alone; one that is in the list and not
  *       yet closed on a loop is not freed, so that loop may use it without the lock.
  */
-#include "gateway/upstreams.h"
+#include "outcall/upstreams.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -87,38 +87,39 @@ static enum status put_ca(const struct upstreams *upstreams, const char *path, s
     return status == E_NOMEM ? E_NOMEM : OK;
 }
 
-static bool is_tls(const struct config_route *route)
+static bool is_tls(const struct upstreams_wanted *wanted)
 {
-    return strncasecmp(route->upstreams[0], "https:", 6) == 0;
+    return strncasecmp(wanted->urls[0], "https:", 6) == 0;
 }
 
 /* Its name in the figures: what an operator wrote. */
-static void put_name(const struct config_route *route, struct buf *out)
+static void put_name(const struct upstreams_wanted *wanted, struct buf *out)
 {
-    for (size_t i = 0; i < route->upstream_count; i++) {
+    for (size_t i = 0; i < wanted->url_count; i++) {
         buf_str(out, i == 0 ? "" : " ");
-        buf_str(out, route->upstreams[i]);
+        buf_str(out, wanted->urls[i]);
     }
-    if (route->ca_file != NULL) {
+    if (wanted->ca_file != NULL) {
         buf_str(out, " ca_file=");
-        buf_str(out, route->ca_file);
+        buf_str(out, wanted->ca_file);
     }
     buf_char(out, '\0');
 }
 
-/* Equal for two routes that may share one. The name is the first part, and ends with a NUL. */
-static enum status identify(const struct upstreams *upstreams, const struct config_gateway *config,
-    const struct config_route *route, struct digest *ret_identity)
+/* Equal for two users that may share one. The name is the first part, and ends with a NUL. */
+static enum status identify(const struct upstreams *upstreams,
+    const struct upstreams_wanted *wanted, struct digest *ret_identity)
 {
     struct buf text;
     buf_init(&text, upstreams->mem, NAME_BYTES_MAX + 256);
-    put_name(route, &text);
-    buf_printf(&text, "connections_max=%llu idle=%lld", (unsigned long long)config->connections_max,
-        (long long)config->idle_ms_max);
+    put_name(wanted, &text);
+    buf_printf(&text, "connections_max=%llu idle=%lld public=%d",
+        (unsigned long long)wanted->connections_max, (long long)wanted->idle_ms_max,
+        wanted->is_public_only);
     enum status status = OK;
-    if (is_tls(route) && route->ca_file != NULL) {
-        status = put_ca(upstreams, route->ca_file, &text);
-    } else if (is_tls(route)) {
+    if (is_tls(wanted) && wanted->ca_file != NULL) {
+        status = put_ca(upstreams, wanted->ca_file, &text);
+    } else if (is_tls(wanted)) {
         buf_printf(&text, " load=%llu", (unsigned long long)upstreams->load);
     }
     status = status == OK ? buf_status(&text) : status;
@@ -146,12 +147,12 @@ static void stats_add(struct upstream_stats *sum, const struct upstream_stats *m
 }
 
 /* The figures of this name, made when it is new. Under the lock. */
-static enum status figures_of(struct upstreams *upstreams, const struct config_route *route,
+static enum status figures_of(struct upstreams *upstreams, const struct upstreams_wanted *wanted,
     struct upstreams_figures **ret_figures)
 {
     struct buf name;
     buf_init(&name, upstreams->mem, NAME_BYTES_MAX);
-    put_name(route, &name);
+    put_name(wanted, &name);
     struct upstreams_figures *found = NULL;
     for (struct upstreams_figures *at = upstreams->figures; at != NULL; at = at->next) {
         found = buf_status(&name) == OK && strcmp(at->name, name.data) == 0 ? at : found;
@@ -183,7 +184,7 @@ static void figures_sum(const struct upstreams *upstreams, const struct upstream
 }
 
 /* The newest names first: those of old configurations are the ones that are added up. */
-size_t upstreams_figures(void *context, struct metrics_upstream *ret_figures, size_t max)
+size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, size_t max)
 {
     struct upstreams *upstreams = context;
     size_t count = 0;
@@ -192,7 +193,7 @@ size_t upstreams_figures(void *context, struct metrics_upstream *ret_figures, si
         struct upstream_stats stats;
         figures_sum(upstreams, at, &stats);
         if (count < max) {
-            ret_figures[count++] = (struct metrics_upstream){.name = at->name, .stats = stats};
+            ret_figures[count++] = (struct upstream_figures){.name = at->name, .stats = stats};
         } else {
             ret_figures[max - 1].name = NULL;
             stats_add(&ret_figures[max - 1].stats, &stats);
@@ -293,16 +294,17 @@ static struct upstreams_one *find(struct upstreams *upstreams, const struct dige
     return found;
 }
 
-static enum status one_new(struct upstreams *upstreams, const struct config_gateway *config,
-    const struct config_route *route, struct upstreams_one **ret_one, struct err *err)
+static enum status one_new(struct upstreams *upstreams, const struct upstreams_wanted *wanted,
+    struct upstreams_one **ret_one, struct err *err)
 {
     struct upstreams_one *one = mem_zalloc(upstreams->mem, 1, sizeof *one);
     struct upstream_options options = {.mem = upstreams->mem,
-        .urls = route->upstreams,
-        .url_count = route->upstream_count,
-        .ca_file = route->ca_file,
-        .connections_max = (uint32_t)config->connections_max,
-        .idle_ms_max = config->idle_ms_max};
+        .urls = wanted->urls,
+        .url_count = wanted->url_count,
+        .ca_file = wanted->ca_file,
+        .connections_max = wanted->connections_max,
+        .idle_ms_max = wanted->idle_ms_max,
+        .is_public_only = wanted->is_public_only};
     if (one == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -326,10 +328,10 @@ static enum status one_new(struct upstreams *upstreams, const struct config_gate
 }
 
 static enum status enter(
-    struct upstreams *upstreams, const struct config_route *route, struct upstreams_one *one)
+    struct upstreams *upstreams, const struct upstreams_wanted *wanted, struct upstreams_one *one)
 {
     (void)pthread_mutex_lock(&upstreams->lock);
-    enum status status = figures_of(upstreams, route, &one->figures);
+    enum status status = figures_of(upstreams, wanted, &one->figures);
     if (status == OK) {
         one->next = upstreams->first;
         upstreams->first = one;
@@ -338,11 +340,11 @@ static enum status enter(
     return status;
 }
 
-enum status upstreams_hold(struct upstreams *upstreams, const struct config_gateway *config,
-    const struct config_route *route, struct upstreams_one **ret_one, struct err *err)
+enum status upstreams_hold(struct upstreams *upstreams, const struct upstreams_wanted *wanted,
+    struct upstreams_one **ret_one, struct err *err)
 {
     struct digest identity, after;
-    if (identify(upstreams, config, route, &identity) != OK) {
+    if (identify(upstreams, wanted, &identity) != OK) {
         return err_set(err, E_NOMEM, "out of memory for the name of an upstream");
     }
     *ret_one = find(upstreams, &identity);
@@ -350,19 +352,19 @@ enum status upstreams_hold(struct upstreams *upstreams, const struct config_gate
         return OK;
     }
     struct upstreams_one *one = NULL;
-    enum status status = one_new(upstreams, config, route, &one, err);
+    enum status status = one_new(upstreams, wanted, &one, err);
     if (status != OK) {
         return status;
     }
     one->identity = identity;
     /* The CA file was read twice: once for its content, once for its certificates. */
-    if (identify(upstreams, config, route, &after) != OK || enter(upstreams, route, one) != OK) {
+    if (identify(upstreams, wanted, &after) != OK || enter(upstreams, wanted, one) != OK) {
         status = err_set(err, E_NOMEM, "out of memory for the name of an upstream");
     } else if (!digest_equal(&identity, &after)) {
-        ASSERT(route->ca_file != NULL);
+        ASSERT(wanted->ca_file != NULL);
         upstreams_drop(upstreams, one);
         return err_set(
-            err, E_UNAVAILABLE, "CA file '%s' changed while it was read", route->ca_file);
+            err, E_UNAVAILABLE, "CA file '%s' changed while it was read", wanted->ca_file);
     }
     if (status != OK) {
         one_free(one);

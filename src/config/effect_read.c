@@ -1,0 +1,611 @@
+/*
+ * Connectors and types of effect, read from the file and checked as a whole.
+ *
+ * Reading takes each section by itself; what needs both (a type names its connector, and another
+ * type that compensates it) is checked when everything was read.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "base/name.h"
+#include "base/text.h"
+#include "canon/jcs.h"
+#include "canon/template.h"
+#include "config/impl.h"
+
+enum {
+    TEXT_BYTES_MAX = 400,
+    JSON_BYTES_MAX = 64 << 10, /* of the JSON that a setting is */
+    ROWS_MAX = 64,             /* of a table here */
+};
+#define HOUR_MS INT64_C(3600000)
+#define DAY_MS  (24 * HOUR_MS)
+
+/* What templates may name; provider_ref is known only after the effect. */
+static const char *const request_names[] = {"target", "payload", "idempotency_key", "effect_id",
+    "command_id", "effect_type", "tenant", NULL};
+static const char *const compensate_names[] = {"target", "payload", "idempotency_key", "effect_id",
+    "command_id", "effect_type", "tenant", "provider_ref", NULL};
+
+/* ---- presets ---------------------------------------------------------------------------- */
+
+/*
+ * What providers document about their keys, 2026-11:
+ *   stripe  docs.stripe.com/api/idempotent_requests: up to 255 characters, removed after at least
+ *           24 hours. POST only, which is what effects use.
+ *   paypal  developer.paypal.com/api/rest/reference/idempotency: how long differs by API; 6 hours
+ *           of Orders is the least that is documented. Not every API takes the field.
+ *   square  developer.squareup.com/docs/working-with-apis/idempotency: a member of the body; 45
+ *           characters in CreatePayment. How long is not documented: a resend is made only within
+ *           the hour.
+ *   adyen   docs.adyen.com/development-resources/api-idempotency: at most 64 characters, valid
+ *           for at least 7 days in its newest version (31 in an older one).
+ * None of them can be asked by that key alone, so none has a lookup here.
+ */
+static const struct provider_preset {
+    const char *name;
+    const char *header;
+    const char *body;
+    int64_t keeps_ms;
+    uint64_t key_bytes_max;
+} presets[] = {
+    {"stripe", "Idempotency-Key", NULL, 24 * HOUR_MS, 255},
+    {"paypal", "PayPal-Request-Id", NULL, 6 * HOUR_MS, 108},
+    {"square", NULL, "/idempotency_key", 1 * HOUR_MS, 45},
+    {"adyen", "Idempotency-Key", NULL, 7 * DAY_MS, 64},
+};
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+/* A map while it is read: where each setting was given. */
+struct section {
+    struct config_reader *reader;
+    const struct yaml_node *key; /* the name of the connector or type */
+    const struct config_option *options;
+    struct setting_source sources[ROWS_MAX];
+};
+
+/* Where a setting was given, for a fault about it; else the name. */
+static struct yaml_node at(const struct section *section, const char *path)
+{
+    size_t i = 0;
+    while (strcmp(section->options[i].path, path) != 0) {
+        i++;
+        ASSERT(section->options[i].path != NULL);
+    }
+    struct yaml_node node = *section->key;
+    if (section->sources[i].is_set) {
+        node.line = section->sources[i].place.line;
+        node.column = section->sources[i].place.column;
+    }
+    return node;
+}
+
+/* Read the map of a name, with its defaults first. E_NOMEM. */
+static enum status read_section(struct section *section, void *object)
+{
+    struct map_scope scope = {.options = section->options,
+        .prefix = section->options == config_effect_options ? "effects." : "connectors.",
+        .object = object,
+        .sources = section->sources};
+    return map_read(section->reader, &scope, section->key->value);
+}
+
+static const struct yaml_node *value_of(const struct yaml_node *map, const char *name)
+{
+    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
+        if (key->kind == YAML_SCALAR && slice_is(key->text, name)) {
+            return key->value;
+        }
+    }
+    return NULL;
+}
+
+/* Before the map is read, so that what it says itself wins. */
+static void take_preset(
+    struct config_reader *reader, const struct yaml_node *map, struct config_connector *connector)
+{
+    const char *names[COUNT(presets)];
+    const struct yaml_node *given = value_of(map, "preset");
+    if (given == NULL || given->kind != YAML_SCALAR) {
+        return;
+    }
+    for (size_t i = 0; i < COUNT(presets); i++) {
+        names[i] = presets[i].name;
+        if (slice_is(given->text, presets[i].name)) {
+            connector->idempotency = (struct config_idempotency){.header = presets[i].header,
+                .body = presets[i].body,
+                .keeps_ms = presets[i].keeps_ms,
+                .key_bytes_max = presets[i].key_bytes_max};
+            return;
+        }
+    }
+    char typed[64];
+    (void)snprintf(typed, sizeof typed, "%.*s", SLICE_ARGS(given->text));
+    const char *near = text_nearest(typed, names, COUNT(presets));
+    char hint[96];
+    (void)snprintf(hint, sizeof hint,
+        near == NULL ? "stripe, paypal, square or adyen" : "did you mean '%s'?", near);
+    reader_fault(reader, given, hint, "there is no preset '%s'", typed);
+}
+
+/* ---- JSON in YAML ----------------------------------------------------------------------- */
+
+/* A scalar without quotes is what JSON would read it as; else a string. */
+static void put_scalar(const struct yaml_node *node, struct buf *out, struct arena *arena)
+{
+    const struct json_value *value;
+    bool is_json = node->is_plain && json_read(node->text, arena, &value, NULL) == OK &&
+                   value->type != JSON_OBJECT && value->type != JSON_ARRAY;
+    if (is_json) {
+        buf_slice(out, node->text);
+    } else if (node->is_plain && yaml_is_null(node)) {
+        buf_str(out, "null");
+    } else {
+        jcs_put_string(out, node->text);
+    }
+}
+
+/* Depth is bounded by that of the file. */
+static void put_json(const struct yaml_node *node, struct buf *out, struct arena *arena)
+{
+    bool is_map = node->kind == YAML_MAP;
+    if (node->kind == YAML_SCALAR) {
+        put_scalar(node, out, arena);
+        return;
+    }
+    buf_char(out, is_map ? '{' : '[');
+    for (const struct yaml_node *child = node->first; child != NULL; child = child->next) {
+        buf_str(out, child == node->first ? "" : ",");
+        if (is_map) {
+            jcs_put_string(out, child->text);
+            buf_char(out, ':');
+        }
+        put_json(is_map ? child->value : child, out, arena);
+    }
+    buf_char(out, is_map ? '}' : ']');
+}
+
+enum status effect_read_json(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct arena *arena = &reader->config->arena;
+    struct mem mem = arena_mem(arena);
+    struct buf text;
+    struct err err = {.status = OK};
+    const struct json_value *value = NULL;
+    if (key->value->kind == YAML_BAD) {
+        return OK;
+    }
+    buf_init(&text, &mem, JSON_BYTES_MAX);
+    put_json(key->value, &text, arena);
+    enum status status = buf_status(&text);
+    if (status == E_LIMIT) {
+        reader_fault(reader, key, NULL, "%.*s is longer than %d bytes", SLICE_ARGS(key->text),
+            JSON_BYTES_MAX);
+        return OK;
+    }
+    status = status == OK ? json_read(buf_view(&text), arena, &value, &err) : status;
+    status = status == OK ? template_check_json(value, compensate_names, &err) : status;
+    if (status == E_NOMEM) {
+        return status;
+    }
+    if (status != OK) {
+        reader_fault(reader, key->value, NULL, "%.*s: %s", SLICE_ARGS(key->text), err.text);
+        return OK;
+    }
+    *(const struct json_value **)member = value;
+    return OK;
+}
+
+/* ---- fields of a request ---------------------------------------------------------------- */
+
+/* Fields that are ours, or of a connection. */
+static bool is_own_field(struct slice name)
+{
+    static const char *const own[] = {"Host", "Content-Length", "Transfer-Encoding", "Connection",
+        "Authorization", "Content-Type", "Expect", "TE", "Upgrade"};
+    for (size_t i = 0; i < COUNT(own); i++) {
+        if (name.len == strlen(own[i]) && strncasecmp(name.data, own[i], name.len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum status effect_read_headers(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct config_effect *effect =
+        (void *)((char *)member - offsetof(struct config_effect, headers));
+    struct err err = {.status = OK};
+    if (key->value->kind != YAML_MAP || key->value->count > CONFIG_EFFECT_HEADERS_MAX) {
+        reader_fault(reader, key->value, "such as {X-Account: \"{target.account}\"}",
+            "headers has to be a map of at most %d fields", CONFIG_EFFECT_HEADERS_MAX);
+        return OK;
+    }
+    for (const struct yaml_node *one = key->value->first; one != NULL; one = one->next) {
+        if (one->kind != YAML_SCALAR || one->value->kind != YAML_SCALAR ||
+            !value_form_is_token(one->text) || !value_form_is_line(one->value->text)) {
+            reader_fault(reader, one, NULL, "headers has to be a map of fields to one line each");
+        } else if (is_own_field(one->text)) {
+            reader_fault(reader, one, "auth: is for credentials",
+                "%.*s is not a field that a type can set", SLICE_ARGS(one->text));
+        } else if (template_check(one->value->text, request_names, &err) != OK) {
+            reader_fault(reader, one->value, NULL, "headers: %s", err.text);
+        } else {
+            struct config_effect_header header = {config_text(reader->config, one->text),
+                config_text(reader->config, one->value->text)};
+            if (header.name == NULL || header.value == NULL) {
+                return E_NOMEM;
+            }
+            effect->headers[effect->header_count++] = header;
+        }
+    }
+    return OK;
+}
+
+/* ---- sections --------------------------------------------------------------------------- */
+
+/* A map of names to maps. */
+struct named_shape {
+    const char *section;
+    const char *one;
+    size_t item_bytes;
+    size_t count_max;
+    enum status (*read)(struct config_reader *reader, const struct yaml_node *key, void *item);
+};
+
+static enum status read_named(struct config_reader *reader, const struct named_shape *shape,
+    const struct yaml_node *key, void *ret_items, size_t *ret_count)
+{
+    const struct yaml_node *map = key->value;
+    struct err err = {.status = OK};
+    if (map->kind != YAML_MAP || map->count > shape->count_max) {
+        reader_fault(reader, yaml_is_null(map) ? key : map, NULL,
+            "%s has to be a map of at most %zu, each with its name", shape->section,
+            shape->count_max);
+        return OK;
+    }
+    char *items = arena_zalloc(&reader->config->arena, (map->count + 1) * shape->item_bytes);
+    if (items == NULL) {
+        return E_NOMEM;
+    }
+    size_t count = 0;
+    for (const struct yaml_node *one = map->first; one != NULL; one = one->next) {
+        if (one->kind != YAML_SCALAR || one->value->kind != YAML_MAP) {
+            reader_fault(reader, one, NULL, "a %s has to be a map", shape->one);
+        } else if (one->text.len == 0 || one->text.len > LIMIT_SCOPE_BYTES_MAX ||
+                   name_check(shape->one, one->text, &err) != OK) {
+            reader_fault(reader, one, NULL, "%s is not the name of a %s: %s", "this", shape->one,
+                err.status == OK ? "it has to have 1 to 255 bytes" : err.text);
+        } else {
+            enum status status = shape->read(reader, one, items + count * shape->item_bytes);
+            if (status != OK) {
+                return status;
+            }
+            count++;
+        }
+    }
+    memcpy(ret_items, &items, sizeof items);
+    *ret_count = count;
+    return OK;
+}
+
+/* ---- connectors ------------------------------------------------------------------------- */
+
+/* Split the URL. */
+static enum status make_url(struct config *config, struct config_connector *connector)
+{
+    const char *host = strstr(connector->url, "://") + 3;
+    const char *slash = strchr(host, '/');
+    size_t len = slash == NULL ? strlen(connector->url) : (size_t)(slash - connector->url);
+    struct slice rest = slash == NULL ? SLICE_EMPTY : slice_str(slash);
+    while (rest.len > 0 && rest.data[rest.len - 1] == '/') {
+        rest.len--;
+    }
+    connector->origin = config_text(config, slice_of(connector->url, len));
+    connector->base_path = rest.len == 0 ? "" : config_text(config, rest);
+    return connector->origin == NULL || connector->base_path == NULL ? E_NOMEM : OK;
+}
+
+/* A secret is in one place, and named as a whole. */
+static void check_secret(
+    const struct section *section, const struct config_secret *secret, const char *path)
+{
+    if (secret->file != NULL && secret->env != NULL) {
+        struct yaml_node place = at(section, path);
+        reader_fault(section->reader, &place, "keep one of them",
+            "%s is given by a file and by a variable", path);
+    }
+}
+
+static void check_auth(const struct section *section, const struct config_effect_auth *auth)
+{
+    struct yaml_node bearer = at(section, "connectors.auth.bearer_file");
+    struct yaml_node header = at(section, "connectors.auth.header");
+    bool has_bearer = auth->bearer.file != NULL || auth->bearer.env != NULL;
+    bool has_basic = auth->basic.file != NULL || auth->basic.env != NULL;
+    bool has_value = auth->header_value.file != NULL || auth->header_value.env != NULL;
+    check_secret(section, &auth->bearer, "connectors.auth.bearer_env");
+    check_secret(section, &auth->basic, "connectors.auth.basic_env");
+    check_secret(section, &auth->header_value, "connectors.auth.header_env");
+    if (has_bearer && has_basic) {
+        reader_fault(section->reader, &bearer, "keep one of them",
+            "auth has both a bearer token and a password");
+    }
+    if ((auth->header != NULL) != has_value) {
+        reader_fault(section->reader, &header,
+            "auth: {header: X-API-Key, header_file: /run/secrets/key}",
+            "auth.header and auth.header_file go together");
+    }
+}
+
+static void check_lookup(const struct section *section, const struct config_lookup *lookup)
+{
+    static const char hint[] = "such as \"/v1/charges/by-key/{idempotency_key}\"";
+    struct err err = {.status = OK};
+    struct yaml_node get = at(section, "connectors.lookup.get");
+    struct yaml_node executed = at(section, "connectors.lookup.executed");
+    if (lookup->get == NULL) {
+        return;
+    }
+    if (lookup->get[0] != '/') {
+        (void)err_set(&err, E_INVALID, "it does not begin with '/'");
+    } else if (template_check(slice_str(lookup->get), request_names, &err) == OK &&
+               strchr(lookup->get, '{') == NULL) {
+        (void)err_set(&err, E_INVALID, "it would ask the same of every effect");
+    }
+    if (err.status != OK) {
+        reader_fault(section->reader, &get, hint, "lookup.get '%s': %s", lookup->get, err.text);
+    }
+    for (size_t i = 0; i < lookup->executed_count * lookup->not_executed_count; i++) {
+        uint16_t status = lookup->executed[i % lookup->executed_count];
+        if (status == lookup->not_executed[i / lookup->executed_count]) {
+            reader_fault(section->reader, &executed, NULL,
+                "lookup: %u means both that it was executed and that it was not", status);
+        }
+    }
+}
+
+static enum status read_connector(
+    struct config_reader *reader, const struct yaml_node *key, void *item)
+{
+    struct config_connector *connector = item;
+    struct map_scope scope = {.options = config_connector_options, .object = connector};
+    struct section section = {.reader = reader, .key = key, .options = config_connector_options};
+    connector->name = config_text(reader->config, key->text);
+    connector->place = (struct config_place){key->line, key->column};
+    enum status status = connector->name == NULL ? E_NOMEM : value_defaults(&scope, reader->config);
+    if (status != OK) {
+        return status;
+    }
+    take_preset(reader, key->value, connector);
+    status = read_section(&section, connector);
+    if (status != OK) {
+        return status;
+    }
+    map_require(reader, config_connector_options, "connector", key->value);
+    check_auth(&section, &connector->auth);
+    check_lookup(&section, &connector->lookup);
+    if (connector->url != NULL && strchr(connector->url, '?') != NULL) {
+        struct yaml_node place = at(&section, "connectors.url");
+        reader_fault(reader, &place, "put it into request.path", "connectors.url: '%s' has a query",
+            connector->url);
+    }
+    if (connector->idempotency.header != NULL && connector->idempotency.body != NULL) {
+        struct yaml_node place = at(&section, "connectors.idempotency.body");
+        reader_fault(reader, &place, "keep one of them",
+            "the key goes into a field (%s) or into the body, not into both",
+            connector->idempotency.header);
+    }
+    return connector->url == NULL ? OK : make_url(reader->config, connector);
+}
+
+enum status connectors_read(struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    static const struct named_shape shape = {.section = "connectors",
+        .one = "connector",
+        .item_bytes = sizeof(struct config_connector),
+        .count_max = CONFIG_CONNECTORS_MAX,
+        .read = read_connector};
+    struct config_effects *effects = &((struct config *)object)->effects;
+    return read_named(reader, &shape, key, &effects->connectors, &effects->connector_count);
+}
+
+/* ---- types ------------------------------------------------------------------------------ */
+
+static void check_template(
+    const struct section *section, const char *path, const char *text, bool is_path)
+{
+    struct err err = {.status = OK};
+    if (text == NULL) {
+        return;
+    }
+    if (is_path && text[0] != '/') {
+        (void)err_set(&err, E_INVALID, "it does not begin with '/'");
+    }
+    if (err.status != OK || template_check(slice_str(text), request_names, &err) != OK) {
+        struct yaml_node place = at(section, path);
+        reader_fault(section->reader, &place, "such as \"/v1/charges/{target.order_id}\"",
+            "%s '%s': %s", path, text, err.text);
+    }
+}
+
+/* "/id" or "header:NAME". */
+static void check_provider_ref(const struct section *section, const char *text)
+{
+    struct slice rest = text == NULL ? SLICE_EMPTY : slice_str(text);
+    bool is_header = slice_starts(rest, SLICE_LIT("header:"));
+    bool is_good = text == NULL || text[0] == '/' ||
+                   (is_header && value_form_is_token(slice_of(text + 7, rest.len - 7)));
+    if (!is_good) {
+        struct yaml_node place = at(section, "effects.provider_ref");
+        reader_fault(section->reader, &place, "such as /id, or header:Location",
+            "provider_ref '%s' is neither a JSON Pointer nor header:NAME", text);
+    }
+}
+
+static enum status read_effect(
+    struct config_reader *reader, const struct yaml_node *key, void *item)
+{
+    struct config_effect *effect = item;
+    struct map_scope scope = {.options = config_effect_options, .object = effect};
+    struct section section = {.reader = reader, .key = key, .options = config_effect_options};
+    effect->name = config_text(reader->config, key->text);
+    effect->place = (struct config_place){key->line, key->column};
+    enum status status = effect->name == NULL ? E_NOMEM : value_defaults(&scope, reader->config);
+    status = status == OK ? read_section(&section, effect) : status;
+    if (status != OK) {
+        return status;
+    }
+    map_require(reader, config_effect_options, "effect", key->value);
+    check_template(&section, "effects.request.path", effect->path, true);
+    check_template(&section, "effects.order", effect->order, false);
+    check_provider_ref(&section, effect->provider_ref);
+    if (effect->compensate_name == NULL &&
+        (effect->compensate_payload != NULL || effect->compensate_target != NULL)) {
+        struct yaml_node place = at(&section, "effects.compensate.payload");
+        reader_fault(reader, &place, "compensate: {effect: payment.refund, payload: ...}",
+            "compensate.effect is missing");
+    }
+    if (effect->backoff_ms > effect->backoff_ms_max) {
+        struct yaml_node place = at(&section, "effects.retry.backoff");
+        reader_fault(reader, &place, NULL, "retry.backoff is more than retry.backoff_max");
+    }
+    return OK;
+}
+
+enum status effects_read(struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    static const struct named_shape shape = {.section = "effects",
+        .one = "effect type",
+        .item_bytes = sizeof(struct config_effect),
+        .count_max = CONFIG_EFFECTS_MAX,
+        .read = read_effect};
+    struct config_effects *effects = &((struct config *)object)->effects;
+    return read_named(reader, &shape, key, &effects->types, &effects->type_count);
+}
+
+/* ---- both ------------------------------------------------------------------------------- */
+
+const struct config_effect *config_effect_find(
+    const struct config_effects *effects, struct slice name)
+{
+    for (size_t i = 0; i < effects->type_count; i++) {
+        if (slice_is(name, effects->types[i].name)) {
+            return &effects->types[i];
+        }
+    }
+    return NULL;
+}
+
+bool config_connector_serves(const struct config_connector *connector, struct slice tenant)
+{
+    for (size_t i = 0; i < connector->tenant_count; i++) {
+        if (slice_is(tenant, connector->tenants[i])) {
+            return true;
+        }
+    }
+    return connector->tenant_count == 0;
+}
+
+bool config_connector_is_shielded(const struct config_connector *connector)
+{
+    return connector->idempotency.header != NULL || connector->idempotency.body != NULL ||
+           connector->lookup.get != NULL || connector->protocol == CONFIG_PROTOCOL_ENVELOPE;
+}
+
+struct checker {
+    struct config *config;
+    struct config_faults *faults;
+};
+
+static void refuse(const struct checker *checker, const struct config_place *place,
+    const char *hint, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void refuse(const struct checker *checker, const struct config_place *place,
+    const char *hint, const char *format, ...)
+{
+    char text[TEXT_BYTES_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    config_fault_at(checker->config, checker->faults, place, hint, text);
+}
+
+/* The connector of a type, by its name. */
+static void link_connector(const struct checker *checker, struct config_effect *effect)
+{
+    const struct config_effects *effects = &checker->config->effects;
+    for (size_t i = 0; effect->connector_name != NULL && i < effects->connector_count; i++) {
+        if (strcmp(effects->connectors[i].name, effect->connector_name) == 0) {
+            effect->connector = &effects->connectors[i];
+            return;
+        }
+    }
+    if (effect->connector_name != NULL) {
+        refuse(checker, &effect->connector_at, "connectors: lists them",
+            "effect '%s' names a connector that is not there: '%s'", effect->name,
+            effect->connector_name);
+    }
+}
+
+/* CCO-9: what cannot be taken back has a plan. A compensation is not compensated in turn. */
+static void link_compensation(const struct checker *checker, struct config_effect *effect)
+{
+    if (effect->compensate_name != NULL) {
+        effect->compensate =
+            config_effect_find(&checker->config->effects, slice_str(effect->compensate_name));
+        if (effect->compensate == NULL) {
+            refuse(checker, &effect->compensate_at, "effects: lists them",
+                "effect '%s' is compensated by one that is not there: '%s'", effect->name,
+                effect->compensate_name);
+        } else if (effect->compensate == effect) {
+            refuse(checker, &effect->compensate_at, NULL,
+                "effect '%s' cannot be its own compensation", effect->name);
+        }
+    } else if (effect->irreversible || effect->critical) {
+        refuse(checker, &effect->place,
+            "compensate: {effect: payment.refund, payload: {charge: \"{provider_ref}\"}}",
+            "effect '%s' is %s and has no compensate: nobody could make up for it", effect->name,
+            effect->irreversible ? "irreversible" : "critical");
+    }
+}
+
+/* CCO-6: without a key and without a lookup an answer that is lost can only be settled by hand. */
+static void check_shield(const struct checker *checker, const struct config_effect *effect)
+{
+    const struct config_connector *connector = effect->connector;
+    bool is_approved = effect->approve == CONFIG_APPROVE_MANUAL ||
+                       (connector != NULL && connector->approve == CONFIG_APPROVE_MANUAL);
+    if (connector == NULL || is_approved || config_connector_is_shielded(connector) ||
+        !(effect->irreversible || effect->critical)) {
+        return;
+    }
+    refuse(checker, &effect->place,
+        "give the connector idempotency: or lookup:, or write approve: manual and have a person "
+        "settle what is uncertain",
+        "effect '%s' is %s, and connector '%s' has neither idempotency nor lookup: an answer that "
+        "is lost could not be settled",
+        effect->name, effect->irreversible ? "irreversible" : "critical", connector->name);
+}
+
+void effects_check(struct config *config, struct config_faults *faults)
+{
+    struct checker checker = {.config = config, .faults = faults};
+    size_t first = faults->count;
+    for (size_t i = 0; i < config->effects.type_count; i++) {
+        /* They are this module's until they were checked. */
+        struct config_effect *effect = (struct config_effect *)(uintptr_t)&config->effects.types[i];
+        link_connector(&checker, effect);
+        link_compensation(&checker, effect);
+        check_shield(&checker, effect);
+    }
+    faults_sort(faults, first);
+}

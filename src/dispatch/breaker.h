@@ -1,0 +1,58 @@
+/*
+ * breaker: whether a target is called at all. Pure: time is an argument.
+ *
+ *             failures in a row               pause over              the probe went well
+ *   CLOSED ─────────────────────▶ OPEN ─────────────────▶ HALF_OPEN ───────────────────▶ CLOSED
+ *      ▲                           ▲                          │
+ *      └── went well: counts from 0└── the probe failed ──────┘
+ *
+ *   CLOSED → OPEN       breaker_report   the last of rule->failures calls in a row failed
+ *   OPEN → HALF_OPEN    breaker_begin    the pause is over; this call is the probe
+ *   HALF_OPEN → CLOSED  breaker_report   it went well
+ *   HALF_OPEN → OPEN    breaker_report   it failed: a new pause
+ *
+ * What holds (breaker_check):
+ *   K1  failures are counted while CLOSED: OPEN has none.
+ *   K2  HALF_OPEN has exactly one call under way: whoever waited does not come all at once.
+ *   K3  a call that began before the breaker opened changes nothing when it ends well later; one
+ *       that fails adds nothing.
+ */
+#ifndef ONCE_DISPATCH_BREAKER_H
+#define ONCE_DISPATCH_BREAKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum breaker_state {
+    BREAKER_CLOSED, /* 0, so that a zeroed one is */
+    BREAKER_OPEN,
+    BREAKER_HALF_OPEN,
+};
+
+struct breaker_rule {
+    uint32_t failures; /* in a row; 0: it never opens */
+    int64_t pause_ms;
+};
+
+struct breaker {
+    enum breaker_state state;
+    uint32_t failures; /* in a row */
+    int64_t until_ms;  /* OPEN: the end of its pause */
+    uint64_t opened;   /* how often */
+    uint64_t turn;     /* number of the state; grows by 1 with every change */
+};
+
+/* Whether a call may begin now. */
+bool breaker_admits(const struct breaker *breaker, int64_t now_ms);
+/* A call that is admitted begins. Returns its ticket for breaker_report. */
+uint64_t breaker_begin(struct breaker *breaker, int64_t now_ms);
+void breaker_report(struct breaker *breaker, const struct breaker_rule *rule, uint64_t ticket,
+    bool is_well, int64_t now_ms);
+/* The call said nothing about the target: cancelled before it began, or answered by nobody. */
+void breaker_abandon(struct breaker *breaker, uint64_t ticket, int64_t now_ms);
+void breaker_check(const struct breaker *breaker);
+
+/* "closed", "open", "half_open". */
+const char *breaker_state_name(enum breaker_state state);
+
+#endif

@@ -1,0 +1,122 @@
+/* What is known of a target, whatever plan is in use: its breaker, its places and its rates. */
+#include "base/check.h"
+#include "dispatch/impl.h"
+
+struct dispatch_gauge *gauge_of(
+    struct dispatch *dispatch, const struct dispatch_kind *kind, const char *name)
+{
+    for (struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next) {
+        if (at->kind == kind && strcmp(at->name, name) == 0) {
+            return at;
+        }
+    }
+    struct dispatch_gauge *gauge = mem_zalloc(dispatch->mem, 1, sizeof *gauge);
+    char *copy = mem_alloc(dispatch->mem, strlen(name) + 1);
+    if (gauge == NULL || copy == NULL) {
+        mem_free(dispatch->mem, gauge);
+        mem_free(dispatch->mem, copy);
+        return NULL;
+    }
+    memcpy(copy, name, strlen(name) + 1);
+    gauge->dispatch = dispatch;
+    gauge->kind = kind;
+    gauge->name = copy;
+    gauge->concurrency = CONCURRENCY_USUAL;
+    turns_init(&gauge->turns, dispatch->mem);
+    gauge->next = dispatch->gauges;
+    dispatch->gauges = gauge;
+    return gauge;
+}
+
+void gauge_free(struct dispatch_gauge *gauge)
+{
+    const struct mem *mem = gauge->dispatch->mem;
+    ASSERT(gauge->in_flight == 0); /* D4 */
+    for (size_t i = 0; i < TENANT_BUCKETS; i++) {
+        for (struct gauge_tenant *at = gauge->tenants[i], *next; at != NULL; at = next) {
+            next = at->next;
+            mem_free(mem, at);
+        }
+    }
+    turns_release(&gauge->turns);
+    mem_free(mem, gauge->name);
+    mem_free(mem, gauge);
+}
+
+struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice tenant)
+{
+    struct digest key;
+    digest_sha256(tenant.data, tenant.len, &key);
+    struct gauge_tenant **bucket = &gauge->tenants[key.bytes[0] % TENANT_BUCKETS];
+    for (struct gauge_tenant *at = *bucket; at != NULL; at = at->next) {
+        if (digest_equal(&at->key, &key)) {
+            return at;
+        }
+    }
+    struct gauge_tenant *made = mem_zalloc(gauge->dispatch->mem, 1, sizeof *made);
+    if (made != NULL) {
+        made->key = key;
+        made->next = *bucket;
+        *bucket = made;
+    }
+    return made;
+}
+
+bool gauge_admits(struct dispatch_gauge *gauge, int64_t now_ms, int64_t *ret_wait_ms)
+{
+    *ret_wait_ms = 0;
+    if (gauge->in_flight >= gauge->concurrency) {
+        return false;
+    }
+    if (!breaker_admits(&gauge->breaker, now_ms)) {
+        if (gauge->breaker.state == BREAKER_OPEN) {
+            *ret_wait_ms = gauge->breaker.until_ms - now_ms;
+        }
+        return false;
+    }
+    return true;
+}
+
+uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms)
+{
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    uint64_t ticket = breaker_begin(&gauge->breaker, now_ms);
+    gauge->in_flight++;
+    gauge->calls++;
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+    return ticket;
+}
+
+void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms)
+{
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    ASSERT(gauge->in_flight > 0); /* D4 */
+    gauge->in_flight--;
+    gauge->failed += end == GAUGE_FAILED ? 1 : 0;
+    if (end == GAUGE_NOTHING) {
+        breaker_abandon(&gauge->breaker, ticket, now_ms);
+    } else {
+        breaker_report(&gauge->breaker, &gauge->rule, ticket, end == GAUGE_WELL, now_ms);
+    }
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+}
+
+size_t dispatch_figures(struct dispatch *dispatch, struct dispatch_figures *ret_figures, size_t max)
+{
+    size_t count = 0;
+    (void)pthread_mutex_lock(&dispatch->lock);
+    for (const struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next, count++) {
+        if (count < max) {
+            ret_figures[count] = (struct dispatch_figures){.kind = at->kind->name,
+                .target = at->name,
+                .breaker = at->breaker.state,
+                .opened = at->breaker.opened,
+                .in_flight = at->in_flight,
+                .waiting = at->waiting,
+                .calls = at->calls,
+                .failed = at->failed};
+        }
+    }
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    return count;
+}

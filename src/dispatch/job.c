@@ -1,0 +1,346 @@
+/* The lists that jobs are in, and who goes next. */
+#include "base/check.h"
+#include "base/macros.h"
+#include "dispatch/impl.h"
+
+#define TO(state) (1u << JOB_##state)
+static const unsigned nexts[JOB_STATES] = {
+    [JOB_FOUND] = TO(READING) | TO(QUEUED) | TO(CALLING),
+    [JOB_READING] = TO(QUEUED) | TO(CALLING) | TO(SETTLING) | TO(RESTING),
+    [JOB_QUEUED] = TO(CLAIMING),
+    [JOB_CLAIMING] = TO(CALLING) | TO(RESTING),
+    [JOB_CALLING] = TO(SETTLING) | TO(RESTING),
+    [JOB_SETTLING] = TO(RESTING),
+    [JOB_RESTING] = TO(FOUND),
+};
+#undef TO
+
+static void job_check(const struct job *job)
+{
+    bool works = job->state == JOB_READING || job->state == JOB_CLAIMING ||
+                 job->state == JOB_CALLING || job->state == JOB_SETTLING;
+    ASSERT(!works || job->run != NULL);                                        /* D1 */
+    ASSERT(job->state != JOB_QUEUED || (job->gauge != NULL && job->has_lane)); /* D1 */
+    ASSERT(job->state != JOB_FOUND || job->run == NULL);                       /* D1 */
+    ASSERT(job->state != JOB_CALLING || job->run->is_question ||
+           job->run->record.fence > 0); /* D3, P6 */
+}
+
+void job_move(struct job *job, enum job_state state)
+{
+    ASSERT((nexts[job->state] & 1u << state) != 0);
+    job->state = state;
+    job_check(job);
+}
+
+/* ---- the table by id ----------------------------------------------------------------------- */
+
+static struct job **bucket_of(const struct dispatch *dispatch, const struct op_id *id)
+{
+    uint64_t prefix = op_id_prefix(id);
+    return &dispatch->buckets[(prefix ^ prefix >> 17) % JOB_BUCKETS];
+}
+
+struct job *job_find(const struct dispatch *dispatch, const struct op_id *id)
+{
+    struct job *at = *bucket_of(dispatch, id);
+    while (at != NULL && !op_id_equal(&at->operation_id, id)) {
+        at = at->chain;
+    }
+    return at;
+}
+
+static void on_rested(struct net_deadline *deadline, uint64_t now_ms)
+{
+    struct job *job = CONTAINER_OF(deadline, struct job, deadline);
+    (void)now_ms;
+    job_found(job);
+    dispatch_pump(job->dispatch);
+}
+
+struct job *job_new(struct dispatch *dispatch, const struct op_id *id)
+{
+    if (atomic_fetch_add(&dispatch->job_count, 1) >= JOBS_MAX) {
+        atomic_fetch_sub(&dispatch->job_count, 1);
+        return NULL;
+    }
+    struct job *job = mem_zalloc(dispatch->mem, 1, sizeof *job);
+    if (job == NULL) {
+        atomic_fetch_sub(&dispatch->job_count, 1);
+        return NULL;
+    }
+    job->dispatch = dispatch;
+    job->operation_id = *id;
+    job->deadline.due = on_rested;
+    return job;
+}
+
+void job_enter(struct job *job)
+{
+    struct job **bucket = bucket_of(job->dispatch, &job->operation_id);
+    ASSERT(job_find(job->dispatch, &job->operation_id) == NULL); /* D2 */
+    job->chain = *bucket;
+    *bucket = job;
+}
+
+void job_free(struct job *job)
+{
+    struct dispatch *dispatch = job->dispatch;
+    ASSERT(job->deadline.prev == NULL && job->run == NULL && !job->has_lane);
+    for (struct job **at = bucket_of(dispatch, &job->operation_id); *at != NULL;
+         at = &(*at)->chain) {
+        if (*at == job) {
+            *at = job->chain;
+            break;
+        }
+    }
+    mem_free(dispatch->mem, job);
+    atomic_fetch_sub(&dispatch->job_count, 1);
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+void job_found(struct job *job)
+{
+    struct dispatch *dispatch = job->dispatch;
+    if (job->state != JOB_FOUND) {
+        job_move(job, JOB_FOUND);
+    }
+    job->is_due_again = false;
+    job->item.next = NULL;
+    if (dispatch->found_last == NULL) {
+        dispatch->found_first = &job->item;
+    } else {
+        dispatch->found_last->next = &job->item;
+    }
+    dispatch->found_last = &job->item;
+}
+
+static struct job *found_take(struct dispatch *dispatch)
+{
+    struct turns_item *item = dispatch->found_first;
+    dispatch->found_first = item->next;
+    dispatch->found_last = dispatch->found_first == NULL ? NULL : dispatch->found_last;
+    return CONTAINER_OF(item, struct job, item);
+}
+
+/* Length-framed, so that no two lanes are taken for one (P9). */
+static void lane_key(struct job *job, const struct record *record, struct slice order)
+{
+    struct digest parts[3];
+    digest_sha256(record->key.tenant.data, record->key.tenant.len, &parts[0]);
+    digest_sha256(record->key.scope.data, record->key.scope.len, &parts[1]);
+    digest_sha256(order.data, order.len, &parts[2]);
+    digest_sha256(parts, sizeof parts, &job->lane_key);
+}
+
+bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record)
+{
+    struct dispatch *dispatch = job->dispatch;
+    struct dispatch_target *target = plan->kind->target(plan, record);
+    if (target == NULL) {
+        return false;
+    }
+    struct arena arena;
+    struct slice order = SLICE_EMPTY;
+    arena_init(&arena, dispatch->mem, 1 << 20);
+    if (plan->kind->lane != NULL) {
+        order = plan->kind->lane(plan, record, &arena);
+    }
+    job->is_ordered = order.len > 0;
+    lane_key(job, record, order);
+    arena_release(&arena);
+    job->gauge = target->gauge;
+    (void)pthread_mutex_lock(&dispatch->lock);
+    job->tenant = gauge_tenant(target->gauge, record->key.tenant);
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    return job->tenant != NULL;
+}
+
+static void count_waiting(struct dispatch_gauge *gauge)
+{
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    gauge->waiting = gauge->turns.waiting;
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+}
+
+void job_queue(struct job *job)
+{
+    struct turns *turns = &job->gauge->turns;
+    struct turns_lane *lane = turns_lane(turns, &job->lane_key, job->tenant, job->is_ordered);
+    if (lane == NULL) {
+        dispatch_lost(job->dispatch); /* it comes again */
+        job_free(job);
+        return;
+    }
+    job->lane = lane;
+    job->has_lane = true;
+    job_move(job, JOB_QUEUED);
+    turns_put(turns, lane, &job->item);
+    count_waiting(job->gauge);
+}
+
+static void leave_lane(struct job *job)
+{
+    if (job->has_lane) {
+        job->has_lane = false;
+        turns_over(&job->gauge->turns, job->lane);
+        job->lane = NULL;
+    }
+}
+
+void job_rest(struct job *job, int64_t ms)
+{
+    struct net_loop *loop = dispatch_loop(job->dispatch);
+    leave_lane(job);
+    job_move(job, JOB_RESTING);
+    ASSERT(job->run == NULL);
+    net_loop_deadline(loop, &job->deadline, net_loop_now(loop) + (uint64_t)(ms < 1 ? 1 : ms));
+}
+
+void job_over(struct job *job)
+{
+    leave_lane(job);
+    if (job->is_due_again && !atomic_load(&job->dispatch->is_draining)) {
+        job->is_due_again = false;
+        job_move(job, JOB_RESTING);
+        job_found(job); /* D2 */
+    } else {
+        job_free(job);
+    }
+}
+
+/* ---- whose turn it is ---------------------------------------------------------------------- */
+
+struct turn {
+    struct dispatch_gauge *gauge;
+    int64_t now_ms;
+    int64_t wait_ms; /* the shortest that anybody waits for; 0: for something to be over */
+};
+
+static void note_wait(struct turn *turn, int64_t wait_ms)
+{
+    if (wait_ms > 0 && (turn->wait_ms == 0 || wait_ms < turn->wait_ms)) {
+        turn->wait_ms = wait_ms;
+    }
+}
+
+static bool may_go(void *context, const struct turns_lane *lane)
+{
+    struct turn *turn = context;
+    struct gauge_tenant *tenant = lane->owner;
+    int64_t wait_ms = 0;
+    bool may = rate_take(&tenant->rate, turn->gauge->rate, turn->now_ms, &wait_ms);
+    note_wait(turn, wait_ms);
+    return may;
+}
+
+/* The claims that one round of turns makes; they go to the engine together. */
+struct claims {
+    struct dispatching *runs[CLAIMS_MAX];
+    struct engine_call *calls[CLAIMS_MAX];
+    size_t count;
+};
+
+static void submit_claims(struct dispatch *dispatch, struct claims *claims)
+{
+    size_t taken = 0;
+    struct err err;
+    if (claims->count == 0) {
+        return;
+    }
+    if (engine_submit_each(
+            door_engine(dispatch->door), claims->calls, claims->count, &taken, &err) != OK) {
+        for (size_t i = taken; i < claims->count; i++) {
+            run_claim_refused(claims->runs[i], &err);
+        }
+    }
+    claims->count = 0;
+}
+
+/* False: it cannot begin now. */
+static bool start(struct turn *turn, struct claims *claims)
+{
+    struct dispatch_gauge *gauge = turn->gauge;
+    struct turns_lane *lane = NULL;
+    struct turns_item *item = turns_take(&gauge->turns, may_go, turn, &lane);
+    if (item == NULL) {
+        return false;
+    }
+    struct job *job = CONTAINER_OF(item, struct job, item);
+    struct dispatching *run = run_new(job);
+    if (run == NULL) {
+        turns_put_back(&gauge->turns, lane, item);
+        note_wait(turn, AGAIN_MS);
+        return false;
+    }
+    run->has_place = true;
+    run->ticket = gauge_enter(gauge, turn->now_ms);
+    job_move(job, JOB_CLAIMING);
+    run_claim(run);
+    claims->runs[claims->count] = run;
+    claims->calls[claims->count++] = &run->claim;
+    return true;
+}
+
+/* One of each target in turn, as long as anybody can begin. */
+static int64_t serve(struct dispatch *dispatch)
+{
+    struct turn turn = {.now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch))};
+    struct claims claims = {.count = 0};
+    bool has_begun = true;
+    (void)pthread_mutex_lock(&dispatch->lock);
+    struct dispatch_gauge *first = dispatch->gauges; /* those behind it stay as they are */
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    while (has_begun && dispatch->runs < RUNS_MAX) {
+        has_begun = false;
+        for (struct dispatch_gauge *at = first; at != NULL; at = at->next) {
+            int64_t wait_ms = 0;
+            turn.gauge = at;
+            if (at->turns.ring == NULL || dispatch->runs >= RUNS_MAX) {
+                continue;
+            }
+            bool may = gauge_admits(at, turn.now_ms, &wait_ms);
+            note_wait(&turn, wait_ms);
+            if (may && start(&turn, &claims)) {
+                has_begun = true;
+                count_waiting(at);
+            }
+            if (claims.count == CLAIMS_MAX) {
+                submit_claims(dispatch, &claims);
+            }
+        }
+    }
+    submit_claims(dispatch, &claims);
+    return turn.wait_ms;
+}
+
+static void read_found(struct dispatch *dispatch)
+{
+    while (dispatch->found_first != NULL && dispatch->reads < READS_MAX) {
+        struct job *job = found_take(dispatch);
+        struct dispatching *run = run_new(job);
+        if (run == NULL) {
+            job_free(job);
+            dispatch_lost(dispatch);
+            return;
+        }
+        job_move(job, JOB_READING);
+        run_read(run);
+    }
+}
+
+void dispatch_pump(struct dispatch *dispatch)
+{
+    if (dispatch->is_pumping || dispatch->is_ended || atomic_load(&dispatch->is_draining)) {
+        return;
+    }
+    dispatch->is_pumping = true; /* a call may be over before it was begun */
+    read_found(dispatch);
+    int64_t wait_ms = serve(dispatch);
+    dispatch->is_pumping = false;
+    if (wait_ms > 0) {
+        struct net_loop *loop = dispatch_loop(dispatch);
+        net_loop_deadline(loop, &dispatch->pump_deadline, net_loop_now(loop) + (uint64_t)wait_ms);
+    }
+}

@@ -1,0 +1,22 @@
+/*
+ * rate: how many calls a second a tenant may make to one target: a token bucket. Pure.
+ *
+ * The bucket holds what may be called at once: a second's worth, and at least one call. It is full
+ * at first, so that the first call never waits.
+ */
+#ifndef ONCE_DISPATCH_RATE_H
+#define ONCE_DISPATCH_RATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rate {
+    double used;   /* of the bucket; 0: it is full */
+    int64_t at_ms; /* when that was so */
+};
+
+/* Take one call. False: none is left; *ret_wait_ms says for how long, at least 1. per_second 0: no
+ * limit. A clock that goes back gives nothing and takes nothing. */
+bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *ret_wait_ms);
+
+#endif

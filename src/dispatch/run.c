@@ -1,0 +1,628 @@
+/*
+ * The life of one job at work, in the order in which it happens:
+ *
+ *   run_read     what was found is read: pending ones are queued, unknown ones are looked at
+ *   run_claim    the durable grant (P6); on_claimed
+ *   call         the request is composed and sent; on_called
+ *   settle       what the kind makes of the answer goes to the engine as one group; on_settled
+ */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/rand.h"
+#include "dispatch/impl.h"
+#include "engine/request_builder.h"
+
+static const struct slice actor = {"dispatch", 8};
+
+struct dispatching *run_new(struct job *job)
+{
+    struct dispatch *dispatch = job->dispatch;
+    struct dispatching *run = mem_zalloc(dispatch->mem, 1, sizeof *run);
+    if (run == NULL) {
+        return NULL;
+    }
+    run->job = job;
+    run->started_nanos = clock_nanos();
+    arena_init(&run->arena, dispatch->mem, RUN_ARENA_BYTES_MAX);
+    run->mem = arena_mem(&run->arena);
+    job->run = run;
+    dispatch->runs++;
+    atomic_fetch_add(&dispatch->at_work, 1);
+    return run;
+}
+
+static void leave_gauge(struct dispatching *run, enum gauge_end end)
+{
+    if (run->has_place) {
+        struct dispatch *dispatch = run->job->dispatch;
+        run->has_place = false;
+        gauge_leave(
+            run->job->gauge, run->ticket, end, (int64_t)net_loop_now(dispatch_loop(dispatch)));
+    }
+}
+
+void run_free(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    leave_gauge(run, GAUGE_NOTHING);
+    outcall_release(&run->out);
+    dispatch_plan_give(dispatch, run->plan);
+    dispatch->questions -= run->is_question ? 1 : 0;
+    run->job->run = NULL;
+    if (run->call.body.len > 0) { /* a payload in plain */
+        union {
+            const char *in;
+            char *out;
+        } body = {.in = run->call.body.data};
+        mem_wipe(body.out, run->call.body.len);
+    }
+    arena_release(&run->arena);
+    mem_free(dispatch->mem, run);
+    dispatch->runs--;
+}
+
+/* The run is over. The job rests, or is over too. After it at_work may be 0, and the server may
+ * end. */
+static void leave(struct dispatching *run, int64_t rest_ms)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    bool ends = atomic_load(&dispatch->is_draining);
+    run_free(run);
+    if (rest_ms > 0 && rest_ms <= REST_MS_MAX && !ends) {
+        job_rest(job, rest_ms);
+    } else {
+        job_over(job);
+    }
+    dispatch_pump(dispatch);
+    atomic_fetch_sub(&dispatch->at_work, 1);
+}
+
+/* ---- to the engine and back ---------------------------------------------------------------- */
+
+static void on_task(struct net_task *task)
+{
+    struct dispatching *run = CONTAINER_OF(task, struct dispatching, task);
+    run->then(run);
+}
+
+static void post(struct dispatching *run)
+{
+    run->task.run = on_task;
+    net_loop_post(dispatch_loop(run->job->dispatch), &run->task);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static void ask(struct dispatching *run);
+static void send_again(struct dispatching *run);
+
+static void look_at_unknown(struct dispatching *run)
+{
+    struct job *job = run->job;
+    const struct dispatch_kind *kind = run->plan->kind;
+    enum dispatch_unknown what =
+        kind->unknown == NULL ? DISPATCH_HOLD
+                              : kind->unknown(run->plan, &run->record, run->read.call.now_ms);
+    if (what == DISPATCH_HOLD || !job_place(job, run->plan, &run->record)) {
+        leave(run, 0);
+    } else if (what == DISPATCH_AGAIN) {
+        send_again(run);
+    } else {
+        ask(run);
+    }
+}
+
+static void on_read(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    const struct record *record = run->read.record;
+    dispatch->reads--;
+    if (run->read.call.err.status != OK) {
+        leave(run, run->read.call.err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+        return;
+    }
+    if (record == NULL || (record->status != RECORD_PENDING && record->status != RECORD_UNKNOWN)) {
+        leave(run, 0);
+        return;
+    }
+    int64_t early_ms = record_due_ms(record) - run->read.call.now_ms;
+    run->plan = dispatch_plan_take(dispatch, record->kind);
+    run->record = *record;
+    if (run->plan == NULL || record_due_ms(record) == INT64_MAX) {
+        leave(run, 0);
+    } else if (early_ms > 0) {
+        leave(run, early_ms);
+    } else if (record->status == RECORD_UNKNOWN) {
+        look_at_unknown(run);
+    } else if (!job_place(job, run->plan, record)) {
+        leave(
+            run, 0); /* its type is not configured: it stays pending, and is looked at again when a
+                          plan comes */
+    } else {
+        run_free(run);
+        job_queue(job);
+        dispatch_pump(dispatch);
+        atomic_fetch_sub(&dispatch->at_work, 1);
+    }
+}
+
+/* On the engine's thread. */
+static void on_query(struct engine_call *call)
+{
+    post((struct dispatching *)(void *)call);
+}
+
+void run_read(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    struct err err;
+    run->read = (struct query){.kind = QUERY_OPERATION,
+        .any_tenant = true,
+        .kinds = STORE_KINDS_ALL,
+        .operation_id = run->job->operation_id,
+        .call = {.arena = &run->arena, .done = on_query}};
+    run->then = on_read;
+    dispatch->reads++;
+    if (query_submit(door_engine(dispatch->door), &run->read, &err) != OK) {
+        run->read.call.err = err;
+        post(run);
+    }
+}
+
+/* ---- claiming ------------------------------------------------------------------------------ */
+
+static void call(struct dispatching *run);
+
+/* Count it and log it, in the words of all doors. */
+static void report(const struct dispatching *run, const struct engine_call *engine, unsigned status)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    const struct record *record = &run->record;
+    door_report(dispatch->door, 0,
+        &(struct door_report){.call = engine,
+            .tenant = record->key.tenant,
+            .label = record->key.scope,
+            .actor = actor,
+            .request_id = slice_str(run->call.request_id),
+            .status = status,
+            .started_nanos = run->started_nanos,
+            .logs = dispatch->logs});
+}
+
+static void on_claimed(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    const struct engine_call *claim = &run->claim;
+    if (claim->err.status != OK) {
+        leave(run, claim->err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+        return;
+    }
+    if (claim->decision.kind != DECISION_CLAIMED) {
+        int64_t early_ms = claim->decision.kind == DECISION_NOT_DUE
+                               ? claim->decision.next.due_ms - claim->now_ms
+                               : 0;
+        leave(run, early_ms); /* somebody else was faster, or it was cancelled */
+        return;
+    }
+    run->record = claim->decision.next;
+    run->call.now_ms = claim->now_ms;
+    run->call.body = claim->first_body;
+    run->plan = dispatch_plan_take(dispatch, run->record.kind);
+    ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* D3 */
+    job_move(job, JOB_CALLING);
+    call(run);
+}
+
+/* On the engine's thread. */
+static void on_claim_done(struct engine_call *engine)
+{
+    post(CONTAINER_OF(engine, struct dispatching, claim));
+}
+
+/* How long a call to the target may take in all. */
+static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
+{
+    (void)pthread_mutex_lock(&dispatch->lock);
+    int64_t total_ms = job->gauge->total_ms;
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    int64_t ms = total_ms + LEASE_SPARE_MS;
+    return ms < LIMIT_LEASE_MS_MAX ? ms : LIMIT_LEASE_MS_MAX;
+}
+
+void run_claim(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
+                                          .operation_id = run->job->operation_id,
+                                          .policy.lease_ms = lease_ms(dispatch, run->job),
+                                          .holder = engine_incarnation(door_engine(dispatch->door)),
+                                          .actor = actor},
+        .arena = &run->arena,
+        .done = on_claim_done};
+    run->then = on_claimed;
+}
+
+void run_claim_refused(struct dispatching *run, const struct err *err)
+{
+    run->claim.err = *err;
+    post(run);
+}
+
+/* ---- an unknown one ------------------------------------------------------------------------ */
+
+static void on_again(struct dispatching *run)
+{
+    const struct engine_call *resolve = &run->claim;
+    bool is_well = resolve->err.status == OK && resolve->decision.kind == DECISION_RESOLVED &&
+                   resolve->decision.next.status == RECORD_PENDING;
+    if (resolve->err.status == OK) {
+        report(run, resolve, 0);
+    }
+    int64_t wait_ms = is_well ? resolve->decision.next.due_ms - resolve->now_ms : 0;
+    leave(run, is_well ? (wait_ms < 1 ? 1 : wait_ms)
+               : resolve->err.status == OK || resolve->err.status == E_UNKNOWN ? 0
+                                                                               : AGAIN_MS);
+}
+
+/* S1: nobody knows whether the attempt took effect, and a repetition is recognised. It is pending
+ * again, and the next claim is a new attempt under a new fence. */
+static void send_again(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    struct err err;
+    run->claim = (struct engine_call){
+        .request = {.kind = REQUEST_RESOLVE,
+            .status = RECORD_PENDING,
+            .operation_id = run->job->operation_id,
+            .fence = run->record.fence, /* N6 */
+            .reason = SLICE_LIT("unknown; sent again with the same idempotency key"),
+            .actor = actor},
+        .arena = &run->arena,
+        .done = on_claim_done};
+    run->then = on_again;
+    job_move(run->job, JOB_SETTLING);
+    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
+        run_claim_refused(run, &err);
+    }
+}
+
+static void ask(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
+    int64_t wait_ms = 0;
+    if (dispatch->questions >= QUESTIONS_MAX || !gauge_admits(job->gauge, now_ms, &wait_ms) ||
+        !rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
+        leave(run, wait_ms > AGAIN_MS ? wait_ms : AGAIN_MS);
+        return;
+    }
+    run->is_question = true;
+    dispatch->questions++;
+    run->has_place = true;
+    run->ticket = gauge_enter(job->gauge, now_ms);
+    run->call.asks = true;
+    run->call.now_ms = run->read.call.now_ms;
+    run->call.body = run->read.request_body;
+    job_move(job, JOB_CALLING);
+    call(run);
+}
+
+/* ---- calling ------------------------------------------------------------------------------- */
+
+static void settle(struct dispatching *run);
+
+static enum gauge_end end_of(const struct outcall *out)
+{
+    bool is_well = out->point == OUTCALL_ANSWERED && out->status < 500;
+    return is_well ? GAUGE_WELL : GAUGE_FAILED;
+}
+
+static void on_called(struct outcall *out)
+{
+    struct dispatching *run = out->context;
+    leave_gauge(run, end_of(out));
+    run->call.out = out;
+    settle(run);
+}
+
+/* The body that was kept, in plain. What was never sealed is used as it is. */
+static enum status open_body(struct dispatching *run, struct err *err)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    const struct record_key *key = &run->record.key;
+    struct slice sealed = run->call.body;
+    struct buf plain;
+    if (run->is_granted || sealed.len == 0) {
+        return OK;
+    }
+    run->call.body = SLICE_EMPTY;
+    if (dispatch->vault == NULL) {
+        return err_set(err, E_INVALID, "there is no key for the bodies that were kept");
+    }
+    buf_init(&plain, &run->mem, sealed.len + 1);
+    struct vault_name name = {.tenant = key->tenant,
+        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
+        .kind = (unsigned)run->record.kind};
+    enum status status = vault_open(dispatch->vault, &name, sealed, &plain, err);
+    run->call.body = status == OK ? buf_view(&plain) : SLICE_EMPTY;
+    return status;
+}
+
+static enum status compose(struct dispatching *run, struct err *err)
+{
+    struct dispatch_call *call = &run->call;
+    call->target = run->plan == NULL ? NULL : run->plan->kind->target(run->plan, &run->record);
+    if (call->target == NULL) {
+        return err_set(err, E_UNAVAILABLE, "its type is not configured any more");
+    }
+    if (atomic_load(&run->job->dispatch->is_cut)) {
+        return err_set(err, E_UNAVAILABLE, "the server ends");
+    }
+    enum status status = uuid_new(call->request_id, err);
+    status = status == OK ? rand_bytes(&call->random, sizeof call->random, err) : status;
+    status = status == OK ? open_body(run, err) : status;
+    return status == OK ? run->plan->kind->compose(call, err) : status;
+}
+
+static void begin(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    const struct dispatch_target *target = run->call.target;
+    run->out = (struct outcall){.upstream = upstreams_on(dispatch->upstreams, target->one, 0),
+        .head = run->call.head,
+        .body = run->call.payload,
+        .method = run->call.method,
+        .timeouts = target->timeouts,
+        .rules = run->call.rules,
+        .keeps = run->call.keeps,
+        .request_id = slice_str(run->call.request_id),
+        .has_no_effect = run->call.asks,
+        .done = on_called,
+        .context = run};
+    outcall_init(&run->out, &(struct outcall_capture){.mem = dispatch->mem,
+                                .spool_dir = dispatch->spool_dir,
+                                .memory_bytes = ANSWER_MEMORY_BYTES,
+                                .bytes_max = target->answer_bytes_max > 0 ? target->answer_bytes_max
+                                                                          : ANSWER_BYTES_USUAL,
+                                .budget = &dispatch->spooled});
+    outcall_start(&run->out);
+}
+
+static void call(struct dispatching *run)
+{
+    run->call.dispatch = run->job->dispatch;
+    run->call.plan = run->plan;
+    run->call.record = &run->record;
+    run->call.arena = &run->arena;
+    run->call.mem = &run->mem;
+    if (compose(run, &run->call.fault) != OK) {
+        leave_gauge(run, GAUGE_NOTHING);
+        settle(run);
+        return;
+    }
+    begin(run);
+}
+
+/* ---- settling ------------------------------------------------------------------------------ */
+
+struct engine_call *dispatch_settle_new(struct dispatch_call *call)
+{
+    struct engine_call *made = arena_zalloc(call->arena, sizeof *made);
+    if (made == NULL || call->call_count == LIMIT_DISPATCH_GROUP_MAX) {
+        return NULL;
+    }
+    made->arena = call->arena;
+    made->request.actor = actor;
+    made->needs_previous = call->call_count > 0;
+    if (call->call_count == 0) {
+        made->request.operation_id = call->record->operation_id;
+        made->request.fence = call->record->fence;
+        (void)!builder_trace(
+            NULL, slice_str(call->request_id), SLICE_EMPTY, call->mem, &made->request.trace, NULL);
+    }
+    call->calls[call->call_count++] = made;
+    return made;
+}
+
+/* Nothing was sent, and it is not the record's fault: to be claimed again. */
+static enum status settle_unsent(struct dispatching *run)
+{
+    struct dispatch_call *call = &run->call;
+    struct engine_call *made = dispatch_settle_new(call);
+    if (made == NULL) {
+        return E_NOMEM;
+    }
+    made->request.kind = call->asks ? REQUEST_POSTPONE : REQUEST_RETRY;
+    made->request.delay_ms = AGAIN_MS;
+    made->request.reason =
+        slice_of(call->fault.text, strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX));
+    return OK;
+}
+
+static bool is_refused(const struct dispatch_call *call)
+{
+    bool is_refused = false;
+    for (size_t i = 0; i < call->call_count; i++) {
+        is_refused = is_refused || call->calls[i]->refused;
+    }
+    return is_refused;
+}
+
+static void submit_again(struct dispatching *run);
+
+/* When the next thing is to be done about it; 0: never, or somebody else finds it. */
+static int64_t next_ms(const struct dispatching *run)
+{
+    const struct engine_call *first = run->call.calls[0];
+    const struct record *record = &first->decision.next;
+    bool goes_on = record->status == RECORD_PENDING || record->status == RECORD_UNKNOWN;
+    int64_t due_ms = goes_on ? record_due_ms(record) : INT64_MAX;
+    if (due_ms == INT64_MAX) {
+        return 0;
+    }
+    return due_ms > first->now_ms ? due_ms - first->now_ms : 1;
+}
+
+static void on_settled(struct dispatching *run)
+{
+    struct dispatch_call *call = &run->call;
+    const struct engine_call *first = call->calls[0];
+    if (first->err.status != OK) {
+        submit_again(run);
+        return;
+    }
+    for (size_t i = 0; i < call->call_count; i++) {
+        report(run, call->calls[i], i == 0 && call->out != NULL ? call->out->status : 0);
+    }
+    if (run->plan != NULL && run->plan->kind->settled != NULL) {
+        run->plan->kind->settled(call);
+    }
+    if (run->granted.done != NULL) {
+        run->granted.done(run->granted.context, call);
+    }
+    leave(run, next_ms(run));
+}
+
+/* On the engine's thread, for each call of the group. */
+static void on_settle_done(struct engine_call *engine)
+{
+    struct dispatching *run = engine->context;
+    if (atomic_fetch_sub(&run->unsettled, 1) == 1) {
+        post(run);
+    }
+}
+
+static void submit(struct dispatching *run)
+{
+    struct dispatch_call *call = &run->call;
+    struct err err;
+    run->then = on_settled;
+    run->settles++;
+    atomic_store(&run->unsettled, (unsigned)call->call_count);
+    for (size_t i = 0; i < call->call_count; i++) {
+        struct engine_call *at = call->calls[i];
+        at->done = on_settle_done;
+        at->context = run;
+        at->err = (struct err){.status = OK};
+        at->refused = false;
+    }
+    if (engine_submit_all(
+            door_engine(run->job->dispatch->door), call->calls, call->call_count, &err) != OK) {
+        call->calls[0]->err = err;
+        post(run);
+    }
+}
+
+static void compose_settling(struct dispatching *run)
+{
+    struct dispatch_call *call = &run->call;
+    struct err err;
+    call->call_count = 0;
+    bool is_ours =
+        call->out == NULL && (call->fault.status == E_UNAVAILABLE || call->fault.status == E_NOMEM);
+    enum status status =
+        run->plan == NULL || is_ours ? settle_unsent(run) : run->plan->kind->settle(call, &err);
+    if (status != OK || call->call_count == 0) {
+        call->call_count = 0;
+    }
+}
+
+/* It will be unknown when its lease is over: what was known of it is lost, which is the truth. */
+static void give_up(struct dispatching *run)
+{
+    struct log_field fields[] = {LOG_TEXT("tenant", run->record.key.tenant),
+        LOG_TEXT("scope", run->record.key.scope), LOG_TEXT("idempotency_key", run->record.key.key),
+        LOG_TEXT("message",
+            slice_str(run->call.call_count > 0 ? run->call.calls[0]->err.text : "out of memory"))};
+    log_event(door_log(run->job->dispatch->door), LOG_ERROR, "not_settled", fields, COUNT(fields));
+    run->call.call_count = 0;
+    if (run->granted.done != NULL) {
+        run->granted.done(run->granted.context, &run->call);
+    }
+    leave(run, 0);
+}
+
+static void on_pause_over(struct net_deadline *deadline, uint64_t now_ms)
+{
+    struct dispatching *run = CONTAINER_OF(deadline, struct dispatching, pause);
+    (void)now_ms;
+    if (run->call.call_count == 0) {
+        compose_settling(run);
+    }
+    if (run->call.call_count == 0) {
+        give_up(run);
+    } else {
+        submit(run);
+    }
+}
+
+/* The engine did not take it: a store that is away comes back, and until then the answer is kept.
+ * A group that was refused is settled without those that depend on it. */
+static void submit_again(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    struct dispatch_call *call = &run->call;
+    enum status status = call->call_count > 0 ? call->calls[0]->err.status : E_NOMEM;
+    bool ends = atomic_load(&dispatch->is_cut);
+    if (is_refused(call) && !call->is_alone) {
+        call->is_alone = true;
+        compose_settling(run);
+        if (call->call_count > 0) {
+            submit(run);
+            return;
+        }
+    }
+    if (status == E_UNKNOWN || status == E_INVALID || (ends && run->settles >= SETTLES_MAX_CUT)) {
+        give_up(run);
+        return;
+    }
+    struct net_loop *loop = dispatch_loop(dispatch);
+    run->pause.due = on_pause_over;
+    net_loop_deadline(loop, &run->pause, net_loop_now(loop) + AGAIN_MS);
+}
+
+static void settle(struct dispatching *run)
+{
+    job_move(run->job, JOB_SETTLING);
+    compose_settling(run);
+    if (run->call.call_count == 0) {
+        submit_again(run);
+    } else {
+        submit(run);
+    }
+}
+
+/* ---- what was granted elsewhere ------------------------------------------------------------ */
+
+void run_granted(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
+    int64_t wait_ms = 0;
+    run->call.now_ms = run->granted.now_ms;
+    run->call.body = run->granted.body;
+    run->plan = dispatch_plan_take(dispatch, run->record.kind);
+    job_move(job, JOB_CALLING);
+    if (run->plan != NULL && job_place(job, run->plan, &run->record) &&
+        gauge_admits(job->gauge, now_ms, &wait_ms) &&
+        rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
+        run->has_place = true;
+        run->ticket = gauge_enter(job->gauge, now_ms);
+        call(run);
+        return;
+    }
+    /* It holds a lease that runs: it does not wait for a turn. */
+    run->call.dispatch = dispatch;
+    run->call.plan = run->plan;
+    run->call.record = &run->record;
+    run->call.arena = &run->arena;
+    run->call.mem = &run->mem;
+    (void)err_set(&run->call.fault, E_LIMIT, "the target is busy or its breaker is open");
+    settle(run);
+}
