@@ -45,7 +45,9 @@ static enum status read_query(
 {
     struct slice text;
     uint64_t limit = ENTRIES_DEFAULT;
-    if (api_param(request, "operation_id", &text) && !op_id_read(text, &query->operation_id)) {
+    enum record_kind kind;
+    if (api_param(request, "operation_id", &text) &&
+        !kind_id_read(text, &kind, &query->operation_id)) {
         return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
     }
     /* An empty one is the first page, as a loop over pages asks for it. */

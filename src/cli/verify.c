@@ -21,6 +21,9 @@ static void put_damage(struct jsonw *json, const struct verify_damage *damage)
     char id[OP_ID_TEXT_BYTES];
     static const struct op_id none;
     jsonw_open(json, NULL, '{');
+    if (damage->chain_id[0] != '\0') {
+        jsonw_str(json, "chain_id", damage->chain_id);
+    }
     jsonw_u64(json, "segment", damage->segment);
     jsonw_u64(json, "offset", damage->offset);
     if (damage->seq != 0) {
@@ -59,6 +62,11 @@ static int print_json(const struct verify_result *result, double seconds)
     jsonw_u64(json, "last_seq", result->last_seq);
     jsonw_str(json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
     jsonw_u64(json, "last_checkpoint_seq", result->last_checkpoint_seq);
+    if (result->shared) {
+        jsonw_u64(json, "chains", result->chains);
+        jsonw_u64(json, "unchained", result->unchained);
+        jsonw_bool(json, "unsettled", result->unsettled);
+    }
     jsonw_u64(json, "redecided", result->redecided);
     jsonw_u64(json, "not_redecidable", result->not_redecidable);
     jsonw_u64(json, "good_seq", result->good_seq);
@@ -79,6 +87,9 @@ static void print_damage(const struct verify_damage *damage)
     char id[OP_ID_TEXT_BYTES];
     static const struct op_id none;
     out_text("%sdamage%s: ", out_tint(TINT_BAD), out_plain());
+    if (damage->chain_id[0] != '\0') {
+        out_text("chain %s: ", damage->chain_id);
+    }
     if (damage->segment != 0) {
         out_text("segment %llu, offset %llu: ", (unsigned long long)damage->segment,
             (unsigned long long)damage->offset);
@@ -93,17 +104,11 @@ static void print_damage(const struct verify_damage *damage)
     out_text("\n");
 }
 
-static int print_text(const struct verify_result *result, double seconds)
+/* What was checked of a journal. */
+static void print_journal(const struct verify_result *result, double seconds)
 {
     char size[32];
     char rate[32];
-    for (size_t i = 0; i < damages_kept(result); i++) {
-        print_damage(&result->damages[i]);
-    }
-    if (result->damage_count > VERIFY_DAMAGES_MAX) {
-        out_text("%sdamage%s: and %llu more\n", out_tint(TINT_BAD), out_plain(),
-            (unsigned long long)(result->damage_count - VERIFY_DAMAGES_MAX));
-    }
     if (result->damage_count > 0) {
         out_text("still good: everything up to entry %llu\n", (unsigned long long)result->good_seq);
     } else {
@@ -117,6 +122,44 @@ static int print_text(const struct verify_result *result, double seconds)
         (unsigned long long)result->bodies, (unsigned long long)result->checkpoints,
         (unsigned long long)result->segments, text_put_size(size, result->bytes), seconds,
         text_put_size(rate, (uint64_t)((double)result->bytes / seconds)));
+}
+
+/* The same of a store that several processes share. */
+static void print_shared(const struct verify_result *result, double seconds)
+{
+    if (result->damage_count == 0) {
+        out_text("%sok%s: %llu entries in %llu chains are whole, and every version of a record was "
+                 "decided once\n",
+            out_tint(TINT_GOOD), out_plain(), (unsigned long long)result->entries,
+            (unsigned long long)result->chains);
+    }
+    out_text("checked %llu entries, %llu checkpoints and %llu records in %.2f s\n",
+        (unsigned long long)result->entries, (unsigned long long)result->checkpoints,
+        (unsigned long long)result->records, seconds);
+    if (result->unchained > 0) {
+        out_text("not chained yet: %llu decisions of applications; the next process of Once that "
+                 "runs chains them\n",
+            (unsigned long long)result->unchained);
+    }
+    if (result->unsettled) {
+        out_text("not compared: the ends of the chains, because others wrote all the time\n");
+    }
+}
+
+static int print_text(const struct verify_result *result, double seconds)
+{
+    for (size_t i = 0; i < damages_kept(result); i++) {
+        print_damage(&result->damages[i]);
+    }
+    if (result->damage_count > VERIFY_DAMAGES_MAX) {
+        out_text("%sdamage%s: and %llu more\n", out_tint(TINT_BAD), out_plain(),
+            (unsigned long long)(result->damage_count - VERIFY_DAMAGES_MAX));
+    }
+    if (result->shared) {
+        print_shared(result, seconds);
+    } else {
+        print_journal(result, seconds);
+    }
     if (result->redecided + result->not_redecidable > 0) {
         out_text("decided again: %llu; begun before what is kept: %llu\n",
             (unsigned long long)result->redecided, (unsigned long long)result->not_redecidable);

@@ -11,20 +11,9 @@ enum { CRITICAL_TTL_MS_MIN = 24 * 3600 * 1000 }; /* IDS-7 */
 
 /* ---- places ------------------------------------------------------------------------------ */
 
-/* Where a setting of this map was given; the map itself where it was not. */
-static const struct yaml_node *place_of(const struct yaml_node *map, const char *name)
-{
-    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
-        if (slice_is(key->text, name)) {
-            return key;
-        }
-    }
-    return map;
-}
-
 static bool is_given(const struct yaml_node *map, const char *name)
 {
-    return place_of(map, name) != map;
+    return yaml_place_of(map, name) != map;
 }
 
 /* ---- arguments --------------------------------------------------------------------------- */
@@ -40,16 +29,16 @@ static void check_arg(
     bool is_measured =
         is_text_type(arg) || arg->type == CONFIG_ARG_INTEGER || arg->type == CONFIG_ARG_NUMBER;
     if (arg->normalise_count > 0 && !is_text_type(arg)) {
-        reader_fault(reader, place_of(map, "normalise"), "type: string",
+        reader_fault(reader, yaml_place_of(map, "normalise"), "type: string",
             "argument '%s': only a string can be normalised", arg->name);
     }
     if ((arg->min != NULL || arg->max != NULL) && !is_measured) {
-        reader_fault(reader, place_of(map, arg->min != NULL ? "min" : "max"),
+        reader_fault(reader, yaml_place_of(map, arg->min != NULL ? "min" : "max"),
             "type: integer, number or string",
             "argument '%s': min and max are for numbers and strings", arg->name);
     }
     if (arg->value_count > 0 && !is_text_type(arg)) {
-        reader_fault(reader, place_of(map, "enum"), "type: string",
+        reader_fault(reader, yaml_place_of(map, "enum"), "type: string",
             "argument '%s': enum is for strings", arg->name);
     }
 }
@@ -155,20 +144,20 @@ static void check_class(
     bool is_justified = command->justification != NULL && command->justification[0] != '\0';
     bool is_read = command->class == CONFIG_CLASS_I0;
     if (command->class >= CONFIG_CLASS_I2 && !is_justified) {
-        reader_fault(reader, place_of(map, "class"),
+        reader_fault(reader, yaml_place_of(map, "class"),
             "justification: \"why it cannot be I1\", or class: I1",
             "'%s' is %s without a justification", command->name, names[command->class]);
     } else if (is_read && change != NULL && !is_justified) {
-        reader_fault(reader, place_of(map, "class"), "class: I1, or a justification",
+        reader_fault(reader, yaml_place_of(map, "class"), "class: I1, or a justification",
             "'%s' is I0 and changes something ('%s'), without a justification", command->name,
             change);
     }
     if (command->class == CONFIG_CLASS_I2 && !is_given(map, "ttl")) {
-        reader_fault(reader, place_of(map, "class"), "ttl: 1h",
+        reader_fault(reader, yaml_place_of(map, "class"), "ttl: 1h",
             "'%s' is I2 and does not declare its window, ttl", command->name);
     }
     if (command->is_critical && command->ttl_ms < CRITICAL_TTL_MS_MIN) {
-        reader_fault(reader, place_of(map, "ttl"), "ttl: 24h or more",
+        reader_fault(reader, yaml_place_of(map, "ttl"), "ttl: 24h or more",
             "'%s' is critical and its ttl is less than 24h", command->name);
     }
 }
@@ -177,10 +166,10 @@ static void check_class(
 static void check_shields(
     struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
 {
-    const struct yaml_node *place = place_of(map, "shield");
+    const struct yaml_node *place = yaml_place_of(map, "shield");
     if (command->class == CONFIG_CLASS_I3 && command->shield_count == 0) {
-        reader_fault(reader, place_of(map, "class"), "shield: [S3]", "'%s' is I3 without a shield",
-            command->name);
+        reader_fault(reader, yaml_place_of(map, "class"), "shield: [S3]",
+            "'%s' is I3 without a shield", command->name);
     }
     if (config_command_shield(command, "S2") && command->effect_count == 0) {
         reader_fault(reader, place, "effects: [payment.capture]",
@@ -188,7 +177,7 @@ static void check_shields(
             command->name);
     }
     if (config_command_shield(command, "S3") && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER) {
-        reader_fault(reader, place_of(map, "on_unknown"), "on_unknown: hold",
+        reader_fault(reader, yaml_place_of(map, "on_unknown"), "on_unknown: hold",
             "'%s' declares S3, strict replay, and takeover calls its handler again", command->name);
     }
     if (config_command_shield(command, "S4") && command->on_unknown != CONFIG_UNKNOWN_RECONCILE) {
@@ -202,29 +191,30 @@ static void check_rest(
 {
     bool reconciles = command->on_unknown == CONFIG_UNKNOWN_RECONCILE;
     if (reconciles && command->reconcile_get == NULL) {
-        reader_fault(reader, place_of(map, "on_unknown"), "reconcile: {get: \"/refunds/{key}\"}",
-            "'%s' has no reconcile.get to ask", command->name);
+        reader_fault(reader, yaml_place_of(map, "on_unknown"),
+            "reconcile: {get: \"/refunds/{key}\"}", "'%s' has no reconcile.get to ask",
+            command->name);
     }
     if (!reconciles && is_given(map, "reconcile")) {
-        reader_fault(reader, place_of(map, "reconcile"), "on_unknown: reconcile",
+        reader_fault(reader, yaml_place_of(map, "reconcile"), "on_unknown: reconcile",
             "'%s' has a reconcile that nothing uses", command->name);
     }
     if (command->class == CONFIG_CLASS_I0 && command->confirm != CONFIG_CONFIRM_NONE) {
-        reader_fault(reader, place_of(map, "confirm"), "class: I1",
+        reader_fault(reader, yaml_place_of(map, "confirm"), "class: I1",
             "'%s' is I0, which runs every time, and cannot be confirmed", command->name);
     }
     if (command->class == CONFIG_CLASS_I0 && command->effect_count > 0) {
-        reader_fault(reader, place_of(map, "effects"), "class: I1",
+        reader_fault(reader, yaml_place_of(map, "effects"), "class: I1",
             "'%s' is I0, which runs every time, and cannot have effects", command->name);
     }
     if (command->confirm == CONFIG_CONFIRM_NONE && is_given(map, "prompt")) {
-        reader_fault(reader, place_of(map, "prompt"), "confirm: confirm",
+        reader_fault(reader, yaml_place_of(map, "prompt"), "confirm: confirm",
             "'%s' has a prompt and asks nobody", command->name);
     }
     for (size_t i = 0; i < command->executed_count; i++) {
         for (size_t k = 0; k < command->not_executed_count; k++) {
             if (command->executed[i] == command->not_executed[k]) {
-                reader_fault(reader, place_of(map, "reconcile"), NULL,
+                reader_fault(reader, yaml_place_of(map, "reconcile"), NULL,
                     "'%s': status %u cannot mean both executed and not_executed", command->name,
                     command->executed[i]);
             }

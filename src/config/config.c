@@ -122,6 +122,7 @@ enum status config_check(struct config *config, struct config_faults *faults)
             "limits.body_bytes_max is more than limits.in_flight_bytes_max: such a body could "
             "never be read");
     }
+    inbox_check(config, faults);
     effects_check(config, faults);
     enum status status = config->gateway.is_on ? gateway_routes_make(config, faults) : OK;
     if (status != OK) {

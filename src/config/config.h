@@ -25,6 +25,7 @@
 #include "config/command.h"
 #include "config/effects.h"
 #include "config/gateway.h"
+#include "config/inbox.h"
 #include "config/place.h"
 
 enum {
@@ -33,7 +34,7 @@ enum {
     CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
-    CONFIG_CHOICES_MAX = 10,    /* values of a choice and the end of the list */
+    CONFIG_CHOICES_MAX = 12,    /* values of a choice and the end of the list */
     CONFIG_KEY_FILES_MAX = 16,  /* of bodies; a rotation needs two */
 };
 
@@ -175,6 +176,7 @@ struct config {
     struct config_gateway gateway;         /* whole after config_check */
     const struct config_command *commands; /* the registry, in the order of the file */
     size_t command_count;
+    struct config_inbox inbox;
     struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
     struct config_faults warnings; /* what was read and should be written in another way */
@@ -228,6 +230,8 @@ extern const struct config_option config_effect_options[];
 /* Those of one command, and of one of its arguments. The same end. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
+/* Those of one source of the inbox. The same end. */
+extern const struct config_option config_source_options[];
 /* In both; NULL when there is none of that path. */
 const struct config_option *config_option_find(const char *path);
 

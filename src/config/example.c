@@ -152,6 +152,23 @@ static void put_commands(struct buf *out)
     put_options(out, config_command_options, true);
 }
 
+static void put_sources(struct buf *out)
+{
+    put_prose(out,
+        "inbox: sources of webhooks and events, by name. The sender posts to /in/NAME on the API's "
+        "address. SIGHUP reads them, and their secrets, again.");
+    buf_str(out, "#inbox:\n"
+                 "#  sources:\n"
+                 "#    shop-payments:\n"
+                 "#      preset: stripe\n"
+                 "#      secrets: [{file: /run/secrets/whsec}, {env: OLD_WHSEC}]\n"
+                 "#      handler: http://127.0.0.1:9000/stripe\n"
+                 "#      order: {source_id: /data/object/id, version: /created}\n"
+                 "#      tenant: acme\n"
+                 "\n");
+    put_options(out, config_source_options, true);
+}
+
 static void put_effects(struct buf *out)
 {
     put_prose(out,
@@ -206,5 +223,6 @@ void config_example_put(struct buf *out)
     put_options(out, config_gateway_options, false);
     put_routes(out);
     put_commands(out);
+    put_sources(out);
     put_effects(out);
 }

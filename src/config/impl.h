@@ -52,6 +52,8 @@ void reader_fault(struct config_reader *reader, const struct yaml_node *place, c
 void reader_warn(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* Where a setting of a map was given; the map itself where it was not. */
+const struct yaml_node *yaml_place_of(const struct yaml_node *map, const char *name);
 /* "null", "~" or nothing at all. */
 bool yaml_is_null(const struct yaml_node *node);
 
@@ -213,6 +215,15 @@ enum status commands_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 enum status command_read_args(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+/* Take `inbox.sources`, and of one of them `secrets` and `verify_token`. E_NOMEM. */
+enum status inbox_read_sources(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+enum status source_read_secrets(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+enum status source_read_token(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+/* A fault for each source that anybody could send to. */
+void inbox_check(struct config *config, struct config_faults *faults);
 /* The gateway's table; its objects are the config's. */
 struct map_scope gateway_scope(struct config *config);
 /* A flag or a variable will set an option: it wins, and a list begins anew unless is_more. */

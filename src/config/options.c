@@ -150,6 +150,7 @@ const struct config_option config_options[] = {
     ROW("effects", OWN, .read = effects_read, .count = offsetof(struct config, effects.type_count)),
     ROW("gateway", OWN, .read = gateway_read),
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
+    ROW("inbox.sources", OWN, .read = inbox_read_sources),
     {0},
 };
 

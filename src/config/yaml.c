@@ -292,6 +292,16 @@ enum status yaml_load(struct config_reader *reader, struct yaml_node **ret_root)
     return status;
 }
 
+const struct yaml_node *yaml_place_of(const struct yaml_node *map, const char *name)
+{
+    for (const struct yaml_node *key = map->first; key != NULL; key = key->next) {
+        if (slice_is(key->text, name)) {
+            return key;
+        }
+    }
+    return map;
+}
+
 bool yaml_is_null(const struct yaml_node *node)
 {
     return node->kind == YAML_SCALAR && node->is_plain &&

@@ -728,6 +728,8 @@ static void wake(struct decision *decision, const struct record *found,
     bool ran = request->status == RECORD_EXECUTED || request->status == RECORD_FAILED;
     if (found->status != RECORD_WAITING) {
         leave(decision, DECISION_WRONG_STATUS, "W4", found);
+    } else if (request->version != 0 && request->version != found->version) {
+        leave(decision, DECISION_WRONG_STATUS, "W6", found);
     } else if (ran && found->fence == 0) {
         leave(decision, DECISION_WRONG_STATUS, "W5", found); /* P6 */
     } else if (starts && found->due_ms != 0 && moment.now_ms >= found->due_ms) {

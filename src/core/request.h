@@ -41,6 +41,7 @@ struct request {
     uint8_t fingerprint_version;  /* begin, enqueue */
     uint64_t fence;               /* the holder's calls; resolve, postpone and holder_gone: of the
                                      attempt meant, 0 for any */
+    uint64_t version;             /* wake: of the record that was read, 0: whatever it is now */
     enum record_status status; /* seal, resolve: what it became; resolve: released or pending = not
                                   executed; enqueue: pending (or 0) or waiting; wake: what it is to
                                   be; compensation_settle: compensated or unknown */

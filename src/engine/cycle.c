@@ -143,9 +143,10 @@ static enum status want_by_key(
 static unsigned bodies_by_id(const struct request *request)
 {
     bool janitors = request->kind == REQUEST_LEASE_OVER || request->kind == REQUEST_HOLDER_GONE;
-    return janitors                         ? WANT_NO_BODY
-           : request->kind == REQUEST_CLAIM ? WANT_OUTCOME | WANT_REQUEST
-                                            : WANT_OUTCOME;
+    return janitors ? WANT_NO_BODY
+           : request->kind == REQUEST_CLAIM || request->kind == REQUEST_WAKE
+               ? WANT_OUTCOME | WANT_REQUEST
+               : WANT_OUTCOME;
 }
 
 /* A record by its id, and what is remembered of its source: what seals it changes that, and what
@@ -559,15 +560,20 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     struct change change = {.kind = CHANGE_NONE};
     struct commit one = {.changes = &change, .count = 1};
     struct chain before = cycle->chain;
-    enum status status = store_prepare(cycle, &time, err);
+    struct checkpoint_tie ties[CHECKPOINT_TIES_MAX];
+    size_t tie_count = 0;
+    enum status status = identity == NULL ? OK
+                                          : checkpoint_ties_read(store, cycle->chain.chain_id, ties,
+                                                &tie_count, err);
+    status = status == OK ? store_prepare(cycle, &time, err) : status;
     if (status != OK) {
         return status;
     }
     buf_clear(&cycle->text);
     status = removable != NULL ? entry_compose_archived(&cycle->chain, removable, time.now_ms,
                                      &cycle->text, &change.entry)
-                               : checkpoint_compose(&cycle->chain, identity, time.now_ms,
-                                     &cycle->text, &change.entry, err);
+                               : checkpoint_compose_tied(&cycle->chain, identity, time.now_ms, ties,
+                                     tie_count, &cycle->text, &change.entry, err);
     if (status != OK) {
         store->ops->abort(store);
         return removable != NULL ? err_set(err, status, "out of memory for evidence") : status;

@@ -140,7 +140,16 @@ static size_t put_body(char ret_text[CHECKPOINT_BYTES_MAX], const struct checkpo
         checkpoint->chain_id, (unsigned long long)checkpoint->seq, hash,
         text_put_time(time, checkpoint->time_ms));
     ASSERT(length > 0 && length < CHECKPOINT_BYTES_MAX);
-    return (size_t)length;
+    size_t at = (size_t)length;
+    for (size_t i = 0; i < checkpoint->tie_count; i++) {
+        const struct checkpoint_tie *tie = &checkpoint->ties[i];
+        *put_base64(hash, tie->hash.bytes, sizeof tie->hash.bytes) = '\0';
+        length = snprintf(ret_text + at, CHECKPOINT_BYTES_MAX - at, "chain %s %llu %s\n",
+            tie->chain_id, (unsigned long long)tie->seq, hash);
+        ASSERT(length > 0 && (size_t)length < CHECKPOINT_BYTES_MAX - at);
+        at += (size_t)length;
+    }
+    return at;
 }
 
 /* The whole note: the body, the empty line, the signature line. */
@@ -177,8 +186,20 @@ static bool sign(
 enum status checkpoint_compose(const struct chain *chain, const struct store_identity *identity,
     int64_t time_ms, struct buf *out, struct entry *ret_entry, struct err *err)
 {
-    struct checkpoint checkpoint = {.seq = chain->seq, .hash = chain->hash, .time_ms = time_ms};
+    return checkpoint_compose_tied(chain, identity, time_ms, NULL, 0, out, ret_entry, err);
+}
+
+enum status checkpoint_compose_tied(const struct chain *chain,
+    const struct store_identity *identity, int64_t time_ms, const struct checkpoint_tie *ties,
+    size_t tie_count, struct buf *out, struct entry *ret_entry, struct err *err)
+{
+    struct checkpoint checkpoint = {
+        .seq = chain->seq, .hash = chain->hash, .time_ms = time_ms, .tie_count = tie_count};
     struct checkpoint_key key;
+    ASSERT(tie_count <= CHECKPOINT_TIES_MAX);
+    for (size_t i = 0; i < tie_count; i++) {
+        checkpoint.ties[i] = ties[i];
+    }
     char note[CHECKPOINT_BYTES_MAX];
     unsigned char signed_bytes[SIGNED_BYTES];
     enum status status = checkpoint_key_of(identity, &key, err);
@@ -222,16 +243,52 @@ static bool split_lines(struct slice text, struct slice *ret_lines, size_t count
     return text.len == 0;
 }
 
+/* "chain <chain id> <seq> <hash>" */
+static bool read_tie(struct slice line, struct checkpoint_tie *ret_tie)
+{
+    enum { ID_AT = 6, SEQ_AT = ID_AT + 36 + 1 };
+    if (line.len < SEQ_AT + 2 + HASH_TEXT_BYTES || memcmp(line.data, "chain ", ID_AT) != 0) {
+        return false;
+    }
+    size_t hash_at = line.len - HASH_TEXT_BYTES;
+    return chain_id_read(slice_of(line.data + ID_AT, 36), ret_tie->chain_id) &&
+           text_u64(slice_of(line.data + SEQ_AT, hash_at - 1 - SEQ_AT), &ret_tie->seq) &&
+           read_base64(slice_of(line.data + hash_at, HASH_TEXT_BYTES), ret_tie->hash.bytes,
+               sizeof ret_tie->hash.bytes);
+}
+
+/* Those between the time and the empty line. */
+static bool read_ties(const struct slice *lines, size_t count, struct checkpoint *checkpoint)
+{
+    bool ok = true;
+    for (size_t i = 0; i < count && ok; i++) {
+        ok = read_tie(lines[i], &checkpoint->ties[i]);
+    }
+    checkpoint->tie_count = count;
+    return ok;
+}
+
+static size_t count_lines(struct slice text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        count += text.data[i] == '\n';
+    }
+    return count;
+}
+
 /* Read the members of a note. That they are spelt in the one right way is checked by the caller. */
 static bool read_note(
     struct slice text, struct checkpoint *ret_checkpoint, unsigned char ret_signed[SIGNED_BYTES])
 {
-    struct slice lines[NOTE_LINES];
-    if (text.len > CHECKPOINT_BYTES_MAX || !split_lines(text, lines, NOTE_LINES)) {
+    struct slice lines[NOTE_LINES + CHECKPOINT_TIES_MAX];
+    size_t count = text.len > CHECKPOINT_BYTES_MAX ? 0 : count_lines(text);
+    if (count < NOTE_LINES || count > NOTE_LINES + CHECKPOINT_TIES_MAX ||
+        !split_lines(text, lines, count)) {
         return false;
     }
-    struct slice signature = lines[NOTE_LINES - 1];
-    return lines[0].len > 5 &&
+    struct slice signature = lines[count - 1];
+    return lines[0].len > 5 && read_ties(lines + 4, count - NOTE_LINES, ret_checkpoint) &&
            chain_id_read(slice_of(lines[0].data + 5, lines[0].len - 5), ret_checkpoint->chain_id) &&
            text_u64(lines[1], &ret_checkpoint->seq) &&
            read_base64(lines[2], ret_checkpoint->hash.bytes, sizeof ret_checkpoint->hash.bytes) &&
@@ -284,6 +341,59 @@ enum status checkpoint_verify(struct slice text, const struct checkpoint_key *ke
         slice_of(text.data, body_bytes), signed_bytes + sizeof key->key_id, key, err);
     if (status == OK) {
         *ret_checkpoint = checkpoint;
+    }
+    return status;
+}
+
+/* ---- where other chains stand ------------------------------------------------------------- */
+
+struct ties {
+    struct checkpoint_tie *ties;
+    int64_t ranks[CHECKPOINT_TIES_MAX];
+    size_t count;
+    const char *own;
+};
+
+/* What has no key comes first, then what was heard of last. */
+static int64_t tie_rank(const struct store_chain *chain)
+{
+    static const unsigned char none[32];
+    bool is_signed = memcmp(chain->public_key, none, sizeof none) != 0;
+    return !is_signed ? INT64_MAX : chain->seen_ms > 0 ? chain->seen_ms : chain->started_ms;
+}
+
+static bool take_tie(void *context, const struct store_chain *chain)
+{
+    struct ties *ties = context;
+    struct checkpoint_tie tie = {.seq = chain->seq, .hash = chain->hash};
+    size_t at = ties->count;
+    (void)uuid_put(tie.chain_id, chain->chain_id);
+    if (chain->seq == 0 || strcmp(tie.chain_id, ties->own) == 0) {
+        return true;
+    }
+    if (at == CHECKPOINT_TIES_MAX) {
+        at = 0;
+        for (size_t i = 1; i < CHECKPOINT_TIES_MAX; i++) {
+            at = ties->ranks[i] < ties->ranks[at] ? i : at;
+        }
+        if (tie_rank(chain) < ties->ranks[at]) {
+            return true;
+        }
+    } else {
+        ties->count++;
+    }
+    ties->ties[at] = tie;
+    ties->ranks[at] = tie_rank(chain);
+    return true;
+}
+
+enum status checkpoint_ties_read(struct store *store, const char *own_chain_id,
+    struct checkpoint_tie ret_ties[CHECKPOINT_TIES_MAX], size_t *ret_count, struct err *err)
+{
+    struct ties ties = {.ties = ret_ties, .own = own_chain_id};
+    enum status status = store->ops->shared ? store->ops->chains(store, take_tie, &ties, err) : OK;
+    if (status == OK) {
+        *ret_count = ties.count;
     }
     return status;
 }

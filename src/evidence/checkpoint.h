@@ -7,6 +7,8 @@
  *     128                                              size: seq of the last entry covered
  *     CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=     its chained hash, base64
  *     time 2026-11-15T19:23:27.123Z                    extension line: when it was signed
+ *     chain 01920000-… 12 CsUYapGGPo4d…                of a shared store: where a different chain
+ *                                                      stood then, its seq and hash; up to eight
  *                                                      empty line
  *     — once/01920000-… Az3grlgtzPICa5OS8npVmf1Myq/…   base64(key id ‖ Ed25519 signature)
  *
@@ -23,8 +25,9 @@
 #include "evidence/entry.h"
 
 enum {
-    CHECKPOINT_BYTES_MAX = 512,     /* a note is about 270 bytes */
-    CHECKPOINT_KEY_BYTES_MAX = 128, /* a public key as text is 98 bytes, and its terminator */
+    CHECKPOINT_TIES_MAX = 8,           /* chains that one note vouches for besides its own */
+    CHECKPOINT_BYTES_MAX = 512 + 1024, /* a note is about 270 bytes, and 110 for each tie */
+    CHECKPOINT_KEY_BYTES_MAX = 128,    /* a public key as text is 98 bytes, and its terminator */
 };
 
 /* Whose notes to believe. */
@@ -34,11 +37,21 @@ struct checkpoint_key {
     unsigned char ed25519[32]; /* RFC 8032 public key */
 };
 
+/* Where a different chain stood. A copy of the note shows it when that chain is cut or rewritten,
+ * although its own process is gone, or never had a key. */
+struct checkpoint_tie {
+    char chain_id[37];
+    uint64_t seq;
+    struct digest hash;
+};
+
 struct checkpoint {
     char chain_id[37];  /* whose chain */
     uint64_t seq;       /* of the last entry covered; 0 for an empty chain */
     struct digest hash; /* of that entry; zero for an empty chain */
     int64_t time_ms;    /* when it was signed */
+    struct checkpoint_tie ties[CHECKPOINT_TIES_MAX];
+    size_t tie_count;
 };
 
 /* The public half of a store's identity. E_UNAVAILABLE: the crypto library has no Ed25519. */
@@ -59,6 +72,16 @@ enum status checkpoint_key_read(
  */
 enum status checkpoint_compose(const struct chain *chain, const struct store_identity *identity,
     int64_t time_ms, struct buf *out, struct entry *ret_entry, struct err *err) MUST_CHECK;
+
+/* The same with where other chains stand: the chain, seq and hash of each. */
+enum status checkpoint_compose_tied(const struct chain *chain,
+    const struct store_identity *identity, int64_t time_ms, const struct checkpoint_tie *ties,
+    size_t tie_count, struct buf *out, struct entry *ret_entry, struct err *err) MUST_CHECK;
+/* The chains that a note of this one ties: those without a key of their own, then those that were
+ * heard of last. Failures as those of store_ops.chains. */
+enum status checkpoint_ties_read(struct store *store, const char *own_chain_id,
+    struct checkpoint_tie ret_ties[CHECKPOINT_TIES_MAX], size_t *ret_count,
+    struct err *err) MUST_CHECK;
 
 /* Read a note and check its signature. E_INVALID: it is not such a note. E_CORRUPT: it belongs to a
  * different chain or key, or the signature is invalid. E_UNAVAILABLE: the crypto library has no

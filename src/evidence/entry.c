@@ -231,6 +231,7 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
             record_status_name((int)request->status == 0 ? RECORD_PENDING : request->status));
     }
     put_u64(out, ",\"version\":", found_named(facts) ? facts->found->version : 0);
+    put_u64_if(out, ",\"wanted_version\":", request->version);
     put_u64_if(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
     buf_char(out, '}');
 }
@@ -363,6 +364,9 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
         buf_char(out, ',');
     }
     put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
+    if (entry_kind(facts) == RECORD_COMMAND) {
+        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
+    }
     if (facts->decision->kind == DECISION_CONFLICT_REJECTED) {
         put_conflict(out, facts);
     }

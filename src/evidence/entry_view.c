@@ -224,6 +224,7 @@ static void read_numbers(struct members *decided, struct request *request)
     request->not_before_ms =
         (int64_t)u64_max(decided, "not_before_ms", true, (uint64_t)LIMIT_TIME_MS_MAX);
     request->holder = u64_of(decided, "holder", true);
+    request->version = u64_max(decided, "wanted_version", true, INT64_MAX);
 }
 
 /* What was decided, on what, and when. */

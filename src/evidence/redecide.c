@@ -44,11 +44,15 @@ struct redecide_record {
     bool reconciles;
     uint8_t door;
     bool retained;
+    bool is_seen;         /* its record was compared (redecide_record_check) */
     uint8_t source_bytes; /* of a source: how long its version is … */
     char *source;         /* … and the version; owned */
 };
 
-enum { RECORDS_MIN = 1024 };
+enum {
+    RECORDS_MIN = 1024,
+    SHARED_MARGIN_MS = 60000, /* the times of several chains differ by less than this */
+};
 
 void redecide_init(struct redecide *redecide, const struct mem *mem)
 {
@@ -113,7 +117,8 @@ static void records_sweep(struct redecide *redecide)
     for (size_t i = 0; i < redecide->count; i++) {
         struct record record;
         record_expand(&redecide->records[i], &key, &record);
-        if (!record_window_over(&record, redecide->now_ms)) {
+        int64_t now_ms = redecide->now_ms - (redecide->shared ? SHARED_MARGIN_MS : 0);
+        if (!record_window_over(&record, now_ms)) {
             redecide->records[kept++] = redecide->records[i];
         } else {
             mem_free(redecide->mem, redecide->records[i].source);
@@ -604,7 +609,8 @@ static enum status check_told_version(
     struct record known;
     bool there, sure;
     const struct source *source = source_compared(view);
-    if (!compares_version(&view->request) || !view->keyed || !source_ordered(source)) {
+    if (!compares_version(&view->request) || !view->keyed || !source_ordered(source) ||
+        redecide->shared) {
         return OK;
     }
     enum status status =
@@ -692,6 +698,9 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
     struct record known = {0};
     struct record next = decision->next;
     bool there, sure;
+    if (redecide->shared) {
+        return OK;
+    }
     if (view->moment.version_sealed.len == 0 || decision->change != CHANGE_PUT ||
         !record_status_sealed(next.status) || !source_ordered(&view->source) || !view->keyed) {
         return stored->source == NULL
@@ -810,12 +819,13 @@ static enum status check_version(const struct redecide *redecide, const struct e
 }
 
 /* P4: decide() asserts this, and an entry can say anything. */
-static enum status check_fence(
-    const struct redecide *redecide, const struct entry_view *view, struct err *err)
+static enum status check_fence(const struct redecide *redecide, const struct entry_view *view,
+    const struct redecide_record *known, struct err *err)
 {
-    if (request_takes_fence(&view->request) && view->moment.fence_next <= redecide->fence_max) {
+    uint64_t before = !redecide->shared ? redecide->fence_max : known == NULL ? 0 : known->fence;
+    if (request_takes_fence(&view->request) && view->moment.fence_next <= before) {
         return err_set(err, E_CORRUPT, "fence %llu is not greater than %llu, granted before",
-            (unsigned long long)view->moment.fence_next, (unsigned long long)redecide->fence_max);
+            (unsigned long long)view->moment.fence_next, (unsigned long long)before);
     }
     return OK;
 }
@@ -850,7 +860,7 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
     struct redecide_record *known = find(redecide, view);
     bool sure = known == NULL ? !redecide->partial : known->seq > redecide->gap_seq;
     redecide->now_ms = view->moment.now_ms;
-    enum status status = check_fence(redecide, view, err);
+    enum status status = check_fence(redecide, view, known, err);
     if (status == OK) {
         status = check_told_version(redecide, view, err);
     }
@@ -870,4 +880,49 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
         return folded == OK ? E_CORRUPT : err_set(err, folded, "%s", folding.text);
     }
     return status;
+}
+
+enum status redecide_record_check(
+    struct redecide *redecide, const struct record *stored, bool *ret_newer, struct err *err)
+{
+    struct redecide_record *known = records_find(redecide, &stored->key.hash, NULL);
+    struct record made;
+    *ret_newer = known == NULL || (known->version != 0 && stored->version > known->version);
+    if (known == NULL) {
+        return redecide->partial || redecide->swept ? OK : E_STALE;
+    }
+    known->is_seen = true;
+    if (known->seq == 0 || known->version == 0) {
+        return OK; /* not to be relied on */
+    }
+    if (stored->version != known->version) {
+        return E_STALE;
+    }
+    record_expand(known, &stored->key, &made);
+    made.source = stored->source; /* compared with the entries, of which it is the newest's */
+    struct digest told = source_digest(&stored->source);
+    if (!digest_equal(&told, &known->came_from)) {
+        return err_set(err, E_CORRUPT, "the record's source is not the one that was decided");
+    }
+    return compare_record(stored, &made, true, err);
+}
+
+uint64_t redecide_version_of(struct redecide *redecide, const struct digest *key_hash)
+{
+    const struct redecide_record *known = records_find(redecide, key_hash, NULL);
+    return known == NULL ? 0 : known->version;
+}
+
+const struct op_id *redecide_unseen(struct redecide *redecide, int64_t now_ms, size_t *at)
+{
+    static const struct record_key key = {.tenant = {"t", 1}, .key = {"k", 1}};
+    while (*at < redecide->count) {
+        const struct redecide_record *known = &redecide->records[(*at)++];
+        struct record record;
+        record_expand(known, &key, &record);
+        if (!known->is_seen && known->seq != 0 && !record_window_over(&record, now_ms)) {
+            return &known->operation_id;
+        }
+    }
+    return NULL;
 }

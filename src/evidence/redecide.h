@@ -26,9 +26,12 @@ struct redecide {
     struct redecide_record *records; /* in no order; the first count are in use */
     size_t count;
     size_t cap;
-    uint32_t *slots;    /* open addressing by op_id_prefix: index + 1; 0 for empty */
-    size_t slot_count;  /* a power of two, at least twice cap */
-    bool swept;         /* records past their windows were forgotten */
+    uint32_t *slots;   /* open addressing by op_id_prefix: index + 1; 0 for empty */
+    size_t slot_count; /* a power of two, at least twice cap */
+    bool swept;        /* records past their windows were forgotten */
+    /* Entries of several chains: of one record they come in order, of all records fences and times
+     * do not. What was sealed last of a source is read without a lock there and is not compared. */
+    bool shared;
     bool partial;       /* entries are missing before this point … */
     uint64_t gap_seq;   /* … the last of them; what was folded up to it may be out of date */
     uint64_t fence_max; /* the highest granted so far (P4) */
@@ -47,6 +50,15 @@ struct redecide_stored {
 
 void redecide_init(struct redecide *redecide, const struct mem *mem);
 void redecide_release(struct redecide *redecide);
+/* A record that is stored, against what the entries so far make of it. E_STALE: the record is newer
+ * than these, or older. E_CORRUPT: it is not what they make of it. */
+enum status redecide_record_check(struct redecide *redecide, const struct record *stored,
+    bool *ret_newer, struct err *err) MUST_CHECK;
+/* The version that the entries so far make of a record; 0: it is not known. */
+uint64_t redecide_version_of(struct redecide *redecide, const struct digest *key_hash);
+/* A record that must be stored, was not among those checked, and is not over by then; NULL: there
+ * is none after *at, which starts with 0. */
+const struct op_id *redecide_unseen(struct redecide *redecide, int64_t now_ms, size_t *at);
 /* Entries up to this one are missing: archived, or damaged. */
 void redecide_gap(struct redecide *redecide, uint64_t seq);
 /* Decide again. E_CORRUPT: it comes out otherwise, the text says what, and the fold goes on from

@@ -8,6 +8,7 @@
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
 #include "evidence/redecide.h"
+#include "evidence/verify_shared.h"
 #include "store/replay.h"
 
 enum {
@@ -76,22 +77,28 @@ struct spot {
 static void damage(struct verify *verify, const struct spot *spot, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void damage(struct verify *verify, const struct spot *spot, const char *format, ...)
+void verify_damage_put(struct verify_result *result, const struct verify_damage *place,
+    const char *format, va_list args)
 {
-    struct verify_result *result = &verify->result;
     if (result->damage_count < VERIFY_DAMAGES_MAX) {
-        struct verify_damage *place = &result->damages[result->damage_count];
-        va_list args;
-        *place = (struct verify_damage){
-            .segment = spot->segment, .offset = spot->offset, .seq = spot->seq};
-        if (spot->operation_id != NULL) {
-            place->operation_id = *spot->operation_id;
-        }
-        va_start(args, format);
-        (void)vsnprintf(place->what, sizeof place->what, format, args);
-        va_end(args);
+        struct verify_damage *damage = &result->damages[result->damage_count];
+        *damage = *place;
+        (void)vsnprintf(damage->what, sizeof damage->what, format, args);
     }
     result->damage_count++;
+}
+
+static void damage(struct verify *verify, const struct spot *spot, const char *format, ...)
+{
+    struct verify_damage place = {
+        .segment = spot->segment, .offset = spot->offset, .seq = spot->seq};
+    va_list args;
+    if (spot->operation_id != NULL) {
+        place.operation_id = *spot->operation_id;
+    }
+    va_start(args, format);
+    verify_damage_put(&verify->result, &place, format, args);
+    va_end(args);
     verify->spoiled = verify->spoiled || spot->segment != 0;
 }
 
@@ -740,6 +747,9 @@ enum status verify_run(
     const struct verify_options *options, struct verify_result *ret_result, struct err *err)
 {
     const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    if (options->url != NULL && store_url_shared(options->url)) {
+        return verify_shared_run(options, ret_result, err);
+    }
     struct verify *verify = mem_zalloc(mem, 1, sizeof *verify);
     if (verify == NULL) {
         return err_set(err, E_NOMEM, "out of memory");

@@ -11,6 +11,11 @@
  *            hostile bytes. With redecide, every decision is made again and must come out the same.
  * Does not:  repair anything, or find out who did it. Whoever holds the signing key can make a
  *            history that checks out; a checkpoint kept elsewhere is what shows that.
+ *
+ * A shared store (verify_shared.c) has a chain for each process that wrote to it. All are checked,
+ * and across them that every version of a record was decided exactly once: the decisions are always
+ * made again there, in the order of the versions, and must lead to the records that are stored.
+ *
  * Ownership: the result is a plain value in the caller's memory; about 20 KiB.
  */
 #ifndef ONCE_EVIDENCE_VERIFY_H
@@ -44,6 +49,7 @@ struct verify_options {
 
 /* One thing that does not check out. */
 struct verify_damage {
+    char chain_id[37];                /* of a shared store: in which chain; empty: not known */
     uint64_t segment;                 /* which segment file; 0 when it is about the whole journal */
     uint64_t offset;                  /* of the frame in it, in bytes */
     uint64_t seq;                     /* of the entry concerned; 0 when not known */
@@ -52,7 +58,8 @@ struct verify_damage {
 };
 
 struct verify_result {
-    char chain_id[37];                     /* whose evidence it is, a UUID as text */
+    char chain_id[37];                     /* whose evidence it is, a UUID as text; empty: of all
+                                              processes of a shared store */
     char public_key[VERIFY_KEY_BYTES_MAX]; /* that the notes were checked with, as text */
     uint64_t segments;                     /* segment files read */
     uint64_t squeezed;                     /* of these: bodies and records dropped on purpose */
@@ -70,6 +77,10 @@ struct verify_result {
     uint64_t not_redecidable;     /* their operation began in an archived segment */
     uint64_t good_seq;            /* everything up to this entry checks out … */
     uint64_t good_batch;          /* … and everything up to this batch */
+    bool shared;                  /* a store of several chains: what follows is set */
+    uint64_t chains;              /* of evidence */
+    uint64_t unchained;           /* decisions of applications, waiting to be chained: no damage */
+    bool unsettled;               /* others wrote all the time: the newest was not compared */
     bool torn_tail;               /* bytes after the last commit, never acknowledged: no damage */
     bool outside_compared; /* the outside checkpoint's entry is there, and its hash was compared */
     uint64_t damage_count; /* 0: all is well */

@@ -92,7 +92,7 @@ const struct preset presets[PRESETS] = {
         .signature = {.scheme = SIGNATURE_BEARER},
         .split = PRESET_OF_ENVELOPE,
         .is_id_signed = true,
-        .passed = "idempotency-key traceparent",
+        .passed = "traceparent",
         .horizon_ms = 3 * DAY_MS, /* of a dispatcher's deadline; an operator retries later */
         .window_ms = 14 * DAY_MS},
     [PRESET_NONE] = {.name = "none",

@@ -5,9 +5,12 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "command/command.h"
 #include "dispatch/dispatch.h"
+#include "effect/outbox.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
+#include "inbox/inbox.h"
 #include "server/impl.h"
 
 _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
@@ -251,6 +254,129 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- effects on their way out -------------------------------------------------------------- */
+
+static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
+{
+    const struct vault *vault = NULL;
+    struct effect_outbox *outbox = NULL;
+    if (server->config->effects.type_count == 0) {
+        return OK;
+    }
+    enum status status = server_vault(server, &vault, err);
+    struct outbox_options options = {.dispatch = server->dispatch, .config = server->config};
+    status = status == OK ? outbox_new(&options, &outbox, err) : status;
+    *ret_state = outbox;
+    return status;
+}
+
+static enum status prepare_outbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    return outbox_reload_prepare(state, config, ret_made, err);
+}
+
+static void reload_outbox(void *state, void *made, bool is_used)
+{
+    outbox_reload_end(state, made, is_used);
+}
+
+static void close_outbox(void *state)
+{
+    outbox_free(state);
+}
+
+/* ---- the inbox ----------------------------------------------------------------------------- */
+
+static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
+{
+    struct inbox_door *inbox = NULL;
+    struct inbox_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status = OK;
+    if (server->config->inbox.source_count > 0) {
+        status = server_vault(server, &options.vault, err);
+    }
+    status = status == OK ? inbox_new(&options, &inbox, err) : status;
+    *ret_state = inbox;
+    return status;
+}
+
+static struct api_routes routes_of_inbox(void *state)
+{
+    return inbox_routes(state);
+}
+
+static enum status prepare_inbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct inbox_plan *plan = NULL;
+    enum status status = inbox_reload_prepare(state, config, &plan, err);
+    *ret_made = plan;
+    return status;
+}
+
+static void reload_inbox(void *state, void *made, bool is_used)
+{
+    inbox_reload_end(state, made, is_used);
+}
+
+static void close_inbox(void *state)
+{
+    inbox_free(state);
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+/* Always there: a reload may bring the first command. */
+static enum status open_commands(struct server *server, void **ret_state, struct err *err)
+{
+    struct commands *commands = NULL;
+    struct commands_options options = {
+        .door = server->door, .dispatch = server->dispatch, .config = server->config};
+    enum status status =
+        server->config->command_count == 0 ? OK : server_vault(server, &options.vault, err);
+    if (status == OK && server->config->command_count > 0) {
+        status = commands_new(&options, &commands, err);
+    }
+    *ret_state = commands;
+    return status;
+}
+
+static struct api_routes routes_of_commands(void *state)
+{
+    return commands_routes(state);
+}
+
+static enum status prepare_commands(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    struct registry *registry = NULL;
+    enum status status = commands_reload_prepare(state, config, &registry, err);
+    *ret_made = registry;
+    return status;
+}
+
+static void reload_commands(void *state, void *made, bool is_used)
+{
+    commands_reload_end(state, made, is_used);
+}
+
+static void cut_commands(void *state)
+{
+    commands_cut(state);
+}
+
+static bool commands_idle(void *state)
+{
+    return commands_is_idle(state);
+}
+
+static void close_commands(void *state)
+{
+    commands_free(state);
+}
+
 /* ---- all of them ------------------------------------------------------------------------- */
 
 /* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of
@@ -267,6 +393,13 @@ const struct server_door server_doors[] = {
         .close = close_dispatch,
     },
     {
+        .name = "outbox",
+        .open = open_outbox,
+        .reload_prepare = prepare_outbox,
+        .reload_end = reload_outbox,
+        .close = close_outbox,
+    },
+    {
         .name = "gateway",
         .listen = gateway_addresses,
         .open = open_gateway,
@@ -278,6 +411,24 @@ const struct server_door server_doors[] = {
         .cut = cut_gateway,
         .is_idle = gateway_idle,
         .close = close_gateway,
+    },
+    {
+        .name = "inbox",
+        .open = open_inbox,
+        .routes = routes_of_inbox,
+        .reload_prepare = prepare_inbox,
+        .reload_end = reload_inbox,
+        .close = close_inbox,
+    },
+    {
+        .name = "commands",
+        .open = open_commands,
+        .routes = routes_of_commands,
+        .reload_prepare = prepare_commands,
+        .reload_end = reload_commands,
+        .cut = cut_commands,
+        .is_idle = commands_idle,
+        .close = close_commands,
     },
     {
         .name = SERVER_OWN_DOOR,

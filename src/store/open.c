@@ -21,6 +21,7 @@ struct scheme {
     const char *name;  /* in front of the colon */
     const char *shown; /* to a person who asks which there are; NULL: a second spelling */
     bool whole;        /* it gets the whole URL, not only what is after the colon */
+    bool shared;       /* by several processes: read with its own table (store_ops.chains) */
     enum status (*check)(const char *url, struct err *err);
     enum status (*open)(const char *url, const struct store_options *options,
         struct store **ret_store, struct err *err);
@@ -59,7 +60,7 @@ static enum status server_replay(const char *url, const struct store_options *op
     (void)options;
     (void)visit;
     (void)context;
-    return err_set(err, E_INVALID, "a store on a database server cannot be replayed yet");
+    return err_set(err, E_INVALID, "a shared store has no single stream to replay");
 }
 
 #ifndef ONCE_POSTGRES
@@ -104,22 +105,26 @@ static const struct scheme schemes[] = {
     {.name = "postgres",
         .shown = "postgres://HOST/DATABASE",
         .whole = true,
+        .shared = true,
         .check = postgres_url_check,
         .open = postgres_open,
         .replay = server_replay},
     {.name = "postgresql",
         .whole = true,
+        .shared = true,
         .check = postgres_url_check,
         .open = postgres_open,
         .replay = server_replay},
     {.name = "redis",
         .shown = "redis://HOST",
         .whole = true,
+        .shared = true,
         .check = redis_url_check,
         .open = redis_open,
         .replay = server_replay},
     {.name = "rediss",
         .whole = true,
+        .shared = true,
         .check = redis_url_check,
         .open = redis_open,
         .replay = server_replay},
@@ -178,6 +183,13 @@ static enum status read_url(
         }
     }
     return refuse_scheme(name, err);
+}
+
+bool store_url_shared(const char *url)
+{
+    const struct scheme *scheme = NULL;
+    const char *rest = NULL;
+    return read_url(url, &scheme, &rest, NULL) == OK && scheme->shared;
 }
 
 enum status store_url_check(const char *url, struct err *err)

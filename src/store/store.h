@@ -209,11 +209,19 @@ struct store_identity {
 /* What a store knows of one chain of evidence. */
 struct store_chain {
     unsigned char chain_id[16];
-    unsigned char public_key[32]; /* Ed25519, of its checkpoints; made from the signing seed */
+    unsigned char public_key[32]; /* Ed25519, of its checkpoints; made from the signing seed. Zero:
+                                     it has none, and the checkpoints of others cover it */
     uint64_t incarnation;         /* the holder that beats for it; 0: it never did */
     int64_t started_ms;           /* the store's time when it was opened */
     int64_t seen_ms;              /* … and of its last beat; 0: it never did */
     bool ended;                   /* its handle was closed */
+    /* For a verifier. A store that does not keep one of these leaves it zero. */
+    uint64_t seq; /* of its last entry, and its hash … */
+    struct digest hash;
+    bool settled;               /* … and a reading that begins now shows that one */
+    uint64_t removed_seq;       /* entries up to this one were removed after their retention … */
+    struct digest removed_hash; /* … and what is left is chained to this */
+    uint64_t unchained;         /* decisions whose entries are still to be put into this chain */
 };
 
 /* Called for each chain, the oldest first. Return false to stop. */
@@ -474,6 +482,8 @@ struct store_options {
  */
 enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
+/* It is of a store that several processes share; false also for what is no URL. */
+bool store_url_shared(const char *url);
 /* Whether a URL is right, without looking for what it names. E_INVALID as store_open's. */
 enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
 /* Append the URL with its passwords masked, as people, logs and answers may see it. */

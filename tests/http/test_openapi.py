@@ -14,14 +14,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = json.loads((ROOT / "src/api/openapi.json").read_text())
 VALIDATOR = Validator(DOCUMENT)
 NOBODY = "op_01890a5d-ac96-774b-bcce-b302099a8057"
-METHODS = ("get", "post", "put", "patch", "delete")
+METHODS = ("get", "post", "put", "patch", "delete", "options")
 OPERATIONS = {operation["operationId"]: (method.upper(), path, operation)
               for path, item in DOCUMENT["paths"].items()
               for method, operation in item.items() if method in METHODS}
 
 
+# Those of doors that need a configuration are held against the document where they are tested.
+OF_DOORS = {"commands", "inbox"}
+OWN = [name for name, (_, _, operation) in OPERATIONS.items()
+       if not OF_DOORS & set(operation["tags"])]
+
+
 def of_method(wanted):
-    return [name for name, (method, _, _) in OPERATIONS.items() if method == wanted]
+    return [name for name in OWN if OPERATIONS[name][0] == wanted]
 
 
 def follow(node):
@@ -138,7 +144,7 @@ def test_every_example_fits_its_schema(name):
         assert VALIDATOR.faults(body_schema(operation), value) == []
     for parameter in map(follow, operation["parameters"]):
         assert VALIDATOR.faults(parameter["schema"], parameter["example"]) == []
-    assert ("{operation_id}" in path) == bool(parameters(operation, "path"))
+    assert ("{" in path) == bool(parameters(operation, "path"))
 
 
 def schemas_in(node):
@@ -260,7 +266,7 @@ def test_every_read_is_made_with_each_parameter_and_with_all(client, name):
     assert int(headers["Content-Length"]) > 0
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", OWN)
 def test_every_refusal_is_described(client, name):
     method, path, operation = OPERATIONS[name]
     if operation.get("security") != [] or name == "getReady":
@@ -337,7 +343,8 @@ def test_each_route_asks_for_its_rights(make_server):
     tokens = {f"tok-{right}": ("acme", [right]) for right in RIGHTS}
     tokens["tok-all"] = ("*", [])
     server = make_server(config=config_of(tokens))
-    for name, (method, _, operation) in OPERATIONS.items():
+    for name in OWN:
+        operation = OPERATIONS[name][2]
         body = next(iter(examples(operation).values()), None)
         if operation.get("security") == []:
             assert Client(server).ask(name)[0] == 200

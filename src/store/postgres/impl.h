@@ -61,6 +61,9 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED, PG_LOST };
 #define PG_END     "end"
 #define PG_CHAIN   "chain"
 
+/* Of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
+#define PG_FUNCTIONS_CHAIN "00000000-0000-0000-0000-000000000001"
+
 /* Hears of records that other processes settle. */
 struct pg_listener {
     bool running;

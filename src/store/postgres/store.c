@@ -275,6 +275,27 @@ static enum status pg_beat(struct store *store, uint64_t incarnation, struct err
     return status;
 }
 
+/* What a verifier asks: where it ends, and what is not in it any more or not yet. */
+static bool take_chain_end(const PGresult *result, int row, struct store_chain *ret_chain)
+{
+    struct pg_value removed_hash = pg_value_of(result, row, 10);
+    int64_t seq = 0;
+    int64_t settled = 0;
+    int64_t removed = 0;
+    int64_t unchained = 0;
+    bool ok = pg_value_int(pg_value_of(result, row, 6), &seq) &&
+              pg_value_digest(pg_value_of(result, row, 7), &ret_chain->hash) &&
+              pg_value_int(pg_value_of(result, row, 8), &settled) &&
+              pg_value_int(pg_value_of(result, row, 9), &removed) &&
+              (removed_hash.null || pg_value_digest(removed_hash, &ret_chain->removed_hash)) &&
+              pg_value_int(pg_value_of(result, row, 11), &unchained);
+    ret_chain->seq = (uint64_t)seq;
+    ret_chain->settled = settled != 0;
+    ret_chain->removed_seq = (uint64_t)removed;
+    ret_chain->unchained = (uint64_t)unchained;
+    return ok;
+}
+
 static bool take_chain(const PGresult *result, int row, struct store_chain *ret_chain)
 {
     struct pg_value key = pg_value_of(result, row, 1);
@@ -286,7 +307,8 @@ static bool take_chain(const PGresult *result, int row, struct store_chain *ret_
               (incarnation.null || pg_value_int(incarnation, &number)) &&
               pg_value_time(pg_value_of(result, row, 3), &ret_chain->started_ms) &&
               pg_value_time(pg_value_of(result, row, 4), &ret_chain->seen_ms) &&
-              pg_value_int(pg_value_of(result, row, 5), &ended);
+              pg_value_int(pg_value_of(result, row, 5), &ended) &&
+              take_chain_end(result, row, ret_chain);
     if (ok) {
         memcpy(ret_chain->public_key, key.bytes.data, sizeof ret_chain->public_key);
         ret_chain->incarnation = (uint64_t)number;
@@ -307,7 +329,7 @@ static enum status pg_chains(
     }
     link_send(&self->link, PG_CHAINS);
     link_sync(&self->link);
-    status = pg_rows(self, 6, &result, err);
+    status = pg_rows(self, 12, &result, err);
     if (status == OK) {
         status = link_finish(&self->link, err);
     }

@@ -1,0 +1,59 @@
+/*
+ * command: the door for agents and chat systems that turn messages into business actions (DESIGN
+ * section 10). It has no listener of its own: its routes are served by the API.
+ *
+ *     submit.c    POST /v1/commands: from the envelope to the answer
+ *     confirm.c   POST …/confirm and …/deny
+ *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
+ *     recover.c   POST …/recover and …/resolve: what a person decides
+ *     read.c      GET /v1/commands, …/{command_id}, /v1/registry
+ *     door.c      loading, reloading, and confirmations that nobody gave
+ *
+ * Promises:  C1  one execution for each key in its window, however often it is delivered (P1). The
+ *                grant is durable before the handler is called (P6), the outcome before anybody
+ *                hears of it (P2).
+ *            C2  a confirmation token starts its command once: it is compared in constant time, and
+ *                the start consumes it in its own commit. Only its hash is kept.
+ *            C3  every refused token gets the same answer, whatever is wrong with it.
+ *            C4  what the registry redacts is in no document, prompt, entry or log line.
+ * Threads:   routes on the server's loops; the others as they say.
+ */
+#ifndef ONCE_COMMAND_COMMAND_H
+#define ONCE_COMMAND_COMMAND_H
+
+#include "api/routes.h"
+#include "config/config.h"
+#include "dispatch/dispatch.h"
+
+struct commands;
+struct registry; /* a configuration's commands, and where their handlers are; impl.h */
+
+struct commands_options {
+    const struct mem *mem; /* NULL: the C library's */
+    struct door *door;
+    struct dispatch *dispatch; /* outlives the door */
+    const struct vault *vault; /* likewise */
+    struct config *config;     /* held */
+};
+
+/* E_INVALID, E_UNAVAILABLE: a handler's URL or CA file is wrong. E_NOMEM. */
+enum status commands_new(const struct commands_options *options, struct commands **ret_commands,
+    struct err *err) MUST_CHECK;
+/* After the server is gone. NULL is fine. */
+void commands_free(struct commands *commands);
+
+/* For the API: its state is the commands. */
+struct api_routes commands_routes(struct commands *commands);
+
+/* Make a different registry ready; commands_reload_end must follow. */
+enum status commands_reload_prepare(struct commands *commands, struct config *config,
+    struct registry **ret_registry, struct err *err) MUST_CHECK;
+/* Use it for what begins from now on, or drop it. */
+void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
+
+/* Expire no further confirmation: the server is about to end. */
+void commands_cut(struct commands *commands);
+/* Nothing of it is with the engine. */
+bool commands_is_idle(const struct commands *commands);
+
+#endif

@@ -1,0 +1,343 @@
+/*
+ * POST /v1/commands/{command_id}/confirm and …/deny.
+ *
+ *   confirm   the record is read, the token compared, and the command woken: started in the commit
+ *             that consumes the token (C2). Whoever comes second finds it started.
+ *   deny      the same, to rejected: a fresh submission starts over.
+ *
+ * Between the read and the wake the command may have been denied and submitted again, with a new
+ * token: the wake names the version that was read, and is refused when it is not that any more.
+ *
+ * C3: whatever is wrong (the token, the command, its tenant or actor, that it was used or expired,
+ * the credential of a step-up), the answer is the same, after the same work where that is possible.
+ */
+#include <openssl/crypto.h>
+
+#include "api/body.h"
+#include "api/query.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "command/impl.h"
+#include "door/members.h"
+#include "engine/request_builder.h"
+#include "http/fields.h"
+
+/* Wrong tokens of one command: a person mistypes, a program guesses. */
+static const struct flood_rate guesses = {.per_second = 1, .burst = 10};
+
+/* What a confirmation says. */
+struct answered_by {
+    struct slice token;
+    struct slice actor_id;
+    struct slice reason;
+};
+
+static const struct member members[] = {
+    {SLICE_INIT("token"), MEMBER_TEXT, false, offsetof(struct answered_by, token)},
+    {SLICE_INIT("actor_id"), MEMBER_TEXT, false, offsetof(struct answered_by, actor_id)},
+    {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct answered_by, reason)},
+};
+
+/* One confirmation on its way. */
+struct confirming {
+    struct execution execution; /* first */
+    struct query query;
+    struct answered_by shown;
+    struct record_key guess; /* what wrong tokens are counted under */
+    bool denies;
+};
+
+/* ---- tokens ------------------------------------------------------------------------------ */
+
+enum status confirmation_hash(const struct record_key *key, struct slice actor_id,
+    struct slice token, struct arena *arena, struct digest *ret_hash)
+{
+    struct mem mem = arena_mem(arena);
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    buf_init(&out, &mem, 64 << 10);
+    jsonw_open(&json, NULL, '{'); /* one object, never joined strings */
+    jsonw_bytes(&json, "actor_id", actor_id);
+    jsonw_bytes(&json, "key", key->key);
+    jsonw_bytes(&json, "tenant_id", key->tenant);
+    jsonw_bytes(&json, "token", token);
+    jsonw_close(&json, '}');
+    if (buf_status(&out) != OK) {
+        return E_NOMEM;
+    }
+    digest_sha256(out.data, out.len, ret_hash);
+    explicit_bzero(out.data, out.len);
+    return OK;
+}
+
+void confirmation_credential(const struct api_request *request, struct digest *ret_digest)
+{
+    struct slice credential = SLICE_EMPTY;
+    *ret_digest = (struct digest){{0}};
+    if (http_find_single(request->exchange->head, SLICE_LIT("Authorization"), &credential) &&
+        credential.len > 0) {
+        struct digest plain;
+        digest_sha256(credential.data, credential.len, &plain);
+        engine_fingerprint(door_engine(request->api->door), &plain, ret_digest);
+    }
+}
+
+static bool same_secret(const struct digest *a, const struct digest *b)
+{
+    return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}
+
+/* A step-up is confirmed by somebody else than who submitted it, and who has the right to. */
+static bool is_stepped_up(const struct api_request *request, const struct detail *detail)
+{
+    struct digest own;
+    static const struct digest none;
+    confirmation_credential(request, &own);
+    return (request->caller.rights & API_RIGHT_CONFIRM) != 0 && !digest_equal(&own, &none) &&
+           !same_secret(&own, &detail->submitter);
+}
+
+/* Every condition is looked at, so that how long it takes says nothing. */
+static bool is_valid(
+    const struct confirming *confirming, const struct record *record, const struct detail *detail)
+{
+    const struct api_request *request = confirming->execution.request;
+    static const struct digest none;
+    struct digest hash;
+    struct slice actor =
+        confirming->shown.actor_id.len > 0 ? confirming->shown.actor_id : detail->actor_id;
+    if (confirmation_hash(
+            &record->key, actor, confirming->shown.token, request->exchange->arena, &hash) != OK) {
+        return false;
+    }
+    bool is_token = same_secret(&hash, &detail->token);
+    bool is_asked = !same_secret(&none, &detail->token);
+    bool waits = record->status == RECORD_WAITING && record->attempt == 0;
+    bool may =
+        !detail->is_confirmed_by_step_up || confirming->denies || is_stepped_up(request, detail);
+    return is_token && is_asked && waits && may;
+}
+
+/* ---- answers ----------------------------------------------------------------------------- */
+
+static void refuse(struct confirming *confirming)
+{
+    struct commands *commands = confirming->execution.commands;
+    flood_count(door_flood(commands->door), &confirming->guess, guesses, clock_nanos());
+    execution_refuse(&confirming->execution,
+        &(struct problem){.status = 403,
+            .code = "confirmation_refused",
+            .detail = SLICE_LIT("this confirmation is not valid for this command"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO});
+}
+
+/* ---- waking ------------------------------------------------------------------------------ */
+
+static void on_woken(struct execution *execution)
+{
+    struct confirming *confirming = (struct confirming *)(void *)execution;
+    const struct engine_call *engine = &execution->call.engine;
+    struct err err = {.status = OK};
+    if (engine->err.status != OK) {
+        execution_fail(execution, &engine->err);
+        return;
+    }
+    if (engine->decision.kind == DECISION_DONE && confirming->denies) {
+        execution->record = engine->decision.next;
+        execution_answer(execution, 200);
+        return;
+    }
+    if (engine->decision.kind != DECISION_CLAIMED) {
+        refuse(confirming); /* somebody was faster, or it is over */
+        return;
+    }
+    const struct record_key *key = &engine->decision.next.key;
+    struct vault_name name = {.tenant = key->tenant,
+        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
+        .kind = RECORD_COMMAND};
+    struct buf plain;
+    buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    if (vault_open(execution->commands->vault, &name, engine->first_body, &plain, &err) != OK) {
+        /* It is granted and cannot be sent: it is given back to the dispatcher, which says why. */
+        execution->body = SLICE_EMPTY;
+    } else {
+        execution->body = buf_view(&plain);
+    }
+    execution->decision = "first_seen";
+    execution_run(execution);
+}
+
+static enum status put_detail(
+    struct confirming *confirming, const struct detail *detail, struct slice *ret_bytes)
+{
+    const struct api_request *request = confirming->execution.request;
+    struct detail next = *detail;
+    struct engine_stats stats;
+    struct buf out;
+    engine_stats(door_engine(confirming->execution.commands->door), &stats);
+    if (!confirming->denies) {
+        next.confirmed_ms = stats.now_ms;
+        next.confirmed_by = request->caller.actor;
+    }
+    buf_init(&out, &confirming->execution.request->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status = detail_put(&next, &out);
+    *ret_bytes = buf_view(&out);
+    return status;
+}
+
+static void wake(
+    struct confirming *confirming, const struct record *record, const struct detail *detail)
+{
+    struct execution *execution = &confirming->execution;
+    const struct config_command *command = registry_find(execution->registry, detail->command);
+    struct err err = {.status = OK};
+    if (command == NULL && !confirming->denies) {
+        execution_refuse(execution, &(struct problem){.status = 404,
+                                        .code = "unknown_command",
+                                        .detail = SLICE_LIT("the command is not in the registry "
+                                                            "any more"),
+                                        .effect = PROBLEM_EFFECT_NO,
+                                        .retry = PROBLEM_RETRY_NO});
+        return;
+    }
+    struct request *request = &execution->call.engine.request;
+    request->kind = REQUEST_WAKE;
+    request->key.tenant = record->key.tenant;
+    request->operation_id = record->operation_id;
+    request->version = record->version;
+    request->status = confirming->denies ? RECORD_REJECTED : RECORD_IN_PROGRESS;
+    request->reason = !confirming->denies                ? SLICE_EMPTY
+                      : confirming->shown.reason.len > 0 ? confirming->shown.reason
+                                                         : SLICE_LIT("denied");
+    if (!confirming->denies) {
+        request->policy.lease_ms = execution_lease_ms(command);
+        request->policy.on_unknown = (enum on_unknown)command->on_unknown;
+        request->holder = engine_incarnation(door_engine(execution->commands->door));
+    }
+    if (put_detail(confirming, detail, &request->detail) != OK ||
+        builder_check(&execution->call.engine, &err) != OK) {
+        execution_fail(execution, &(struct err){.status = E_NOMEM, .text = "out of memory"});
+        return;
+    }
+    execution_submit(execution, on_woken);
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static void on_read(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct confirming *confirming = exchange->state;
+    const struct query *query = &confirming->query;
+    struct detail detail;
+    if (query->call.err.status != OK) {
+        execution_fail(&confirming->execution, &query->call.err);
+        return;
+    }
+    if (query->record == NULL ||
+        detail_read(query->record->detail, exchange->arena, &detail) != OK ||
+        !is_valid(confirming, query->record, &detail)) {
+        refuse(confirming);
+        return;
+    }
+    wake(confirming, query->record, &detail);
+}
+
+static void done(struct engine_call *call)
+{
+    http_wake(call->context);
+}
+
+static void read_record(struct confirming *confirming)
+{
+    struct http_exchange *exchange = confirming->execution.request->exchange;
+    enum record_kind kind;
+    struct err err = {.status = OK};
+    struct query *query = &confirming->query;
+    query->kind = QUERY_OPERATION;
+    query->kinds = 1u << RECORD_COMMAND;
+    query->tenant = confirming->execution.request->caller.tenant;
+    query->call = (struct engine_call){.arena = exchange->arena, .context = exchange, .done = done};
+    if (!kind_id_read(confirming->execution.request->path_value, &kind, &query->operation_id) ||
+        kind != RECORD_COMMAND) {
+        refuse(confirming);
+        return;
+    }
+    exchange->state = confirming;
+    exchange->resume = on_read;
+    if (query_submit(door_engine(confirming->execution.commands->door), query, &err) != OK) {
+        execution_fail(&confirming->execution, &err);
+    }
+}
+
+/* True: too many wrong ones of late. */
+static bool is_flooded(struct confirming *confirming)
+{
+    struct execution *execution = &confirming->execution;
+    struct slice id = execution->request->path_value;
+    int64_t after_ms = 0;
+    struct err err;
+    confirming->guess = (struct record_key){.tenant = execution->request->caller.tenant,
+        .scope = SLICE_LIT("confirmations"),
+        .key = slice_of(id.data, id.len < LIMIT_KEY_BYTES_MAX ? id.len : LIMIT_KEY_BYTES_MAX)};
+    if (record_key_seal(&confirming->guess, &err) != OK ||
+        !flood_refuse(door_flood(execution->commands->door), &confirming->guess, guesses,
+            clock_nanos(), &after_ms)) {
+        return false;
+    }
+    execution_refuse(
+        execution, &(struct problem){.status = 429,
+                       .code = "too_many_confirmations",
+                       .detail = SLICE_LIT("too many confirmations of this command were refused"),
+                       .effect = PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_AFTER,
+                       .retry_after_ms = after_ms});
+    return true;
+}
+
+static void run(struct api_request *request, bool denies)
+{
+    static const struct member_table table = {
+        .prefix = "", .members = members, .count = COUNT(members), .is_open = true};
+    const struct json_value *values[COUNT(members)];
+    const struct json_value *body;
+    struct member_fault fault = {.code = NULL};
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    struct confirming *confirming = arena_zalloc(request->exchange->arena, sizeof *confirming);
+    if (confirming == NULL) {
+        api_fail_memory(request);
+        return;
+    }
+    enum status status =
+        json_is(body, JSON_OBJECT)
+            ? members_read(&table, body, &confirming->shown, values, &fault)
+            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    if (status == OK && confirming->shown.token.len == 0) {
+        status = member_refuse(&fault, "missing_member", "member 'token' is missing");
+    }
+    if (status != OK) {
+        api_body_refuse(request, status, &fault);
+        return;
+    }
+    confirming->denies = denies;
+    confirming->execution.commands = request->state;
+    confirming->execution.request = request;
+    confirming->execution.registry = registry_take(confirming->execution.commands);
+    confirming->execution.call.engine.request.actor = request->caller.actor;
+    if (!is_flooded(confirming)) {
+        read_record(confirming);
+    }
+}
+
+void command_confirm(struct api_request *request)
+{
+    run(request, false);
+}
+
+void command_deny(struct api_request *request)
+{
+    run(request, true);
+}

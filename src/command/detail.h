@@ -1,0 +1,44 @@
+/*
+ * detail: what only commands keep in their records (record.detail): a JSON object of at most
+ * LIMIT_DETAIL_BYTES_MAX. It is in the evidence too, so nothing of it is secret: values are
+ * redacted, and of a confirmation token only the hash is there.
+ *
+ * Ownership: detail_read points into the bytes and into the arena.
+ */
+#ifndef ONCE_COMMAND_DETAIL_H
+#define ONCE_COMMAND_DETAIL_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "canon/digest.h"
+#include "canon/json.h"
+
+struct detail {
+    struct slice command;    /* entity.action */
+    struct slice command_id; /* as given; empty: absent */
+    struct slice actor_id;
+    struct slice effective_actor_id;
+    struct slice target; /* JSON, redacted; empty: too long to keep */
+    struct slice args;   /* likewise */
+    bool is_key_given;
+    bool is_read; /* I0: it is not deduplicated */
+    /* The confirmation. */
+    bool is_confirmed_by_step_up;
+    struct digest token;     /* hash of what has to be shown; zero: none is asked for */
+    struct digest submitter; /* keyed hash of the submitter's credential; zero: it has none */
+    int64_t confirmed_ms;    /* 0: not yet */
+    struct slice confirmed_by;
+    /* Effects that the handler returned. */
+    uint64_t required; /* not acknowledged yet, and waited for */
+    uint64_t effects;  /* in all */
+    uint64_t async;    /* of them: nobody waits for these */
+};
+
+/* Append it. What is too long (arguments, then the target) is left out. E_INVALID: names alone are
+ * too long. E_NOMEM. */
+enum status detail_put(const struct detail *detail, struct buf *out) MUST_CHECK;
+/* E_CORRUPT: it is not one of ours. E_NOMEM. */
+enum status detail_read(
+    struct slice bytes, struct arena *arena, struct detail *ret_detail) MUST_CHECK;
+
+#endif

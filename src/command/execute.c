@@ -1,0 +1,308 @@
+/*
+ * The handler of a command: what is sent to it, and what its answer means (DESIGN section 10).
+ *
+ *   2xx                        executed; its JSON is the outcome
+ *   429, 503, Once-Effect: no  nothing was done: it is called again, with backoff, so many times
+ *   other 4xx                  failed, for good
+ *   other 5xx, no answer       nobody knows. With takeover it is called again; else it is blocked
+ *   not connected              nothing was sent: called again
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/percent.h"
+#include "base/text.h"
+#include "command/impl.h"
+#include "engine/operation_document.h"
+#include "http/write.h"
+
+enum { HEAD_BYTES_MAX = 16 << 10, BACKOFF_DOUBLINGS_MAX = 20 };
+
+/* ---- where ------------------------------------------------------------------------------- */
+
+static const struct registry *registry_of(const struct dispatch_plan *plan)
+{
+    return (const struct registry *)(const void *)plan;
+}
+
+/* The number of a record's command; count: there is none any more. */
+static size_t command_number(const struct registry *registry, const struct record *record)
+{
+    struct arena arena;
+    struct detail detail;
+    size_t count = registry->config->command_count;
+    size_t found = count;
+    arena_init(&arena, registry->mem, 1 << 20);
+    if (detail_read(record->detail, &arena, &detail) == OK) {
+        for (size_t i = 0; i < count && found == count; i++) {
+            found = slice_is(detail.command, registry->config->commands[i].name) ? i : count;
+        }
+    }
+    arena_release(&arena);
+    return found;
+}
+
+static const struct config_command *command_of(const struct dispatch_call *call)
+{
+    const struct registry *registry = registry_of(call->plan);
+    return &registry->config->commands[call->target - registry->targets];
+}
+
+static struct dispatch_target *target_of(
+    const struct dispatch_plan *plan, const struct record *record)
+{
+    const struct registry *registry = registry_of(plan);
+    size_t number = command_number(registry, record);
+    return number < registry->config->command_count ? &registry->targets[number] : NULL;
+}
+
+static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
+    const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
+{
+    const struct registry *registry = registry_of(plan);
+    size_t number = command_number(registry, record);
+    (void)now_ms;
+    (void)arena;
+    (void)ret_detail;
+    if (number == registry->config->command_count) {
+        return DISPATCH_HOLD;
+    }
+    switch (registry->config->commands[number].on_unknown) {
+    case CONFIG_UNKNOWN_TAKEOVER: return DISPATCH_AGAIN;
+    case CONFIG_UNKNOWN_RECONCILE: return DISPATCH_ASK;
+    default: return DISPATCH_HOLD;
+    }
+}
+
+/* ---- what is sent ------------------------------------------------------------------------ */
+
+/* Path and query of the handler's URL. */
+static const char *path_of(const char *url)
+{
+    const char *slashes = strstr(url, "://");
+    const char *path = slashes == NULL ? NULL : strchr(slashes + 3, '/');
+    return path == NULL ? "/" : path;
+}
+
+static void put_field(struct buf *out, const char *name, struct slice value)
+{
+    buf_printf(out, "%s: ", name);
+    buf_slice(out, value);
+    buf_str(out, "\r\n");
+}
+
+/* The envelope as it was submitted, with the command's id. */
+static enum status put_payload(struct dispatch_call *call, const char *id)
+{
+    struct buf out;
+    bool has_id = memmem(call->body.data, call->body.len, "\"command_id\":", 13) != NULL;
+    buf_init(&out, call->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    if (call->body.len < 2 || call->body.data[0] != '{' || has_id) {
+        call->payload = call->body;
+        return OK;
+    }
+    buf_printf(&out, "{\"command_id\":\"%s\"%s", id, call->body.data[1] == '}' ? "" : ",");
+    buf_slice(&out, slice_of(call->body.data + 1, call->body.len - 1));
+    call->payload = buf_view(&out);
+    return buf_status(&out);
+}
+
+/* A value in a path cannot leave its segment. */
+static void put_escaped(struct buf *out, struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '~';
+        char escaped[3];
+        if (is_plain) {
+            buf_char(out, c);
+        } else {
+            (void)percent_put(escaped, c);
+            buf_append(out, escaped, sizeof escaped);
+        }
+    }
+}
+
+/* Put the path of a question, with the key in place of {key}. */
+static void put_question(struct buf *out, const char *path, const struct record *record)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    (void)kind_id_put(id, RECORD_COMMAND, &record->operation_id);
+    while (*path != '\0') {
+        bool is_key = strncmp(path, "{key}", 5) == 0;
+        bool is_id = strncmp(path, "{operation_id}", 14) == 0;
+        if (is_key) {
+            put_escaped(out, record->key.key);
+        } else if (is_id) {
+            buf_str(out, id);
+        } else {
+            buf_char(out, *path);
+        }
+        path += is_key ? 5 : is_id ? 14 : 1;
+    }
+}
+
+/* They say that nothing was done. So does Once-Effect, which settle looks at first. */
+static const struct judge_status statuses[] = {{429, JUDGE_LATER}, {503, JUDGE_LATER}};
+
+static struct judge_rules rules_of(const struct config_command *command)
+{
+    bool again = command->on_unknown == CONFIG_UNKNOWN_TAKEOVER;
+    return (struct judge_rules){.statuses = statuses,
+        .status_count = sizeof statuses / sizeof *statuses,
+        .classes = {[2] = JUDGE_SEAL,
+            [3] = JUDGE_UNKNOWN,
+            [4] = JUDGE_SEAL,
+            [5] = again ? JUDGE_LATER : JUDGE_UNKNOWN},
+        .not_sent = JUDGE_LATER,
+        .no_answer = again ? JUDGE_LATER : JUDGE_UNKNOWN};
+}
+
+static enum status compose(struct dispatch_call *call, struct err *err)
+{
+    const struct config_command *command = command_of(call);
+    const struct record *record = call->record;
+    char id[KIND_ID_TEXT_BYTES];
+    struct buf head;
+    (void)kind_id_put(id, RECORD_COMMAND, &record->operation_id);
+    call->method = call->asks ? HTTP_METHOD_GET : HTTP_METHOD_POST;
+    call->rules = rules_of(command);
+    if (!call->asks && put_payload(call, id) != OK) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    buf_init(&head, call->mem, HEAD_BYTES_MAX);
+    buf_str(&head, call->asks ? "GET " : "POST ");
+    if (call->asks) {
+        put_question(&head, command->reconcile_get, record);
+    } else {
+        buf_str(&head, path_of(command->handler));
+    }
+    buf_str(&head, " HTTP/1.1\r\n");
+    put_field(&head, "Host", upstreams_authority(call->target->one));
+    put_field(&head, "Accept", SLICE_LIT("application/json"));
+    put_field(&head, "Idempotency-Key", record->key.key);
+    put_field(&head, "Request-Id", slice_str(call->request_id));
+    put_field(&head, "Once-Operation-Id", slice_str(id));
+    put_field(&head, "Once-Tenant", record->key.tenant);
+    buf_printf(&head, "Once-Fence: %llu\r\nOnce-Attempt: %lu\r\n",
+        (unsigned long long)record->fence, (unsigned long)record->attempt);
+    if (!call->asks) {
+        buf_printf(
+            &head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", call->payload.len);
+    }
+    buf_str(&head, "\r\n");
+    call->head = buf_view(&head);
+    return buf_status(&head) == OK ? OK : err_set(err, buf_status(&head), "out of memory");
+}
+
+/* ---- what its answer means --------------------------------------------------------------- */
+
+/* "Once-Effect: no" on any answer says that nothing was done. */
+static bool says_no_effect(const struct outcall *out)
+{
+    struct slice value = SLICE_EMPTY;
+    return out != NULL && out->answer != NULL && out->point == OUTCALL_ANSWERED &&
+           http_find_single(out->answer, SLICE_LIT("Once-Effect"), &value) && slice_is(value, "no");
+}
+
+/* Full jitter: anything up to the pause, which doubles with each attempt. */
+static int64_t pause_ms(const struct config_command *command, uint32_t attempt, uint64_t random)
+{
+    unsigned doublings = attempt > 0 ? attempt - 1 : 0;
+    int64_t most = command->backoff_ms;
+    for (unsigned i = 0;
+         i < doublings && i < BACKOFF_DOUBLINGS_MAX && most < command->backoff_ms_max; i++) {
+        most *= 2;
+    }
+    most = most < command->backoff_ms_max ? most : command->backoff_ms_max;
+    return 1 + (int64_t)(random % (uint64_t)most);
+}
+
+/* Nothing was done: try again later, or give up. */
+static void settle_later(
+    struct dispatch_call *call, const struct config_command *command, struct request *request)
+{
+    request->kind = REQUEST_RETRY;
+    request->status = 0;
+    request->outcome = (struct outcome){0};
+    request->delay_ms = pause_ms(command, call->record->attempt, call->random);
+    request->policy.attempts_max = (uint32_t)command->attempts_max;
+}
+
+/* The answer to a question, by the registry's rules. */
+static void settle_question(
+    struct dispatch_call *call, const struct config_command *command, struct engine_call *engine)
+{
+    const struct outcall *out = call->out;
+    struct request *request = &engine->request;
+    bool is_answered = out != NULL && out->point == OUTCALL_ANSWERED;
+    bool is_executed = false;
+    bool is_not = false;
+    for (size_t i = 0; is_answered && i < command->executed_count; i++) {
+        is_executed = is_executed || command->executed[i] == out->status;
+    }
+    for (size_t i = 0; is_answered && i < command->not_executed_count; i++) {
+        is_not = is_not || command->not_executed[i] == out->status;
+    }
+    bool is_quiet = call->now_ms - call->record->updated_ms >= command->quiet_ms;
+    if (is_executed) {
+        outcall_settle(out, request, &engine->outcome_body);
+        request->kind = REQUEST_RESOLVE;
+        request->status = RECORD_EXECUTED;
+        request->reason = SLICE_LIT("reconciled: the handler's server says that it happened");
+    } else if (is_not && is_quiet) {
+        request->kind = REQUEST_RESOLVE;
+        request->status = RECORD_PENDING;
+        request->reason = SLICE_LIT("reconciled: the handler's server says that it did not happen");
+    } else {
+        request->kind = REQUEST_POSTPONE;
+        request->delay_ms = pause_ms(command, call->record->attempt + 1, call->random);
+    }
+}
+
+/* Its JSON is the outcome, as it came. */
+static void mark_outcome(struct engine_call *engine)
+{
+    if (json_framed(engine->outcome_body) && text_utf8(engine->outcome_body)) {
+        engine->request.outcome.meta = OUTCOME_META_JSON;
+    }
+}
+
+static enum status settle(struct dispatch_call *call, struct err *err)
+{
+    const struct config_command *command = command_of(call);
+    struct engine_call *engine = dispatch_settle_new(call);
+    if (engine == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    struct request *request = &engine->request;
+    if (call->asks) {
+        settle_question(call, command, engine);
+    } else if (call->out == NULL || says_no_effect(call->out)) {
+        request->reason = call->out == NULL ? slice_str(call->fault.text)
+                                            : SLICE_LIT("the handler says that nothing was done");
+        settle_later(call, command, request);
+    } else {
+        outcall_settle(call->out, request, &engine->outcome_body);
+        if (request->kind == REQUEST_RETRY) {
+            engine->outcome_body = SLICE_EMPTY;
+            settle_later(call, command, request);
+        }
+    }
+    if (request->reason.len > LIMIT_REASON_BYTES_MAX) {
+        request->reason.len = LIMIT_REASON_BYTES_MAX;
+    }
+    if (request_settles(request)) {
+        mark_outcome(engine);
+    }
+    return OK;
+}
+
+const struct dispatch_kind command_kind = {.name = "commands",
+    .kind = RECORD_COMMAND,
+    .target = target_of,
+    .unknown = unknown_of,
+    .compose = compose,
+    .settle = settle};

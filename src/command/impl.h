@@ -1,0 +1,110 @@
+/*
+ * impl: what the parts of the door share.
+ */
+#ifndef ONCE_COMMAND_IMPL_H
+#define ONCE_COMMAND_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "command/command.h"
+#include "command/detail.h"
+#include "command/document.h"
+#include "command/envelope.h"
+
+enum {
+    COMMAND_LEASE_SPARE_MS = 35000,       /* a lease outlasts its call, its turn and its settling */
+    COMMAND_RETRY_SOON_MS = 1000,         /* what a client that is to come back is told */
+    COMMAND_READ_WINDOW_MS = 60000,       /* how long an I0 command can be looked at */
+    COMMAND_TOKEN_BYTES = 32,             /* 256 random bits */
+    COMMAND_TOKEN_TEXT_BYTES = 44,        /* in base64url, and a terminator */
+    COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own bound */
+};
+
+/* All commands have one scope, so that a given key names one command of its tenant, whatever it
+ * does: the same key with another action is a conflict (IDS-8). */
+#define COMMAND_SCOPE SLICE_LIT("commands")
+
+/* One configuration's commands. Held by the door, by the dispatcher's plan and by requests. */
+struct registry {
+    struct dispatch_plan plan; /* first: the dispatcher's pointer is ours */
+    const struct mem *mem;
+    struct config *config; /* held */
+    struct dispatch_target *targets;
+    atomic_uint holders;
+};
+
+struct commands {
+    const struct mem *mem;
+    struct door *door;
+    struct dispatch *dispatch;
+    const struct vault *vault;
+    pthread_mutex_t lock;      /* over registry */
+    struct registry *registry; /* for what begins now */
+    struct due_subscription expiry;
+    atomic_uint expiring; /* confirmations that are being expired */
+    atomic_bool is_cut;
+};
+
+/* door.c: the registry of the moment, held. */
+struct registry *registry_take(struct commands *commands);
+void registry_drop(struct registry *registry);
+const struct config_command *registry_find(const struct registry *registry, struct slice name);
+
+/* execute.c */
+extern const struct dispatch_kind command_kind;
+
+/*
+ * The life of a request that may execute a command: a submission, or a confirmation.
+ *
+ *     decided by the engine > granted: dispatch_run > (handler) > settled, durably > answered
+ */
+struct execution {
+    struct door_call call; /* first, so that the door's pointer is ours */
+    struct commands *commands;
+    struct api_request *request;
+    struct registry *registry; /* held until it is answered */
+    struct envelope envelope;  /* of a submission */
+    struct slice body;         /* that is sent to the handler, in plain */
+    /* What is answered about. */
+    struct record record;
+    struct slice outcome;
+    const char *decision; /* "first_seen", … */
+    struct slice prompt;
+    char token[COMMAND_TOKEN_TEXT_BYTES]; /* empty: there is none to give away */
+    bool is_read;                         /* I0 */
+    bool is_settled;                      /* the handler's answer is durable */
+    bool is_lost;                         /* there was no memory to keep the answer */
+    void (*decided)(struct execution *execution);
+};
+
+/* In the exchange's arena. NULL: out of memory, which is answered. */
+struct execution *execution_new(struct api_request *request) MUST_CHECK;
+/* Give the call to the engine; decided follows on the exchange's loop. */
+void execution_submit(struct execution *execution, void (*decided)(struct execution *execution));
+/* The record that the engine just granted: call its handler with body, and answer. */
+void execution_run(struct execution *execution);
+/* Answer with the document about record, or with the problem that it is. */
+void execution_answer(struct execution *execution, unsigned status);
+/* Refuse, and let go. */
+void execution_refuse(struct execution *execution, const struct problem *problem);
+void execution_fail(struct execution *execution, const struct err *err);
+/* What a lease has to outlast. */
+int64_t execution_lease_ms(const struct config_command *command);
+/* The hash of a token, bound to whom and what it is for. E_NOMEM. */
+enum status confirmation_hash(const struct record_key *key, struct slice actor_id,
+    struct slice token, struct arena *arena, struct digest *ret_hash) MUST_CHECK;
+/* The keyed hash of the credential that a request came with; zero: it has none. */
+void confirmation_credential(const struct api_request *request, struct digest *ret_digest);
+
+/* Handlers. */
+void command_submit(struct api_request *request);
+void command_confirm(struct api_request *request);
+void command_deny(struct api_request *request);
+void command_recover(struct api_request *request);
+void command_resolve(struct api_request *request);
+void command_get(struct api_request *request);
+void command_list(struct api_request *request);
+void command_registry(struct api_request *request);
+
+#endif

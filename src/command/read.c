@@ -1,0 +1,209 @@
+/* GET /v1/commands/{command_id}, GET /v1/commands and GET /v1/registry. What belongs to another
+ * tenant is not there (P9). */
+#include "api/query.h"
+#include "base/text.h"
+#include "command/impl.h"
+#include "engine/query.h"
+
+enum { LIST_DEFAULT = 100 };
+
+static void answer_missing(struct api_request *request)
+{
+    api_refuse_plain(request, 404, "command_not_found", "there is no such command");
+}
+
+static enum status put_one(
+    struct jsonw *json, const struct command_document *document, struct arena *arena)
+{
+    struct detail detail;
+    enum status status = detail_read(document->record->detail, arena, &detail);
+    if (status == OK) {
+        jsonw_open(json, NULL, '{');
+        document_put(json, document, &detail);
+        jsonw_close(json, '}');
+    }
+    return status;
+}
+
+/* ---- one --------------------------------------------------------------------------------- */
+
+static void answer_command(struct api_query *self)
+{
+    const struct query *query = &self->query;
+    struct api_request *request = self->request;
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    if (query->record == NULL) {
+        answer_missing(request);
+        return;
+    }
+    buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
+    struct command_document document = {
+        .record = query->record, .outcome_body = query->outcome_body, .has_outcome = true};
+    if (put_one(&json, &document, request->exchange->arena) == OK) {
+        api_answer_json(request, &out);
+    } else {
+        api_refuse_plain(
+            request, 500, "store_corrupt", "the record cannot be read; run once verify");
+    }
+}
+
+/* By the id that its submitter gave: no index has it, so the pages are looked through. */
+static void answer_named(struct api_query *self)
+{
+    struct query *query = &self->query;
+    struct api_request *request = self->request;
+    for (size_t i = 0; i < query->count; i++) {
+        struct detail detail;
+        if (detail_read(query->records[i]->detail, request->exchange->arena, &detail) == OK &&
+            slice_equal(detail.command_id, request->path_value)) {
+            struct api_query *found = api_query_new(request, QUERY_OPERATION, answer_command);
+            if (found != NULL) {
+                found->query.kinds = 1u << RECORD_COMMAND;
+                found->query.operation_id = query->records[i]->operation_id;
+                api_query_run(found, request);
+            }
+            return;
+        }
+    }
+    if (!query->has_more) {
+        answer_missing(request);
+        return;
+    }
+    struct api_query *next = api_query_new(request, QUERY_RECORDS, answer_named);
+    if (next != NULL) {
+        next->query.scan = query->scan;
+        next->query.scan.after = query->after;
+        api_query_run(next, request);
+    }
+}
+
+void command_get(struct api_request *request)
+{
+    enum record_kind kind;
+    struct op_id id;
+    bool is_ours = kind_id_read(request->path_value, &kind, &id) && kind == RECORD_COMMAND;
+    struct api_query *self = api_query_new(request, is_ours ? QUERY_OPERATION : QUERY_RECORDS,
+        is_ours ? answer_command : answer_named);
+    if (self == NULL) {
+        return;
+    }
+    if (is_ours) {
+        self->query.kinds = 1u << RECORD_COMMAND;
+        self->query.operation_id = id;
+    } else {
+        self->query.scan.kinds = 1u << RECORD_COMMAND;
+        self->query.scan.limit = LIMIT_PAGE_RECORDS_MAX;
+    }
+    api_query_run(self, request);
+}
+
+/* ---- many -------------------------------------------------------------------------------- */
+
+/* Whether a command is one that was asked for. */
+static bool is_wanted(
+    const struct api_request *request, const struct record *record, const struct detail *detail)
+{
+    struct slice value;
+    return (!api_param(request, "command", &value) || slice_equal(value, detail->command)) &&
+           (!api_param(request, "actor_id", &value) || slice_equal(value, detail->actor_id) ||
+               slice_equal(value, detail->effective_actor_id)) &&
+           (!api_param(request, "status", &value) ||
+               slice_is(value, document_status(record, detail)));
+}
+
+static void answer_commands(struct api_query *self)
+{
+    const struct query *query = &self->query;
+    struct api_request *request = self->request;
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    char hex[DIGEST_HEX_BYTES];
+    buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_open(&json, "commands", '[');
+    for (size_t i = 0; i < query->count; i++) {
+        struct detail detail;
+        struct command_document document = {.record = query->records[i]};
+        if (detail_read(document.record->detail, request->exchange->arena, &detail) == OK &&
+            is_wanted(request, document.record, &detail)) {
+            jsonw_open(&json, NULL, '{');
+            document_put(&json, &document, &detail);
+            jsonw_close(&json, '}');
+        }
+    }
+    jsonw_close(&json, ']');
+    if (query->has_more) {
+        jsonw_str(&json, "next", digest_put_hex(hex, &query->after));
+    } else {
+        jsonw_raw(&json, "next", SLICE_LIT("null"));
+    }
+    jsonw_close(&json, '}');
+    api_answer_json(request, &out);
+}
+
+/* A word that some status of a command has. */
+static bool is_status(struct slice word)
+{
+    if (slice_is(word, "awaiting_effects") || slice_is(word, "confirmed")) {
+        return true;
+    }
+    for (int i = 1; i < RECORD_STATUS_END; i++) {
+        const char *own = kind_word(RECORD_COMMAND, (enum record_status)i, 0);
+        if (own != NULL && slice_is(word, own)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *take_filters(const struct api_request *request, struct scan *scan)
+{
+    struct slice value;
+    uint64_t limit = LIST_DEFAULT;
+    scan->kinds = 1u << RECORD_COMMAND;
+    (void)!api_param(request, "key", &scan->key);
+    if (api_param(request, "status", &value) && !is_status(value)) {
+        return "parameter 'status' must be one of received, confirmed, awaiting_confirmation, "
+               "awaiting_effects, started, blocked, executed, failed, rejected, compensating or "
+               "compensated";
+    }
+    if (api_param(request, "limit", &value) &&
+        (!text_u64(value, &limit) || limit < 1 || limit > LIMIT_PAGE_RECORDS_MAX)) {
+        return "parameter 'limit' must be a number from 1 to 1000";
+    }
+    if (api_param(request, "after", &value) && value.len > 0 &&
+        !text_hex(value, scan->after.bytes, sizeof scan->after.bytes)) {
+        return "parameter 'after' must be the 'next' of a page before";
+    }
+    scan->limit = (size_t)limit;
+    return NULL;
+}
+
+void command_list(struct api_request *request)
+{
+    struct api_query *self = api_query_new(request, QUERY_RECORDS, answer_commands);
+    if (self == NULL) {
+        return;
+    }
+    const char *wrong = take_filters(request, &self->query.scan);
+    self->query.any_tenant = slice_is(request->caller.tenant, "*");
+    if (wrong == NULL) {
+        api_query_run(self, request);
+    } else {
+        api_refuse_plain(request, 400, "invalid_parameter", wrong);
+    }
+}
+
+/* ---- the registry ------------------------------------------------------------------------ */
+
+void command_registry(struct api_request *request)
+{
+    struct registry *registry = registry_take(request->state);
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
+    config_put_registry(&json, registry->config->commands, registry->config->command_count, false);
+    registry_drop(registry);
+    api_answer_json(request, &out);
+}

@@ -1,0 +1,192 @@
+/*
+ * What a person decides about a command that is blocked: POST /v1/commands/{command_id}/recover
+ * {"action": "retry" | "cancel" | "compensate", "reason"} and …/resolve {"status": "executed" |
+ * "failed" | "not_executed", "outcome", "reason"}. Each is one decision, itself idempotent and in
+ * the evidence.
+ *
+ *   retry       of what was given up: the handler certainly did nothing. While nobody knows what it
+ *               did, it has to be resolved first (409 outcome_unknown).
+ *   cancel      of what has not started
+ *   compensate  of what was executed or has failed: its acknowledged effects are undone
+ *   resolve     of what nobody knows; not_executed: the handler is called again
+ */
+#include "api/body.h"
+#include "base/macros.h"
+#include "command/impl.h"
+#include "engine/operation_document.h"
+#include "engine/request_builder.h"
+
+struct asked {
+    struct slice action; /* or status */
+    struct slice reason;
+    uint64_t attempt; /* 0: any */
+};
+
+static void on_decided(struct execution *execution)
+{
+    const struct engine_call *engine = &execution->call.engine;
+    enum decision_kind kind = engine->decision.kind;
+    if (engine->err.status != OK) {
+        execution_fail(execution, &engine->err);
+        return;
+    }
+    if (kind == DECISION_NOT_FOUND) {
+        execution_refuse(execution, &(struct problem){.status = 404,
+                                        .code = "command_not_found",
+                                        .detail = SLICE_LIT("there is no such command"),
+                                        .effect = PROBLEM_EFFECT_NO,
+                                        .retry = PROBLEM_RETRY_NO});
+        return;
+    }
+    execution->record = engine->decision.next;
+    execution->outcome = engine->outcome;
+    if (kind == DECISION_DONE || kind == DECISION_RESOLVED) {
+        if (execution->record.status == RECORD_PENDING) {
+            dispatch_offer(execution->commands->dispatch, &execution->record);
+        }
+        execution->is_lost = true; /* the outcome is not shown here */
+        execution_answer(execution, 200);
+        return;
+    }
+    bool is_unknown = execution->record.status == RECORD_UNKNOWN;
+    char detail[128];
+    struct detail read;
+    bool known =
+        detail_read(execution->record.detail, execution->request->exchange->arena, &read) == OK;
+    (void)snprintf(detail, sizeof detail, "the command is %s, which does not allow this",
+        known ? document_status(&execution->record, &read) : "not readable");
+    execution_refuse(execution,
+        &(struct problem){.status = 409,
+            .code = is_unknown                        ? "outcome_unknown"
+                    : kind == DECISION_ALREADY_SEALED ? "already_sealed"
+                    : kind == DECISION_STILL_RUNNING  ? "still_running"
+                                                      : "wrong_status",
+            .detail = is_unknown
+                          ? SLICE_LIT("nobody knows whether the handler did it: resolve it first")
+                          : slice_str(detail),
+            .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO});
+}
+
+static void refuse_member(struct execution *execution, struct member_fault *fault)
+{
+    execution_refuse(execution, &(struct problem){.status = 400,
+                                    .code = fault->code == NULL ? "invalid_member" : fault->code,
+                                    .detail = slice_str(fault->err.text),
+                                    .effect = PROBLEM_EFFECT_NO,
+                                    .retry = PROBLEM_RETRY_NO});
+}
+
+/* The record that the path names. False: there is none, and that is answered. */
+static bool take_id(struct execution *execution)
+{
+    enum record_kind kind;
+    struct request *request = &execution->call.engine.request;
+    request->key.tenant = execution->request->caller.tenant;
+    if (kind_id_read(execution->request->path_value, &kind, &request->operation_id) &&
+        kind == RECORD_COMMAND) {
+        return true;
+    }
+    execution_refuse(execution, &(struct problem){.status = 404,
+                                    .code = "command_not_found",
+                                    .detail = SLICE_LIT("there is no such command"),
+                                    .effect = PROBLEM_EFFECT_NO,
+                                    .retry = PROBLEM_RETRY_NO});
+    return false;
+}
+
+static void submit(struct execution *execution, enum status status, struct member_fault *fault)
+{
+    if (status == OK) {
+        status = builder_check(&execution->call.engine, &fault->err);
+    }
+    if (status != OK) {
+        refuse_member(execution, fault);
+    } else {
+        execution_submit(execution, on_decided);
+    }
+}
+
+void command_recover(struct api_request *request)
+{
+    static const struct member members[] = {
+        {SLICE_INIT("action"), MEMBER_TEXT, true, offsetof(struct asked, action)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct asked, reason)},
+    };
+    static const struct member_table table = {
+        .prefix = "", .members = members, .count = COUNT(members), .is_open = true};
+    const struct json_value *values[COUNT(members)];
+    const struct json_value *body;
+    struct member_fault fault = {.code = NULL};
+    struct asked asked = {.action = SLICE_EMPTY};
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    struct execution *execution = execution_new(request);
+    if (execution == NULL || !take_id(execution)) {
+        return;
+    }
+    struct request *made = &execution->call.engine.request;
+    enum status status =
+        json_is(body, JSON_OBJECT)
+            ? members_read(&table, body, &asked, values, &fault)
+            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    made->reason = asked.reason;
+    if (status == OK && slice_is(asked.action, "retry")) {
+        made->kind = REQUEST_TAKE_UP;
+    } else if (status == OK && slice_is(asked.action, "cancel")) {
+        made->kind = REQUEST_CANCEL;
+    } else if (status == OK && slice_is(asked.action, "compensate")) {
+        made->kind = REQUEST_COMPENSATE;
+    } else if (status == OK) {
+        status = member_refuse(
+            &fault, NULL, "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");
+    }
+    submit(execution, status, &fault);
+}
+
+void command_resolve(struct api_request *request)
+{
+    enum { STATUS, REASON, OUTCOME, MEMBERS };
+    static const struct member members[] = {
+        [STATUS] = {SLICE_INIT("status"), MEMBER_TEXT, true, offsetof(struct asked, action)},
+        [REASON] = {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct asked, reason)},
+        [OUTCOME] = {.name = SLICE_INIT("outcome")},
+    };
+    static const struct member_table table = {
+        .prefix = "", .members = members, .count = MEMBERS, .is_open = true};
+    const struct json_value *values[MEMBERS];
+    const struct json_value *body;
+    struct member_fault fault = {.code = NULL};
+    struct asked asked = {.action = SLICE_EMPTY};
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    struct execution *execution = execution_new(request);
+    if (execution == NULL || !take_id(execution)) {
+        return;
+    }
+    struct engine_call *engine = &execution->call.engine;
+    enum status status =
+        json_is(body, JSON_OBJECT)
+            ? members_read(&table, body, &asked, values, &fault)
+            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    engine->request.kind = REQUEST_RESOLVE;
+    engine->request.reason = asked.reason;
+    if (status == OK && slice_is(asked.action, "executed")) {
+        engine->request.status = RECORD_EXECUTED;
+    } else if (status == OK && slice_is(asked.action, "failed")) {
+        engine->request.status = RECORD_FAILED;
+    } else if (status == OK && slice_is(asked.action, "not_executed")) {
+        engine->request.status = RECORD_PENDING;
+    } else if (status == OK) {
+        status = member_refuse(
+            &fault, NULL, "member 'status' must be \"executed\", \"failed\" or \"not_executed\"");
+    }
+    if (status == OK && values[OUTCOME] != NULL && engine->request.status != RECORD_PENDING) {
+        engine->request.outcome.meta = OUTCOME_META_JSON;
+        builder_outcome_body(engine, json_raw(request->exchange->body, values[OUTCOME]),
+            request->policy->outcome_bytes_max);
+    }
+    submit(execution, status, &fault);
+}

@@ -1,0 +1,568 @@
+/*
+ * POST /v1/commands, from the envelope to the answer:
+ *
+ *   command_submit   the envelope is read, checked and normalised; its key is derived
+ *   ask              begin, or, where a confirmation is needed, enqueue as waiting
+ *   on_decided       granted: the handler is called. Else a replay, the processing answer or a
+ *                    refusal
+ *   execution_run    the handler, after the durable grant (P6), through the dispatcher
+ *   on_settled       durable: the client hears of it (P2). A client that left changes nothing
+ *
+ * A crash:
+ *   before the grant is durable                     nothing happened; the key is fresh
+ *   after it, before the outcome is durable         blocked at the next start: nobody knows (P5)
+ *   after the confirmation was asked for            it waits, and expires; the token still works
+ *   after the outcome, before the answer            a duplicate gets the replay
+ */
+#include "api/body.h"
+#include "api/call.h"
+#include "base/base64.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "base/rand.h"
+#include "command/impl.h"
+#include "engine/request_builder.h"
+#include "http/fields.h"
+
+/* ---- the life of an execution -------------------------------------------------------------- */
+
+struct execution *execution_new(struct api_request *request)
+{
+    struct execution *execution = arena_zalloc(request->exchange->arena, sizeof *execution);
+    if (execution == NULL) {
+        api_fail_memory(request);
+        return NULL;
+    }
+    execution->commands = request->state;
+    execution->request = request;
+    execution->registry = registry_take(execution->commands);
+    execution->call.engine.request.actor = request->caller.actor;
+    return execution;
+}
+
+static void resume(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct execution *execution = exchange->state;
+    execution->decided(execution);
+}
+
+static void on_engine(struct engine_call *engine)
+{
+    http_wake(engine->context);
+}
+
+static void on_refused(struct door_call *call)
+{
+    struct execution *execution = CONTAINER_OF(call, struct execution, call);
+    execution->decided(execution);
+}
+
+void execution_submit(struct execution *execution, void (*decided)(struct execution *execution))
+{
+    struct http_exchange *exchange = execution->request->exchange;
+    execution->decided = decided;
+    exchange->state = execution;
+    exchange->resume = resume;
+    execution->call.refused = on_refused;
+    execution->call.engine.done = on_engine;
+    execution->call.engine.context = exchange;
+    execution->call.engine.arena = exchange->arena;
+    execution->call.engine.err = (struct err){.status = OK};
+    door_submit(execution->commands->door, exchange->loop, &execution->call);
+    http_turn(exchange);
+}
+
+static void report(const struct execution *execution, unsigned status)
+{
+    const struct api_request *request = execution->request;
+    const struct http_exchange *exchange = request->exchange;
+    bool logs = request->policy->logs_decisions;
+    const char *name = execution->envelope.command == NULL ? "" : execution->envelope.command->name;
+    struct door_report made = {.call = &execution->call.engine,
+        .rate = execution->call.rate,
+        .was_counted = execution->call.is_counted,
+        .tenant = request->caller.tenant,
+        .label = slice_str(name),
+        .actor = request->caller.actor,
+        .request_id = exchange->request_id,
+        .trace_id = logs ? fields_trace_id(exchange->head) : SLICE_EMPTY,
+        .status = status,
+        .started_nanos = exchange->started_nanos,
+        .logs = logs};
+    door_report(execution->commands->door, exchange->loop, &made);
+}
+
+void execution_refuse(struct execution *execution, const struct problem *problem)
+{
+    struct api_request *request = execution->request;
+    registry_drop(execution->registry);
+    api_refuse(request, problem);
+}
+
+void execution_fail(struct execution *execution, const struct err *err)
+{
+    struct problem problem = api_problem_of(err);
+    execution_refuse(execution, &problem);
+}
+
+int64_t execution_lease_ms(const struct config_command *command)
+{
+    return command->timeout_ms + COMMAND_LEASE_SPARE_MS;
+}
+
+/* ---- the answer ---------------------------------------------------------------------------- */
+
+/* The token goes to the submission that made the command wait, and to nobody else. */
+static void put_asked(struct jsonw *json, const struct execution *execution)
+{
+    const struct record *record = &execution->record;
+    bool waits = record->status == RECORD_WAITING && record->attempt == 0;
+    if (!waits) {
+        return;
+    }
+    jsonw_open(json, "confirmation", '{');
+    jsonw_str_some(json, "token", execution->token);
+    jsonw_time(json, "expires_at", record->due_ms);
+    if (execution->prompt.len > 0) {
+        jsonw_bytes(json, "prompt", execution->prompt);
+    }
+    jsonw_close(json, '}');
+}
+
+static void put_problem_ids(const struct execution *execution, struct buf *out)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    (void)kind_id_put(id, RECORD_COMMAND, &execution->record.operation_id);
+    buf_printf(out, "\"command_id\":\"%s\",\"status_url\":\"/v1/commands/%s\"", id, id);
+}
+
+/* Nobody knows whether the handler did it. */
+static void answer_unknown(struct execution *execution, unsigned status)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    struct buf extra;
+    buf_init(&extra, &execution->request->mem, 1024);
+    put_problem_ids(execution, &extra);
+    execution_refuse(execution,
+        &(struct problem){.status = status,
+            .code = "outcome_unknown",
+            .detail = SLICE_LIT("nobody knows whether the handler did it; the command is blocked"),
+            .effect = PROBLEM_EFFECT_UNKNOWN,
+            .retry = PROBLEM_RETRY_NO,
+            .operation_id =
+                slice_str(kind_id_put(id, RECORD_COMMAND, &execution->record.operation_id)),
+            .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
+}
+
+void execution_answer(struct execution *execution, unsigned status)
+{
+    struct api_request *request = execution->request;
+    const struct record *record = &execution->record;
+    struct detail detail;
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    char url[96] = "/v1/commands/";
+    buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
+    enum status read = detail_read(record->detail, request->exchange->arena, &detail);
+    if (read == OK) {
+        jsonw_open(&json, NULL, '{');
+        document_put(&json,
+            &(struct command_document){.record = record,
+                .outcome_body = execution->outcome,
+                .has_outcome = record_sealed(record) && !execution->is_lost,
+                .decision = execution->decision},
+            &detail);
+        put_asked(&json, execution);
+        if (status == 202) {
+            jsonw_i64(&json, "retry_after_ms", COMMAND_RETRY_SOON_MS);
+        }
+        jsonw_close(&json, '}');
+    }
+    registry_drop(execution->registry);
+    if (read != OK || buf_status(&out) != OK) {
+        /* It happened, and the document did not fit: a duplicate gets it. */
+        api_refuse(request, &(struct problem){.status = 503,
+                                .code = "out_of_memory",
+                                .detail = SLICE_LIT("out of memory for the answer"),
+                                .effect = PROBLEM_EFFECT_UNKNOWN,
+                                .retry = PROBLEM_RETRY_SAFE});
+        return;
+    }
+    (void)kind_id_put(url + strlen(url), RECORD_COMMAND, &record->operation_id);
+    api_answer_begin(request, status);
+    if (status == 201 || status == 202) {
+        http_answer_field(request->exchange, SLICE_LIT("Location"), slice_str(url));
+    }
+    if (status == 202) {
+        http_answer_field(request->exchange, SLICE_LIT("Retry-After"), SLICE_LIT("1"));
+    }
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(&out), true);
+}
+
+/* What the record came to, to whoever started it. */
+static void answer_started(struct execution *execution)
+{
+    switch (execution->record.status) {
+    case RECORD_EXECUTED: execution_answer(execution, 201); break;
+    case RECORD_FAILED:
+    case RECORD_REJECTED:
+    case RECORD_COMPENSATED:
+    case RECORD_COMPENSATING: execution_answer(execution, 200); break;
+    case RECORD_UNKNOWN: answer_unknown(execution, 504); break;
+    case RECORD_IN_PROGRESS:
+    case RECORD_PENDING:
+    case RECORD_WAITING:
+    case RECORD_DEAD: execution_answer(execution, 202); break;
+    case RECORD_RELEASED: ASSERT(false); /* core/kind.h: a command is never released */
+    }
+}
+
+/* ---- the handler --------------------------------------------------------------------------- */
+
+static void on_settled(struct execution *execution)
+{
+    answer_started(execution);
+}
+
+/* On loop 0, once; the exchange waits for it and is nobody else's. */
+static void on_done(void *context, const struct dispatch_call *call)
+{
+    struct execution *execution = context;
+    struct http_exchange *exchange = execution->request->exchange;
+    if (call->call_count > 0 && call->calls[0]->err.status == OK) {
+        const struct engine_call *settled = call->calls[0];
+        execution->is_settled = true;
+        execution->is_lost =
+            record_copy(&settled->decision.next, exchange->arena, &execution->record) != OK ||
+            arena_copy(exchange->arena, settled->outcome_body, &execution->outcome) != OK;
+    }
+    http_wake(exchange);
+}
+
+/* It was not taken: nothing was sent, and it is to be run a little later. */
+static void on_requeued(struct execution *execution)
+{
+    const struct engine_call *engine = &execution->call.engine;
+    if (engine->err.status == OK && record_there(&engine->decision.next)) {
+        execution->record = engine->decision.next;
+    }
+    answer_started(execution);
+}
+
+static void requeue(struct execution *execution, const struct err *err)
+{
+    const struct record *record = &execution->record;
+    execution->call = (struct door_call){
+        .engine = {.request = {.kind = REQUEST_RETRY,
+                       .key = record->key,
+                       .operation_id = record->operation_id,
+                       .fence = record->fence,
+                       .delay_ms = COMMAND_RETRY_SOON_MS,
+                       .reason = slice_str(err->status == E_LIMIT ? "overloaded" : "draining")}}};
+    execution_submit(execution, on_requeued);
+}
+
+void execution_run(struct execution *execution)
+{
+    const struct engine_call *granted = &execution->call.engine;
+    struct err err = {.status = OK};
+    execution->record = granted->decision.next;
+    ASSERT(execution->record.fence > 0); /* P6 */
+    struct dispatch_granted run = {.record = &execution->record,
+        .body = execution->body,
+        .now_ms = granted->now_ms,
+        .done = on_done,
+        .context = execution};
+    execution->decided = on_settled;
+    if (dispatch_run(execution->commands->dispatch, &run, &err) != OK) {
+        requeue(execution, &err);
+    }
+}
+
+/* ---- the decision -------------------------------------------------------------------------- */
+
+static void answer_conflict(struct execution *execution)
+{
+    char first[DIGEST_HEX_BYTES];
+    char second[DIGEST_HEX_BYTES];
+    struct buf extra;
+    buf_init(&extra, &execution->request->mem, 1024);
+    put_problem_ids(execution, &extra);
+    buf_printf(&extra, ",\"stored_fingerprint\":\"%s\",\"received_fingerprint\":\"%s\"",
+        digest_put_hex(first, &execution->record.fingerprint),
+        digest_put_hex(second, &execution->call.engine.request.fingerprint));
+    execution_refuse(
+        execution, &(struct problem){.status = 409,
+                       .code = "idempotency_conflict",
+                       .detail = SLICE_LIT("this key was used with a different envelope"),
+                       .error_type = "idempotency_error",
+                       .effect = PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_NO,
+                       .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
+}
+
+static unsigned status_of(enum decision_kind kind)
+{
+    switch (kind) {
+    case DECISION_FIRST_SEEN: return 201;
+    case DECISION_DUPLICATE_REPLAYED: return 200;
+    case DECISION_ENQUEUED:
+    case DECISION_IN_PROGRESS: return 202;
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_HELD_UNKNOWN: return 409;
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
+    }
+    return 500;
+}
+
+static void on_decided(struct execution *execution)
+{
+    const struct engine_call *engine = &execution->call.engine;
+    enum decision_kind kind = engine->decision.kind;
+    report(execution, engine->err.status == OK ? status_of(kind) : 503);
+    if (engine->err.status != OK) {
+        execution_fail(execution, &engine->err);
+        return;
+    }
+    execution->record = engine->decision.next;
+    execution->outcome = engine->outcome;
+    execution->decision = kind == DECISION_ENQUEUED ? "first_seen" : decision_name(kind);
+    if (kind != DECISION_ENQUEUED) {
+        memset(execution->token, 0, sizeof execution->token); /* it was for nothing */
+    }
+    switch (status_of(kind)) {
+    case 201: execution_run(execution); break;
+    case 200: execution_answer(execution, 200); break;
+    case 202: execution_answer(execution, 202); break;
+    default:
+        if (kind == DECISION_CONFLICT_REJECTED) {
+            answer_conflict(execution);
+        } else {
+            ASSERT(kind == DECISION_HELD_UNKNOWN); /* no other answers a begin or an enqueue */
+            answer_unknown(execution, 409);
+        }
+    }
+}
+
+/* ---- what is asked ------------------------------------------------------------------------- */
+
+/* 256 random bits, shown once. Only their hash goes on. */
+static enum status make_token(struct execution *execution, const struct record_key *key,
+    struct detail *detail, struct err *err)
+{
+    unsigned char random[COMMAND_TOKEN_BYTES];
+    enum status status = rand_bytes(random, sizeof random, err);
+    if (status != OK) {
+        return status;
+    }
+    *base64_put(execution->token, random, sizeof random, BASE64_URL) = '\0';
+    explicit_bzero(random, sizeof random);
+    detail->is_confirmed_by_step_up =
+        execution->envelope.command->confirm == CONFIG_CONFIRM_STEP_UP;
+    confirmation_credential(execution->request, &detail->submitter);
+    status = confirmation_hash(key, execution->envelope.actor_id, slice_str(execution->token),
+        execution->request->exchange->arena, &detail->token);
+    return status == OK ? OK : err_set(err, status, "out of memory");
+}
+
+static enum status make_detail(struct execution *execution, struct request *asked, struct err *err)
+{
+    const struct envelope *envelope = &execution->envelope;
+    struct detail detail = {.command = slice_str(envelope->command->name),
+        .command_id = envelope->command_id,
+        .actor_id = envelope->actor_id,
+        .effective_actor_id = envelope->effective_actor_id,
+        .target = envelope->target,
+        .args = envelope->args,
+        .is_key_given = envelope->is_key_given,
+        .is_read = execution->is_read};
+    struct buf out;
+    enum status status = OK;
+    if (envelope->command->confirm != CONFIG_CONFIRM_NONE) {
+        status = make_token(execution, &asked->key, &detail, err);
+    }
+    if (status != OK) {
+        return status;
+    }
+    buf_init(&out, &execution->request->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    status = detail_put(&detail, &out);
+    asked->detail = buf_view(&out);
+    return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
+}
+
+/* What has to be sent later is kept whole, and unreadable at rest (DESIGN section 4). */
+static enum status keep_body(
+    struct execution *execution, struct engine_call *engine, struct err *err)
+{
+    const struct record_key *key = &engine->request.key;
+    struct vault_name name = {.tenant = key->tenant,
+        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
+        .kind = RECORD_COMMAND};
+    struct buf sealed;
+    buf_init(&sealed, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    enum status status =
+        vault_seal(execution->commands->vault, &name, execution->body, &sealed, err);
+    if (status == OK) {
+        engine->request_body = buf_view(&sealed);
+        engine->request.request = (struct body_ref){.bytes = sealed.len, .retained = true};
+        digest_sha256(sealed.data, sealed.len, &engine->request.request.digest);
+    }
+    return status;
+}
+
+/* An I0 command runs each time: its record has a key of its own. */
+static enum status put_key(struct execution *execution, struct request *asked, struct err *err)
+{
+    const struct envelope *envelope = &execution->envelope;
+    asked->key = (struct record_key){
+        .tenant = execution->request->caller.tenant, .scope = COMMAND_SCOPE, .key = envelope->key};
+    if (execution->is_read) {
+        unsigned char random[16];
+        char *text = arena_alloc(execution->request->exchange->arena, 64);
+        enum status status = rand_bytes(random, sizeof random, err);
+        if (status != OK || text == NULL) {
+            return status != OK ? status : err_set(err, E_NOMEM, "out of memory");
+        }
+        memcpy(text, "read-", 5);
+        *base64_put(text + 5, random, sizeof random, BASE64_URL) = '\0';
+        asked->key.key = slice_str(text);
+    }
+    return record_key_seal_as(&asked->key, RECORD_COMMAND, err);
+}
+
+static enum status put_trace(struct execution *execution, struct request *asked, struct err *err)
+{
+    const struct http_exchange *exchange = execution->request->exchange;
+    /* In canonical order. */
+    struct trace_member members[] = {{SLICE_LIT("command_id"), execution->envelope.command_id},
+        {SLICE_LIT("request_id"), exchange->request_id},
+        {SLICE_LIT("traceparent"), fields_traceparent_of(exchange->head)}};
+    struct buf out;
+    buf_init(&out, &execution->request->mem, 2 * LIMIT_TRACE_BYTES_MAX);
+    enum status status = trace_write(execution->envelope.trace, members, COUNT(members), &out, err);
+    asked->trace = buf_view(&out);
+    return status;
+}
+
+static enum status make_request(struct execution *execution, struct err *err)
+{
+    const struct config_command *command = execution->envelope.command;
+    struct engine_call *engine = &execution->call.engine;
+    struct request *asked = &engine->request;
+    struct engine *at = door_engine(execution->commands->door);
+    bool asks = command->confirm != CONFIG_CONFIRM_NONE;
+    asked->kind = asks ? REQUEST_ENQUEUE : REQUEST_BEGIN;
+    asked->record_kind = RECORD_COMMAND;
+    asked->door = RECORD_DOOR_COMMANDS;
+    asked->policy = policy_default;
+    asked->policy.window_ms = execution->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
+    asked->policy.on_unknown = (enum on_unknown)command->on_unknown;
+    asked->policy.retry_rejected = true; /* no effect began: a fresh submission starts over */
+    if (asks) {
+        asked->status = RECORD_WAITING;
+        asked->delay_ms = command->confirm_ttl_ms;
+    } else {
+        asked->policy.lease_ms = execution_lease_ms(command);
+        asked->holder = engine_incarnation(at);
+    }
+    builder_fingerprint(engine, at, &execution->envelope.digest, FINGERPRINT_CANONICAL);
+    enum status status = put_key(execution, asked, err);
+    status = status == OK ? make_detail(execution, asked, err) : status;
+    status = status == OK ? put_trace(execution, asked, err) : status;
+    status = status == OK ? keep_body(execution, engine, err) : status;
+    return status == OK ? builder_check(engine, err) : status;
+}
+
+static bool admit(struct execution *execution)
+{
+    const struct api_policy *policy = execution->request->policy;
+    int64_t after_ms = 0;
+    execution->call.rate = (struct flood_rate){policy->duplicate_rate, policy->duplicate_burst};
+    if (door_admit(execution->commands->door, &execution->call.engine.request.key,
+            execution->call.rate, &after_ms)) {
+        return true;
+    }
+    execution_refuse(execution,
+        &(struct problem){.status = 429,
+            .code = "too_many_duplicates",
+            .detail = SLICE_LIT("duplicates of this key come faster than limits.duplicate_rate"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_AFTER,
+            .retry_after_ms = after_ms});
+    return false;
+}
+
+static void refuse_envelope(struct execution *execution, const struct envelope_fault *fault)
+{
+    execution_refuse(execution, &(struct problem){.status = fault->status,
+                                    .code = fault->code,
+                                    .detail = slice_str(fault->err.text),
+                                    .effect = PROBLEM_EFFECT_NO,
+                                    .retry = PROBLEM_RETRY_NO});
+}
+
+static void ask(struct execution *execution)
+{
+    struct err err = {.status = OK};
+    enum status status = make_request(execution, &err);
+    if (status == E_INVALID) {
+        refuse_envelope(execution,
+            &(struct envelope_fault){.status = 400, .code = "invalid_member", .err = err});
+    } else if (status != OK) {
+        execution_fail(execution, &err);
+    } else if (admit(execution)) {
+        execution_submit(execution, on_decided);
+    }
+}
+
+void command_submit(struct api_request *request)
+{
+    const struct json_value *body;
+    struct envelope_fault fault = {0};
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    struct execution *execution = execution_new(request);
+    if (execution == NULL) {
+        return;
+    }
+    const struct config *config = execution->registry->config;
+    struct envelope_rules rules = {.commands = config->commands,
+        .command_count = config->command_count,
+        .tenant = request->caller.tenant,
+        .is_tenant_verified = request->policy->needs_token};
+    enum status status =
+        envelope_read(&rules, body, request->exchange->arena, &execution->envelope, &fault);
+    if (status == OK) {
+        execution->is_read = execution->envelope.command->class == CONFIG_CLASS_I0;
+        execution->body = execution->envelope.canonical;
+        status = execution->envelope.command->confirm == CONFIG_CONFIRM_NONE
+                     ? OK
+                     : envelope_prompt(
+                           &execution->envelope, request->exchange->arena, &execution->prompt);
+    }
+    if (status == E_INVALID) {
+        refuse_envelope(execution, &fault);
+    } else if (status != OK) {
+        execution_fail(execution, &(struct err){.status = E_NOMEM, .text = "out of memory"});
+    } else {
+        ask(execution);
+    }
+}

@@ -1,0 +1,138 @@
+/* The table of all settings of a source of the inbox. The example file is made from these words. */
+#include <stddef.h>
+
+#include "base/limits.h"
+#include "config/impl.h"
+
+#define AT(member)      .in = CONFIG_IN_ENTRY, .offset = offsetof(struct config_source, member)
+#define COUNTED(member) .count = offsetof(struct config_source, member)
+
+enum {
+    SECOND_MS = 1000,
+    HOUR_MS = 3600 * SECOND_MS,
+    ATTEMPTS_MAX = 1000,
+    CONCURRENCY_MAX = 4096,
+    RATE_MAX = 1000000,
+};
+#define DAY_MS (UINT64_C(24) * HOUR_MS)
+
+const struct config_option config_source_options[] = {
+    ROW("preset", CHOICE, AT(preset), .is_required = true, .example = "stripe",
+        .choices = {"stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix",
+            "hmac", "cloudevents", "effect", "none"},
+        .help = "Who sends: how requests are signed, what names an event, how a body is split, and "
+                "how long duplicates come. hmac is any sender with an HMAC-SHA256 of the body in a "
+                "field. cloudevents, effect and none are not signed; a secret is then a bearer "
+                "token.",
+        .unsure = "The sender's own; else standard_webhooks or hmac, whichever it documents."),
+    ROW("secrets", OWN, .in = CONFIG_IN_ENTRY, .read = source_read_secrets,
+        .help = "The sender's signing secrets: a list of {file: PATH} and {env: NAME}. Any of them "
+                "verifies, so that a secret is rotated by listing both. Files and variables are "
+                "read at the start and by SIGHUP.",
+        .unsure = "One file that only the server's user can read."),
+    ROW("handler", TEXT, AT(handler), .form = CONFIG_FORM_HANDLER, .is_required = true,
+        .example = "http://127.0.0.1:9000/stripe",
+        .help = "Where events go: a URL that takes POST with the event's own bytes, "
+                "Idempotency-Key, Once-Delivery-Id, Once-Fence, Once-Attempt and Once-Source. 2xx: "
+                "done. 4xx: failed, for good. 429, 5xx and Once-Effect: no: it is called again. No "
+                "answer, or Once-Effect: unknown: nobody knows.",
+        .unsure = "A handler on the same machine or network."),
+    ROW("tenant", TEXT, AT(tenant), .form = CONFIG_FORM_TENANT, .fallback = "default",
+        .help = "Whose events these are.", .unsure = "The tenant that the handler works for."),
+    ROW("mode", CHOICE, AT(mode), .fallback = "auto", .choices = {"auto", "async", "sync"},
+        .help = "async: the sender is answered as soon as its event is durable. sync: it gets the "
+                "handler's answer, after the seal. auto is sync for effect and async for all "
+                "others.",
+        .unsure = "Leave it: senders want an answer in seconds."),
+    ROW("order.source_id", TEXT, AT(order_source_id), .form = CONFIG_FORM_POINTER,
+        .example = "/data/object/id",
+        .help = "JSON Pointer to what an event is a version of. Of one such thing events are "
+                "delivered one at a time, and one that is older than the last sealed one is stale "
+                "and not delivered. A version that never comes keeps nothing waiting.",
+        .unsure = "Leave it out if the handler does not mind the order."),
+    ROW("order.version", TEXT, AT(order_version), .form = CONFIG_FORM_POINTER,
+        .example = "/created",
+        .help = "JSON Pointer to the version: a number, a time (RFC 3339) or a text in natural "
+                "order.",
+        .unsure = "Set it if and only if order.source_id is set."),
+    ROW("window", DURATION, AT(window_ms), .absent = "the preset's, 2 to 31 days", .min = SECOND_MS,
+        .max = LIMIT_WINDOW_MS_MAX, .example = "14d",
+        .help = "How long duplicates are recognised after an event was handled. The preset's is "
+                "longer than its sender sends an event again.",
+        .unsure = "Leave it out."),
+    ROW("on_unknown", CHOICE, AT(on_unknown), .fallback = "hold",
+        .choices = {"hold", "redeliver", "reconcile"},
+        .help =
+            "What happens when nobody knows whether the handler did it. hold: a person decides. "
+            "redeliver: it is called again with a higher fence; only for handlers that are "
+            "idempotent by key and fence. reconcile: the handler's server is asked.",
+        .unsure = "hold."),
+    ROW("reconcile.get", TEXT, AT(reconcile_get), .form = CONFIG_FORM_TEMPLATE,
+        .example = "/stripe/by-key/{key}",
+        .help = "Path at the handler's server that says whether it happened.",
+        .unsure = "Set it if and only if on_unknown is reconcile."),
+    ROW("reconcile.executed", STATUSES, AT(executed), COUNTED(executed_count), .fallback = "200",
+        .max = CONFIG_STATUSES_MAX,
+        .help = "Statuses that mean that it happened; the answer is the receipt.",
+        .unsure = "Leave it."),
+    ROW("reconcile.not_executed", STATUSES, AT(not_executed), COUNTED(not_executed_count),
+        .fallback = "404", .max = CONFIG_STATUSES_MAX,
+        .help = "Statuses that mean that it did not.", .unsure = "Leave it."),
+    ROW("reconcile.quiet", DURATION, AT(quiet_ms), .fallback = "1m", .max = HOUR_MS,
+        .help = "not_executed is believed when the delivery has been unknown for this long.",
+        .unsure = "Leave it."),
+    ROW("retry.attempts", COUNT, AT(attempts_max), .fallback = "20", .min = 1, .max = ATTEMPTS_MAX,
+        .help = "Calls of the handler in all. After the last one the delivery is a dead letter.",
+        .unsure = "Leave it."),
+    ROW("retry.backoff", DURATION, AT(backoff_ms), .fallback = "5s", .min = 10, .max = HOUR_MS,
+        .help = "The first pause between two calls. Pauses double, and are shortened at random.",
+        .unsure = "Leave it."),
+    ROW("retry.backoff_max", DURATION, AT(backoff_ms_max), .fallback = "1h", .min = 10,
+        .max = DAY_MS, .help = "The longest pause.", .unsure = "Leave it."),
+    ROW("retry.deadline", DURATION, AT(deadline_ms), .absent = "none", .min = SECOND_MS,
+        .max = 365 * DAY_MS, .example = "3d",
+        .help = "No call later than this after the event arrived.", .unsure = "Leave it out."),
+    ROW("timeout.connect", DURATION, AT(connect_ms), .fallback = "2s", .min = 10, .max = HOUR_MS,
+        .help = "To connect to the handler.", .unsure = "Leave it."),
+    ROW("timeout.first_byte", DURATION, AT(first_byte_ms), .fallback = "30s", .min = 10,
+        .max = HOUR_MS, .help = "Until its answer begins. After that nobody knows.",
+        .unsure = "Longer than the handler ever takes."),
+    ROW("timeout.total", DURATION, AT(total_ms), .fallback = "60s", .min = 10, .max = HOUR_MS,
+        .help = "Until its answer is whole.", .unsure = "Leave it."),
+    ROW("concurrency", COUNT, AT(concurrency), .fallback = "64", .min = 1, .max = CONCURRENCY_MAX,
+        .help = "Calls to the handler at a time; the others wait.", .unsure = "Leave it."),
+    ROW("rate", REAL, AT(rate), .fallback = "0", .max = RATE_MAX,
+        .help = "Calls to the handler a second. 0 means no limit.", .unsure = "Leave it at 0."),
+    ROW("breaker.failures", COUNT, AT(breaker_failures), .fallback = "10", .min = 1,
+        .max = ATTEMPTS_MAX,
+        .help = "Failures in a row after which the handler is left alone for a while.",
+        .unsure = "Leave it."),
+    ROW("breaker.pause", DURATION, AT(breaker_pause_ms), .fallback = "30s", .min = 10,
+        .max = HOUR_MS, .help = "For how long; then one call tries it.", .unsure = "Leave it."),
+    ROW("verify_token", OWN, .in = CONFIG_IN_ENTRY, .read = source_read_token,
+        .help = "Of preset meta: what hub.verify_token has to be when an endpoint is confirmed. A "
+                "text, {file: PATH} or {env: NAME}.",
+        .unsure = "Any text that was typed into the sender's form too."),
+    ROW("signature.header", TEXT, AT(signature_header), .form = CONFIG_FORM_FIELD,
+        .example = "X-Signature", .absent = "X-Signature",
+        .help = "Of preset hmac: the field with the signature.",
+        .unsure = "As the sender documents it."),
+    ROW("signature.prefix", TEXT, AT(signature_prefix), .form = CONFIG_FORM_LINE,
+        .example = "\"sha256=\"", .absent = "none",
+        .help = "Of preset hmac: what is before the signature.",
+        .unsure = "As the sender documents it."),
+    ROW("signature.encoding", CHOICE, AT(signature_encoding), .fallback = "hex",
+        .choices = {"hex", "base64"}, .help = "Of preset hmac: lower-case hex, or base64.",
+        .unsure = "As the sender documents it."),
+    ROW("key.header", TEXT, AT(key_header), .form = CONFIG_FORM_FIELD, .example = "X-Event-Id",
+        .help = "The field that names an event, instead of the preset's. No signature covers it, "
+                "so the body's digest is a part of the key.",
+        .unsure = "Leave it out for presets that know theirs."),
+    ROW("key.json", TEXT, AT(key_json), .form = CONFIG_FORM_POINTER, .example = "/id",
+        .help = "JSON Pointer to what names an event, instead of the preset's.",
+        .unsure = "Leave it out for presets that know theirs."),
+    ROW("ca_file", TEXT, AT(ca_file), .example = "/etc/once/handlers-ca.pem",
+        .help = "PEM file with the certificates that an https handler is verified with.",
+        .unsure = "Leave it out: the system's are used."),
+    {0},
+};

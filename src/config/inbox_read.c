@@ -1,0 +1,218 @@
+/* The section `inbox`: its sources, and what of a source has to go together. */
+#include <string.h>
+
+#include "config/impl.h"
+
+/* ---- secrets ----------------------------------------------------------------------------- */
+
+/* {file: PATH} or {env: NAME}. A text would be a secret in the file, which may be shown. */
+static void read_secret(struct config_reader *reader, const struct yaml_node *node,
+    struct config_source_secret *ret_secret)
+{
+    const struct yaml_node *key = node->kind == YAML_MAP && node->count == 1 ? node->first : NULL;
+    bool is_file = key != NULL && slice_is(key->text, "file");
+    bool is_env = key != NULL && slice_is(key->text, "env");
+    if (node->kind == YAML_BAD) {
+        return;
+    }
+    if ((!is_file && !is_env) || key->value->kind != YAML_SCALAR || key->value->text.len == 0) {
+        struct config_fault fault = {.line = node->line,
+            .column = node->column,
+            .hint = "such as {file: /run/secrets/whsec} or {env: WHSEC}",
+            .is_secret = true};
+        config_fault_add(reader->config, reader->faults, &fault,
+            "a secret is named by its file or its variable, and never written here");
+        return;
+    }
+    *ret_secret = (struct config_source_secret){.file = is_file ? key->value->text.data : NULL,
+        .env = is_env ? key->value->text.data : NULL,
+        .line = node->line};
+}
+
+enum status source_read_secrets(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct config_source *source = member; /* the row has no offset: it is the whole source */
+    const struct yaml_node *list = key->value;
+    if (list->kind != YAML_LIST || list->count > CONFIG_SOURCE_SECRETS_MAX) {
+        if (list->kind != YAML_BAD) {
+            struct config_fault fault = {.line = list->line,
+                .column = list->column,
+                .hint = "such as [{file: /run/secrets/whsec}, {env: OLD_WHSEC}]",
+                .is_secret = true};
+            config_fault_add(reader->config, reader->faults, &fault,
+                "secrets has to be a list of at most %d", CONFIG_SOURCE_SECRETS_MAX);
+        }
+        return OK;
+    }
+    for (const struct yaml_node *item = list->first; item != NULL; item = item->next) {
+        read_secret(reader, item, &source->secrets[source->secret_count++]);
+    }
+    return OK;
+}
+
+enum status source_read_token(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct config_source *source = member;
+    if (key->value->kind == YAML_SCALAR && key->value->text.len > 0) {
+        source->verify_token =
+            (struct config_source_secret){.text = key->value->text.data, .line = key->value->line};
+        return OK;
+    }
+    read_secret(reader, key->value, &source->verify_token);
+    return OK;
+}
+
+/* ---- one source -------------------------------------------------------------------------- */
+
+static bool is_signed(const struct config_source *source)
+{
+    return source->preset < CONFIG_PRESET_CLOUDEVENTS;
+}
+
+static void check_secrets(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_source *source)
+{
+    if (is_signed(source) && source->secret_count == 0 && yaml_place_of(map, "secrets") == map) {
+        reader_fault(reader, map, "secrets: [{file: /run/secrets/whsec}]",
+            "source '%s' has no secrets, and its sender signs", source->name);
+    }
+    bool has_token = yaml_place_of(map, "verify_token") != map;
+    if (has_token && source->preset != CONFIG_PRESET_META) {
+        reader_fault(reader, yaml_place_of(map, "verify_token"), "preset: meta",
+            "source '%s' has a verify_token that nothing uses", source->name);
+    }
+    if (yaml_place_of(map, "signature") != map && source->preset != CONFIG_PRESET_HMAC) {
+        reader_fault(reader, yaml_place_of(map, "signature"), "preset: hmac",
+            "source '%s' has a signature that its preset knows already", source->name);
+    }
+}
+
+static void check_together(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_source *source)
+{
+    if ((source->order_source_id == NULL) != (source->order_version == NULL)) {
+        reader_fault(reader, yaml_place_of(map, "order"),
+            "order: {source_id: /data/object/id, version: /created}",
+            "source '%s': order needs source_id and version", source->name);
+    }
+    if (source->key_header != NULL && source->key_json != NULL) {
+        reader_fault(reader, yaml_place_of(map, "key"), NULL,
+            "source '%s': key is a header or a member of the body, not both", source->name);
+    }
+    if (source->preset == CONFIG_PRESET_EFFECT && source->mode == CONFIG_MODE_ASYNC) {
+        reader_fault(reader, yaml_place_of(map, "mode"), "mode: sync",
+            "source '%s': who sends an effect waits for its acknowledgement", source->name);
+    }
+    bool reconciles = source->on_unknown == CONFIG_DELIVERY_RECONCILE;
+    if (reconciles && source->reconcile_get == NULL) {
+        reader_fault(reader, yaml_place_of(map, "on_unknown"),
+            "reconcile: {get: \"/by-key/{key}\"}", "source '%s' has no reconcile.get to ask",
+            source->name);
+    }
+    if (!reconciles && yaml_place_of(map, "reconcile") != map) {
+        reader_fault(reader, yaml_place_of(map, "reconcile"), "on_unknown: reconcile",
+            "source '%s' has a reconcile that nothing uses", source->name);
+    }
+}
+
+/* It is a part of a path, and of the keys of records. */
+static bool is_name(struct slice name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.data[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                (i > 0 && (c == '-' || c == '_' || c == '.')))) {
+            return false;
+        }
+    }
+    return name.len > 0 && name.len <= 64;
+}
+
+static enum status read_source(
+    struct config_reader *reader, const struct yaml_node *key, struct config_source *source)
+{
+    struct map_scope scope = {.options = config_source_options, .prefix = "", .object = source};
+    enum status status = value_defaults(&scope, reader->config);
+    source->name = status == OK ? config_text(reader->config, key->text) : NULL;
+    if (status != OK || source->name == NULL) {
+        return E_NOMEM;
+    }
+    source->line = key->line;
+    status = map_read_value(reader, &scope, key);
+    if (status == OK && key->value->kind == YAML_MAP) {
+        map_require(reader, config_source_options, "source", key->value);
+        check_secrets(reader, key->value, source);
+        check_together(reader, key->value, source);
+    }
+    if (source->mode == CONFIG_MODE_AUTO) {
+        source->mode =
+            source->preset == CONFIG_PRESET_EFFECT ? CONFIG_MODE_SYNC : CONFIG_MODE_ASYNC;
+    }
+    return status;
+}
+
+/* ---- the section ------------------------------------------------------------------------- */
+
+enum status inbox_read_sources(
+    struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    struct config *config = object;
+    const struct yaml_node *map = key->value;
+    if (map->kind != YAML_MAP) {
+        if (map->kind != YAML_BAD) {
+            reader_fault(reader, yaml_is_null(map) ? key : map,
+                "such as shop-payments: {preset: stripe, …}",
+                "inbox.sources has to be a map of sources by name");
+        }
+        return OK;
+    }
+    struct config_source *sources =
+        arena_zalloc(&config->arena, (map->count + 1) * sizeof *sources);
+    if (sources == NULL) {
+        return E_NOMEM;
+    }
+    config->inbox.sources = sources;
+    config->inbox.source_count = 0;
+    enum status status = OK;
+    for (const struct yaml_node *one = map->first; status == OK && one != NULL; one = one->next) {
+        if (one->kind != YAML_SCALAR) {
+            continue;
+        }
+        if (!is_name(one->text)) {
+            reader_fault(reader, one, "letters, digits, '-', '_' and '.', at most 64",
+                "'%.*s' is not the name of a source: it is a part of its path",
+                SLICE_ARGS(one->text));
+            continue;
+        }
+        status = read_source(reader, one, &sources[config->inbox.source_count++]);
+    }
+    return status;
+}
+
+const struct config_source *config_source_find(const struct config_inbox *inbox, struct slice name)
+{
+    for (size_t i = 0; i < inbox->source_count; i++) {
+        if (slice_is(name, inbox->sources[i].name)) {
+            return &inbox->sources[i];
+        }
+    }
+    return NULL;
+}
+
+/* A source that anybody may send to is not for other machines. */
+void inbox_check(struct config *config, struct config_faults *faults)
+{
+    for (size_t i = 0; config_is_public(config) && i < config->inbox.source_count; i++) {
+        const struct config_source *source = &config->inbox.sources[i];
+        if (!is_signed(source) && source->secret_count == 0) {
+            struct config_fault fault = {.line = source->line,
+                .column = 1,
+                .hint = "secrets: [{file: /run/secrets/token}], or listen on 127.0.0.1"};
+            config_fault_add(config, faults, &fault,
+                "source '%s' takes events from anybody, and other machines can reach it",
+                source->name);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+/*
+ * deliver: one delivery to its handler: what is sent, and what its answer makes of the delivery
+ * (DESIGN sections 10 and 12). The dispatcher does the rest.
+ *
+ *   2xx                       executed; the answer, or Once-Effect-Id, is the receipt
+ *   4xx                       failed, for good
+ *   429, 5xx, 3xx, and        tried again later, with the same key and a higher fence; attempts
+ *   Once-Effect: no             used up: a dead letter
+ *   no answer, and            unknown: held; or called again, where the source says redeliver; or
+ *   Once-Effect: unknown        asked about, where it says reconcile
+ */
+#ifndef ONCE_INBOX_DELIVER_H
+#define ONCE_INBOX_DELIVER_H
+
+#include "dispatch/dispatch.h"
+
+extern const struct dispatch_kind deliver_kind;
+
+#endif

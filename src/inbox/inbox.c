@@ -1,0 +1,132 @@
+#include "inbox/inbox.h"
+
+#include "base/macros.h"
+#include "inbox/impl.h"
+
+static const struct api_route routes[] = {
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/in/{source}",
+        .is_open = true,
+        .handle = inbox_receive},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/in/{source}",
+        .is_open = true,
+        .params = "hub.mode hub.challenge hub.verify_token",
+        .handle = inbox_challenge},
+    {.method = HTTP_METHOD_OPTIONS,
+        .pattern = "/in/{source}",
+        .is_open = true,
+        .handle = inbox_preflight},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/deliveries",
+        .rights = API_READERS,
+        .takes_all = true,
+        .params = "source key status limit after",
+        .handle = inbox_delivery_list},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/deliveries/{delivery_id}",
+        .rights = API_READERS,
+        .handle = inbox_delivery_get},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/deliveries/{delivery_id}/redeliver",
+        .rights = API_RIGHT_OPERATE,
+        .handle = inbox_delivery_redeliver},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/deliveries/{delivery_id}/skip",
+        .rights = API_RIGHT_OPERATE,
+        .handle = inbox_delivery_skip},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/deliveries/{delivery_id}/resolve",
+        .rights = API_RIGHT_OPERATE,
+        .handle = inbox_delivery_resolve},
+};
+
+struct api_routes inbox_routes(struct inbox_door *inbox)
+{
+    return (struct api_routes){.table = routes, .count = COUNT(routes), .state = inbox};
+}
+
+struct inbox_plan *inbox_plan_take(struct inbox_door *inbox)
+{
+    (void)pthread_mutex_lock(&inbox->lock);
+    struct inbox_plan *plan = inbox_plan_hold(inbox->plan);
+    (void)pthread_mutex_unlock(&inbox->lock);
+    return plan;
+}
+
+/* ---- configurations ------------------------------------------------------------------------ */
+
+enum status inbox_reload_prepare(
+    struct inbox_door *inbox, struct config *config, struct inbox_plan **ret_plan, struct err *err)
+{
+    struct inbox_plan *plan = NULL;
+    if (inbox->vault == NULL && config->inbox.source_count > 0) {
+        return err_set(err, E_INVALID, "the first source of the inbox needs a restart");
+    }
+    enum status status = inbox_plan_new(inbox->mem, config, &plan, err);
+    if (status != OK) {
+        return status;
+    }
+    (void)inbox_plan_hold(plan); /* the dispatcher's */
+    status = dispatch_plan_prepare(inbox->dispatch, &plan->dispatch, err);
+    if (status != OK) {
+        inbox_plan_drop(plan);
+        inbox_plan_drop(plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return OK;
+}
+
+void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is_used)
+{
+    if (!is_used) {
+        dispatch_plan_drop(inbox->dispatch, &plan->dispatch);
+        inbox_plan_drop(plan);
+        return;
+    }
+    (void)pthread_mutex_lock(&inbox->lock);
+    struct inbox_plan *before = inbox->plan;
+    inbox->plan = plan;
+    (void)pthread_mutex_unlock(&inbox->lock);
+    inbox_plan_drop(before);
+    for (size_t i = 0; i < plan->count; i++) {
+        metrics_expect(door_metrics(inbox->door), slice_str(plan->sources[i].config->tenant),
+            plan->sources[i].rule.name);
+    }
+    dispatch_plan_use(inbox->dispatch, &plan->dispatch);
+}
+
+enum status inbox_new(
+    const struct inbox_options *options, struct inbox_door **ret_inbox, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct inbox_door *inbox = mem_zalloc(mem, 1, sizeof *inbox);
+    struct inbox_plan *plan = NULL;
+    if (inbox == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    inbox->mem = mem;
+    inbox->door = options->door;
+    inbox->dispatch = options->dispatch;
+    inbox->vault = options->vault;
+    (void)pthread_mutex_init(&inbox->lock, NULL);
+    enum status status = inbox_reload_prepare(inbox, options->config, &plan, err);
+    if (status != OK) {
+        inbox_free(inbox);
+        return status;
+    }
+    inbox_reload_end(inbox, plan, true);
+    *ret_inbox = inbox;
+    return OK;
+}
+
+void inbox_free(struct inbox_door *inbox)
+{
+    if (inbox == NULL) {
+        return;
+    }
+    inbox_plan_drop(inbox->plan);
+    (void)pthread_mutex_destroy(&inbox->lock);
+    mem_free(inbox->mem, inbox);
+}

@@ -1,0 +1,513 @@
+/*
+ * POST /in/{source}: a sender's request from its first byte to its answer.
+ *
+ *     inbox_receive > verify > (handshake) > split > make_calls > (engine, one commit)
+ *                   > resume: async: offer to the dispatcher, answer
+ *                             sync:  run what was granted > (handler) > seal > resume: answer
+ *
+ * What a crash leaves: before the commit nothing, and the sender was not answered, so it sends
+ * again. After it the events are there, whole, and are delivered after the restart; the sender
+ * sends again and is told of its duplicates. A sync event that was granted is unknown, or delivered
+ * again, as its source says.
+ */
+#include "api/call.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "engine/request_builder.h"
+#include "inbox/frame.h"
+#include "inbox/impl.h"
+
+enum {
+    ANSWER_BYTES_MAX = 64 << 20, /* of receipts: a handler's answers are 1 MiB at most */
+    LEASE_SPARE_MS = 5000,       /* that a lease outlasts its call by */
+    BUSY_MS = 5000,              /* to come back after, when the handler did not answer */
+    DETAIL_BYTES_MAX = 1024,
+};
+
+struct receiving;
+
+/* One event on its way. */
+struct received {
+    struct engine_call engine; /* first */
+    struct receiving *all;
+    const struct event *event;
+    struct buf frame;    /* in plain */
+    struct buf sealed;   /* what is stored */
+    struct buf detail;   /* what is shown of it */
+    struct record final; /* sync: as it was settled */
+    struct slice answer; /* sync: of the handler */
+    bool is_run;         /* sync: the handler was called for this request */
+    bool is_settled;     /* … and final holds */
+};
+
+struct receiving {
+    struct api_request *request;
+    struct inbox_door *inbox;
+    struct inbox_plan *plan; /* held */
+    const struct inbox_source *source;
+    struct events events;
+    struct slice trace;
+    struct received *items;
+    struct engine_call **calls;
+    _Atomic size_t left;
+};
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+/* Whether a refusal may still be told apart from a flood of them. Good requests are not counted, so
+ * none of them waits behind bad ones. */
+static bool refusal_admitted(struct inbox_door *inbox)
+{
+    unsigned long long second = clock_nanos() / 1000000000 & 0xfffffffffULL;
+    unsigned long long before = atomic_load(&inbox->refusals);
+    unsigned long long now = before >> 20 == second ? before + 1 : second << 20 | 1;
+    atomic_store(&inbox->refusals, now); /* a lost count of two at once does not matter */
+    return (now & 0xfffff) <= REFUSALS_A_SECOND_MAX;
+}
+
+static void refuse_signature(
+    struct api_request *request, const struct inbox_source *source, const char *why)
+{
+    struct inbox_door *inbox = request->state;
+    if (!refusal_admitted(inbox)) {
+        api_refuse(request, &(struct problem){.status = 429,
+                                .code = "too_many_refusals",
+                                .detail = SLICE_LIT("too many requests are not signed"),
+                                .effect = PROBLEM_EFFECT_NO,
+                                .retry = PROBLEM_RETRY_AFTER,
+                                .retry_after_ms = 1000});
+        return;
+    }
+    struct log_field fields[] = {LOG_TEXT("source", source->rule.name),
+        LOG_TEXT("reason", slice_str(why)), LOG_TEXT("peer", request->exchange->peer)};
+    log_event(door_log(inbox->door), LOG_WARN, "signature_invalid", fields, COUNT(fields));
+    api_refuse_plain(request, 401, "signature_invalid", "the request is not signed by its sender");
+}
+
+static void refuse_events(struct api_request *request, const struct err *err)
+{
+    if (err->status == E_NOMEM) {
+        api_fail_memory(request);
+    } else {
+        api_refuse_plain(request, err->status == E_LIMIT ? 413 : 422,
+            err->status == E_LIMIT ? "body_too_large" : "invalid_event", err->text);
+    }
+}
+
+/* ---- the answer ---------------------------------------------------------------------------- */
+
+void inbox_receipt_put(
+    struct jsonw *json, const struct record *record, struct slice body, struct arena *arena)
+{
+    const struct json_value *value = NULL;
+    if (!record_sealed(record)) {
+        return;
+    }
+    if (record->effect_id.len > 0) {
+        jsonw_bytes(json, "receipt", record->effect_id);
+    } else if (body.len > 0 && json_read(body, arena, &value, NULL) == OK) {
+        jsonw_raw(json, "receipt", body);
+    } else if (body.len > 0) {
+        jsonw_bytes(json, "receipt", body);
+    }
+}
+
+/* As it is now: for what was run, as it was settled. */
+static const struct record *record_of(const struct received *item)
+{
+    return item->is_settled ? &item->final : &item->engine.decision.next;
+}
+
+static struct slice outcome_of(const struct received *item)
+{
+    return item->is_settled ? item->answer : item->engine.outcome;
+}
+
+static const char *decision_of(const struct received *item)
+{
+    enum decision_kind kind = item->engine.decision.kind;
+    return decision_name(kind == DECISION_ENQUEUED ? DECISION_FIRST_SEEN : kind);
+}
+
+static void report(const struct received *item, unsigned status)
+{
+    const struct api_request *request = item->all->request;
+    const struct inbox_source *source = item->all->source;
+    door_report(item->all->inbox->door, request->exchange->loop,
+        &(struct door_report){.call = &item->engine,
+            .tenant = slice_str(source->config->tenant),
+            .label = source->rule.name,
+            .request_id = request->exchange->request_id,
+            .status = status,
+            .started_nanos = request->exchange->started_nanos,
+            .logs = request->policy->logs_decisions});
+}
+
+static void put_receipts(struct receiving *all, struct jsonw *json)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    jsonw_open(json, "receipts", '[');
+    for (size_t i = 0; i < all->events.count; i++) {
+        const struct received *item = &all->items[i];
+        const struct record *record = record_of(item);
+        jsonw_open(json, NULL, '{');
+        if (record_there(record)) {
+            jsonw_str(json, "delivery_id", kind_id_put(id, RECORD_DELIVERY, &record->operation_id));
+        }
+        jsonw_str(json, "decision", decision_of(item));
+        if (item->engine.decision.kind != DECISION_CONFLICT_REJECTED) { /* P7 */
+            inbox_receipt_put(json, record, outcome_of(item), all->request->exchange->arena);
+        }
+        jsonw_close(json, '}');
+    }
+    jsonw_close(json, ']');
+}
+
+static void answer_receipts(struct receiving *all)
+{
+    struct api_request *request = all->request;
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    bool is_conflict = false;
+    for (size_t i = 0; i < all->events.count; i++) {
+        is_conflict =
+            is_conflict || all->items[i].engine.decision.kind == DECISION_CONFLICT_REJECTED;
+    }
+    buf_init(&out, &request->mem, ANSWER_BYTES_MAX);
+    if (!is_conflict) {
+        jsonw_open(&json, NULL, '{');
+        put_receipts(all, &json);
+        jsonw_close(&json, '}');
+        api_answer_json(request, &out);
+        return;
+    }
+    put_receipts(all, &json);
+    api_refuse(request,
+        &(struct problem){.status = 409,
+            .code = "idempotency_conflict",
+            .detail = SLICE_LIT("an event of this id was received with a different payload"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO,
+            .extra = buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY});
+}
+
+/* The handler's own answer, the first time and every time after. */
+static void answer_outcome(struct receiving *all, const struct received *item)
+{
+    struct api_request *request = all->request;
+    const struct record *record = record_of(item);
+    struct err err;
+    unsigned code = (unsigned)record->outcome.code;
+    api_answer_begin(request, code >= 200 && code <= 599 ? code : 200);
+    http_answer_field(request->exchange, SLICE_LIT("Once-Decision"), slice_str(decision_of(item)));
+    /* Fields that were not kept, as of an operator's decision, are not there. */
+    (void)!fields_replay(
+        record->outcome.meta, &(struct fields_said){0}, &request->mem, request->exchange, &err);
+    api_answer_end(request, SLICE_EMPTY, outcome_of(item), true);
+}
+
+static void answer_pending(struct receiving *all, const struct record *record)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    bool is_unknown = record->status == RECORD_UNKNOWN;
+    struct problem problem = {.status = is_unknown ? 504 : 503,
+        .code = is_unknown ? "outcome_unknown" : "delivery_pending",
+        .detail = is_unknown ? SLICE_LIT("nobody knows whether the handler did it")
+                             : SLICE_LIT("the event is kept, and its handler has not answered yet"),
+        .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
+        .retry = PROBLEM_RETRY_AFTER,
+        .retry_after_ms = BUSY_MS,
+        .operation_id = slice_str(kind_id_put(id, RECORD_DELIVERY, &record->operation_id))};
+    api_refuse(all->request, &problem);
+}
+
+/* The answer frees all of it but the plan. */
+static void answer(struct receiving *all)
+{
+    struct inbox_plan *plan = all->plan;
+    const struct received *first = all->items;
+    bool is_one = all->source->config->mode == CONFIG_MODE_SYNC && all->events.count == 1;
+    for (size_t i = 0; i < all->events.count; i++) {
+        report(&all->items[i], is_one ? 0 : 200);
+    }
+    enum decision_kind kind = is_one ? first->engine.decision.kind : DECISION_NOTHING;
+    if (!is_one || kind == DECISION_CONFLICT_REJECTED || kind == DECISION_STALE_VERSION) {
+        answer_receipts(all);
+    } else if (record_sealed(record_of(first))) {
+        answer_outcome(all, first);
+    } else {
+        answer_pending(all, record_of(first));
+    }
+    inbox_plan_drop(plan);
+}
+
+static void fail(struct receiving *all, const struct err *err)
+{
+    struct inbox_plan *plan = all->plan;
+    api_fail(all->request, err);
+    inbox_plan_drop(plan);
+}
+
+/* ---- sync: the handler's answer ------------------------------------------------------------ */
+
+static void resume_answer(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    answer(exchange->state);
+}
+
+/* On loop 0. The exchange waits, so its arena is ours to use. */
+static void on_run(void *context, const struct dispatch_call *call)
+{
+    struct received *item = context;
+    struct receiving *all = item->all;
+    struct arena *arena = all->request->exchange->arena;
+    const struct engine_call *first = call->call_count > 0 ? call->calls[0] : NULL;
+    if (first != NULL && record_there(&first->decision.next) &&
+        record_copy(&first->decision.next, arena, &item->final) == OK &&
+        arena_copy(arena, first->outcome_body, &item->answer) == OK) {
+        item->is_settled = true;
+    }
+    if (atomic_fetch_sub(&all->left, 1) == 1) {
+        http_wake(all->request->exchange);
+    }
+}
+
+/* What could not be run has a lease, and is unknown when that is over: nobody is told otherwise. */
+static void run_all(struct receiving *all)
+{
+    all->request->exchange->resume = resume_answer;
+    atomic_store(&all->left, all->events.count + 1);
+    for (size_t i = 0; i < all->events.count; i++) {
+        struct received *item = &all->items[i];
+        struct err err;
+        struct dispatch_granted granted = {.record = &item->engine.decision.next,
+            .body = buf_view(&item->frame),
+            .now_ms = item->engine.now_ms,
+            .done = on_run,
+            .context = item};
+        item->is_run = item->engine.decision.kind == DECISION_FIRST_SEEN &&
+                       dispatch_run(all->inbox->dispatch, &granted, &err) == OK;
+        if (!item->is_run) {
+            atomic_fetch_sub(&all->left, 1);
+        }
+    }
+    if (atomic_fetch_sub(&all->left, 1) == 1) {
+        answer(all);
+    }
+}
+
+/* ---- decided ------------------------------------------------------------------------------- */
+
+static void resume(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct receiving *all = exchange->state;
+    bool is_sync = all->source->config->mode == CONFIG_MODE_SYNC;
+    for (size_t i = 0; i < all->events.count; i++) {
+        const struct engine_call *call = &all->items[i].engine;
+        if (call->err.status != OK) {
+            fail(all, &call->err);
+            return;
+        }
+    }
+    for (size_t i = 0; !is_sync && i < all->events.count; i++) {
+        const struct engine_call *call = &all->items[i].engine;
+        if (call->decision.kind == DECISION_ENQUEUED) {
+            dispatch_offer(all->inbox->dispatch, &call->decision.next);
+        }
+    }
+    if (is_sync) {
+        run_all(all);
+    } else {
+        answer(all);
+    }
+}
+
+/* On the engine's thread. */
+static void done(struct engine_call *call)
+{
+    struct received *item = CONTAINER_OF(call, struct received, engine);
+    if (atomic_fetch_sub(&item->all->left, 1) == 1) {
+        http_wake(item->all->request->exchange);
+    }
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+/* Unreadable at rest, and bound to its record. */
+static enum status seal_body(struct received *item, struct err *err)
+{
+    const struct receiving *all = item->all;
+    const struct record_key *key = &item->engine.request.key;
+    struct kept_event frame = {
+        .type = item->event->type, .fields = all->events.fields, .bytes = item->event->bytes};
+    size_t size = FRAME_HEAD_BYTES + frame.type.len + frame.fields.len + frame.bytes.len;
+    struct vault_name name = {.tenant = key->tenant,
+        .key_hash = slice_of(key->hash.bytes, sizeof key->hash.bytes),
+        .kind = RECORD_DELIVERY};
+    buf_init(&item->frame, &all->request->mem, size);
+    buf_init(&item->sealed, &all->request->mem, size + VAULT_OVERHEAD_BYTES);
+    frame_put(&item->frame, &frame);
+    if (buf_status(&item->frame) != OK) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    return vault_seal(all->inbox->vault, &name, buf_view(&item->frame), &item->sealed, err);
+}
+
+static enum status put_detail(struct received *item, struct err *err)
+{
+    struct jsonw json = {.out = &item->detail};
+    struct slice id = item->event->id;
+    buf_init(&item->detail, &item->all->request->mem, LIMIT_DETAIL_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    if (id.len > 0 && id.len <= DETAIL_BYTES_MAX / 2) {
+        jsonw_bytes(&json, "event_id", id);
+    }
+    if (item->event->type.len <= DETAIL_BYTES_MAX / 4) {
+        jsonw_bytes(&json, "content_type", item->event->type);
+    }
+    jsonw_u64(&json, "bytes", item->event->bytes.len);
+    jsonw_close(&json, '}');
+    return buf_status(&item->detail) == OK ? OK : err_set(err, E_NOMEM, "out of memory");
+}
+
+static void put_body(struct received *item)
+{
+    struct engine_call *call = &item->engine;
+    struct digest digest;
+    call->request_body = buf_view(&item->sealed);
+    digest_sha256(call->request_body.data, call->request_body.len, &digest);
+    call->request.request =
+        (struct body_ref){.digest = digest, .bytes = call->request_body.len, .retained = true};
+    call->request.detail = buf_view(&item->detail);
+}
+
+/* Async: work that the dispatcher claims. Sync: granted to this process, which runs it at once. */
+static enum status make_call(struct received *item, struct err *err)
+{
+    struct receiving *all = item->all;
+    const struct config_source *config = all->source->config;
+    struct engine *engine = door_engine(all->inbox->door);
+    bool is_sync = config->mode == CONFIG_MODE_SYNC;
+    item->engine = (struct engine_call){
+        .request = {.kind = is_sync ? REQUEST_BEGIN : REQUEST_ENQUEUE,
+            .record_kind = RECORD_DELIVERY,
+            .key = {.tenant = slice_str(config->tenant),
+                .scope = all->source->rule.name,
+                .key = item->event->key},
+            .policy = {.window_ms = all->source->window_ms,
+                .lease_ms = config->total_ms + LEASE_SPARE_MS,
+                .on_unknown = config->on_unknown == CONFIG_DELIVERY_HOLD ? ON_UNKNOWN_HOLD
+                                                                         : ON_UNKNOWN_RECONCILE},
+            .source = item->event->source,
+            .trace = all->trace,
+            .door = RECORD_DOOR_INBOX,
+            .holder = is_sync ? engine_incarnation(engine) : 0},
+        .arena = all->request->exchange->arena,
+        .done = done};
+    enum status status = record_key_seal_as(&item->engine.request.key, RECORD_DELIVERY, err);
+    status = status == OK ? seal_body(item, err) : status;
+    status = status == OK ? put_detail(item, err) : status;
+    if (status == OK) {
+        builder_fingerprint(
+            &item->engine, engine, &item->event->payload.digest, item->event->payload.version);
+        put_body(item);
+        status = builder_check(&item->engine, err);
+    }
+    return status;
+}
+
+static enum status make_calls(struct receiving *all, struct err *err)
+{
+    struct arena *arena = all->request->exchange->arena;
+    size_t count = all->events.count;
+    all->items = arena_zalloc(arena, count * sizeof *all->items);
+    all->calls = arena_alloc(arena, count * sizeof(struct engine_call *));
+    if (all->items == NULL || all->calls == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    enum status status = api_trace(all->request, NULL, &all->trace, err);
+    for (size_t i = 0; status == OK && i < count; i++) {
+        all->items[i].all = all;
+        all->items[i].event = &all->events.items[i];
+        all->calls[i] = &all->items[i].engine;
+        status = make_call(&all->items[i], err);
+    }
+    atomic_store(&all->left, count);
+    return status;
+}
+
+/* ---- in ------------------------------------------------------------------------------------ */
+
+/* Times in signatures are the sender's wall clock. */
+static int64_t wall_now_ms(void)
+{
+    struct clock clock;
+    clock_system(&clock);
+    return clock_read(&clock).wall_ms;
+}
+
+static void take_events(struct receiving *all)
+{
+    struct api_request *request = all->request;
+    struct http_exchange *exchange = request->exchange;
+    struct err err = {.status = OK};
+    enum status status = events_read(
+        &all->source->rule, exchange->head, exchange->body, exchange->arena, &all->events, &err);
+    if (status != OK) {
+        struct inbox_plan *plan = all->plan;
+        refuse_events(request, &err);
+        inbox_plan_drop(plan);
+        return;
+    }
+    if (all->events.count == 0) { /* an empty batch */
+        answer(all);
+        return;
+    }
+    status = make_calls(all, &err);
+    if (status != OK) {
+        fail(all, &err);
+        return;
+    }
+    exchange->state = all;
+    exchange->resume = resume;
+    status = engine_submit_all(door_engine(all->inbox->door), all->calls, all->events.count, &err);
+    if (status != OK) {
+        fail(all, &err);
+    }
+}
+
+void inbox_receive(struct api_request *request)
+{
+    struct inbox_door *inbox = request->state;
+    struct http_exchange *exchange = request->exchange;
+    struct inbox_plan *plan = inbox_plan_take(inbox);
+    const struct inbox_source *source = inbox_plan_find(plan, request->path_value);
+    struct receiving *all = arena_zalloc(exchange->arena, sizeof *all);
+    size_t secret = 0;
+    if (source == NULL || all == NULL) {
+        if (source == NULL) {
+            api_refuse_plain(request, 404, "unknown_source", "there is no such source");
+        } else {
+            api_fail_memory(request);
+        }
+        inbox_plan_drop(plan);
+        return;
+    }
+    *all = (struct receiving){.request = request, .inbox = inbox, .plan = plan, .source = source};
+    enum signature_verdict verdict = signature_verify(&source->signature,
+        &(struct signature_keys){source->secrets, source->secret_count}, exchange->head,
+        exchange->body, wall_now_ms(), exchange->arena, &secret);
+    if (verdict == SIGNATURE_FAILED) {
+        api_fail_memory(request);
+        inbox_plan_drop(plan);
+    } else if (verdict != SIGNATURE_OK) {
+        refuse_signature(request, source, signature_verdict_name(verdict));
+        inbox_plan_drop(plan);
+    } else if (inbox_verification(request, source)) {
+        inbox_plan_drop(plan);
+    } else {
+        take_events(all);
+    }
+}

@@ -1,0 +1,136 @@
+"""Handlers of a small shop, and envelopes for it: what the tests of commands are built from.
+
+A handler counts its calls by key and does what `args.do` of the envelope says:
+    (nothing)      200 and a JSON outcome with a summary
+    fail           422, for good
+    busy N         503 the first N times, then 200
+    no_effect N    500 with Once-Effect: no the first N times, then 200
+    broken         500: nobody knows
+    silent         the connection is closed without an answer
+    slow           200, after a gate is opened
+"""
+import collections
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+CONFIG = """
+commands:
+  order.show: {{class: I0, handler: "{url}/order.show"}}
+  order.cancel: {{class: I1, ttl: 24h, timeout: 2s, retry: {{attempts: 3, backoff: 10ms}},
+    handler: "{url}/order.cancel?shop=1"}}
+  order.ship: {{class: I1, binding: effective_actor, handler: "{url}/order.ship"}}
+  order.sync: {{class: I1, on_unknown: takeover, timeout: 2s, retry: {{attempts: 3, backoff: 10ms}},
+    handler: "{url}/order.sync"}}
+  order.look: {{class: I1, on_unknown: reconcile, timeout: 2s, handler: "{url}/order.look",
+    reconcile: {{get: "/by-key/{{key}}", quiet: 0ms}}}}
+  cart.note: {{class: I2, justification: "notes repeat", ttl: 1s, handler: "{url}/cart.note"}}
+  order.refund:
+    class: I3
+    justification: "the provider has no idempotency keys"
+    shield: [S3]
+    critical: true
+    ttl: 72h
+    confirm: confirm
+    confirm_ttl: {confirm_ttl}
+    prompt: "Refund {{args.amount}} {{args.currency}} of {{target.order_id}} to {{args.card}}?"
+    handler: "{url}/order.refund"
+    timeout: 5s
+    redact: [/args/card]
+    args:
+      amount: {{type: integer, required: true, min: 1}}
+      currency: {{type: string, required: true, normalise: [trim, upper], enum: [EUR, USD]}}
+      phone: {{type: string, normalise: e164}}
+      card: {{type: string}}
+      do: {{type: string}}
+  order.void: {{class: I1, confirm: {step_up}, confirm_ttl: 60s, handler: "{url}/order.void"}}
+"""
+
+
+class Shop:
+    """The handlers' server."""
+
+    def __init__(self):
+        self.calls = collections.Counter()  # by key
+        self.seen = []  # (path, headers, envelope)
+        self.done = set()  # keys that took effect
+        self.lock = threading.Lock()
+        self.gate = threading.Event()
+        shop = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                shop.handle(self, json.loads(body))
+
+            def do_GET(self):
+                key = self.path.rsplit("/", 1)[1]
+                self.answer(200 if key in shop.done else 404, {"found": key in shop.done})
+
+            def answer(self, status, document, headers=()):
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                for name, value in headers:
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.gate.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def handle(self, http, envelope):
+        key = http.headers["Idempotency-Key"]
+        with self.lock:
+            self.calls[key] += 1
+            count = self.calls[key]
+            self.seen.append((http.path, dict(http.headers), envelope))
+        what, _, times = envelope.get("args", {}).get("do", "").partition(" ")
+        if what == "slow":
+            self.gate.wait(30)
+        if what == "fail":
+            http.answer(422, {"summary": "That cannot be done.", "why": "too late"})
+        elif what == "busy" and count <= int(times):
+            http.answer(503, {"why": "busy"})
+        elif what == "no_effect" and count <= int(times):
+            http.answer(500, {"why": "not begun"}, [("Once-Effect", "no")])
+        elif what == "broken":
+            self.done.add(key)
+            http.answer(500, {"why": "half done"})
+        elif what == "silent":
+            if times == "" or count <= int(times):
+                self.done.add(key)
+                http.close_connection = True
+                http.connection.close()
+                return
+            http.answer(200, {"summary": "Done.", "count": count})
+        else:
+            self.done.add(key)
+            http.answer(200, {"summary": f"Done: {envelope['intent']['action']}.", "count": count})
+
+    def config(self, confirm_ttl="60s", step_up="confirm", more=""):
+        return CONFIG.format(url=self.url, confirm_ttl=confirm_ttl, step_up=step_up) + more
+
+
+def envelope(action, entity="order", order_id="204", actor="ana", **more):
+    """A command; args in `args`."""
+    return {"actor_id": actor, "intent": {"entity": entity, "action": action,
+        "target": {"order_id": order_id}}, **more}
+
+
+def refund(order_id="204", amount=5, currency="EUR", **more):
+    args = {"amount": amount, "currency": currency, **more.pop("args", {})}
+    return envelope("refund", order_id=order_id, args=args, **more)

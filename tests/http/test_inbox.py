@@ -1,0 +1,430 @@
+"""The inbox over the real binary: senders that sign, a handler that counts."""
+import concurrent.futures
+import hashlib
+import json
+import time
+
+import pytest
+
+from inbox_help import Handler, SECRET, body_of, signed, source_yaml
+from once_server import LIGHT, LONG, Broken, until
+from test_openapi import check
+
+PRESETS = ["stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix", "hmac",
+           "cloudevents", "effect", "none"]
+QUICK = "retry: {attempts: 4, backoff: 20ms, backoff_max: 50ms}\n"
+
+
+@pytest.fixture
+def handler():
+    made = Handler()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inbox(make_server, handler, tmp_path):
+    """A server with sources: inbox(name=preset) or inbox(name=(preset, more YAML))."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET + "\n")
+
+    def make(extra="", **sources):
+        text = "inbox:\n  sources:\n"
+        for name, what in sources.items():
+            preset, more = what if isinstance(what, tuple) else (what, "")
+            text += source_yaml(name, preset, handler, secret, more)
+        return make_server(config=text + extra)
+
+    return make
+
+
+def send(server, source, preset, event_id="e1", value=1, **how):
+    body = body_of(preset, event_id, value)
+    return server.request("POST", f"/in/{source}", body, signed(preset, body, event_id, **how))
+
+
+def deliveries(server, **filters):
+    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    status, _, page = server.request("GET", f"/v1/deliveries?{query}")
+    assert status == 200, page
+    return page["deliveries"]
+
+
+def settled(server, status="executed", count=1, **filters):
+    until(lambda: len(deliveries(server, status=status, **filters)) == count,
+          f"not {count} {status}")
+    return deliveries(server, status=status, **filters)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_event_of_each_sender_is_delivered_once(inbox, handler, preset):
+    server = inbox(s=(preset, "key: {json: /id}" if preset == "hmac" else ""))
+    is_sync = preset == "effect"
+    first = send(server, "s", preset)
+    assert first[0] == 200, first
+    if not is_sync:
+        assert [r["decision"] for r in first[2]["receipts"]] == ["first_seen"]
+        assert first[2]["receipts"][0]["delivery_id"].startswith("dlv_")
+    until(lambda: handler.count() == 1, "not delivered")
+    one = settled(server)[0]
+    assert one["source"] == "s" and one["attempt"] == 1 and one["handler_status"] == 200
+    again = send(server, "s", preset)
+    assert again[0] == 200
+    if is_sync:
+        assert again[2] == first[2] == {"did": 1}
+        assert again[1]["Once-Decision"] == "duplicate_replayed"
+    else:
+        assert again[2]["receipts"] == [{"delivery_id": one["delivery_id"],
+            "decision": "duplicate_replayed", "receipt": {"did": 1}}]
+    time.sleep(0.3)
+    assert handler.count() == 1
+    call = handler.calls[0]
+    assert json.loads(call["body"]) == json.loads(body_of(preset))
+    assert call["headers"]["Once-Delivery-Id"] == one["delivery_id"]
+    assert call["headers"]["Once-Source"] == "s" and call["path"] == "/s"
+    assert call["key"] == one["key"]
+    if preset == "github":
+        assert call["headers"]["X-GitHub-Event"] == "push"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_not_signed_is_refused_and_nothing_is_remembered(inbox, handler, preset):
+    server = inbox(s=preset)
+    good = body_of(preset)
+    fields = signed(preset, good)
+    changed = good.replace(b"1", b"2")
+    refused = [server.request("POST", "/in/s", good, signed(preset, good, key=b"x" * 24)),
+               server.request("POST", "/in/s", good)]
+    if preset not in ("cloudevents", "effect", "none"):
+        refused.append(server.request("POST", "/in/s", changed, fields))
+    if preset in ("stripe", "slack", "standard_webhooks", "svix"):
+        now = int(time.time())
+        refused += [server.request("POST", "/in/s", good, signed(preset, good, at=now + off))
+                    for off in (-400, 400)]
+    for status, _, problem in refused:
+        assert status == 401
+        assert problem["code"] == "signature_invalid"
+        assert problem["detail"] == refused[0][2]["detail"]  # one answer for every reason
+    assert deliveries(server) == [] and handler.count() == 0
+    assert server.request("GET", "/v1/evidence")[2]["entries"] == []
+
+
+def test_any_of_several_secrets_verifies(make_server, handler, tmp_path):
+    (tmp_path / "new").write_text("a new secret\n")
+    server = make_server(config=f"""
+inbox:
+  sources:
+    s:
+      preset: github
+      secrets: [{{file: {tmp_path / 'new'}}}, {{env: OLD_SECRET}}]
+      handler: {handler.url}/s
+""", env={"OLD_SECRET": SECRET})
+    assert send(server, "s", "github", "a")[0] == 200
+    assert send(server, "s", "github", "b", key=b"a new secret")[0] == 200
+    assert send(server, "s", "github", "c", key=b"another")[0] == 401
+
+
+def test_an_unknown_source_is_404(inbox):
+    server = inbox(s="github")
+    assert server.request("POST", "/in/t", b"{}")[2]["code"] == "unknown_source"
+
+
+def test_another_payload_under_one_id_is_409(inbox, handler):
+    server = inbox(s="stripe")
+    assert send(server, "s", "stripe", value=1)[0] == 200
+    status, _, problem = send(server, "s", "stripe", value=2)
+    assert status == 409 and problem["code"] == "idempotency_conflict"
+    assert "receipt" not in problem["receipts"][0]
+    settled(server)
+    assert handler.count() == 1
+
+
+def test_an_id_that_is_not_signed_does_not_dedupe_alone(inbox, handler):
+    server = inbox(s="github")
+    assert send(server, "s", "github", "same", 1)[2]["receipts"][0]["decision"] == "first_seen"
+    assert send(server, "s", "github", "same", 2)[2]["receipts"][0]["decision"] == "first_seen"
+    settled(server, count=2)
+    assert handler.count() == 2
+
+
+def test_a_body_with_several_events_is_several_deliveries_in_one_commit(inbox, handler):
+    server = inbox(s="meta", c="cloudevents")
+    messages = [{"id": f"wamid.{i}"} for i in range(5)]
+    body = json.dumps({"object": "page", "entry": [{"id": "1", "changes": [
+        {"field": "messages", "value": {"metadata": {"n": 1}, "messages": messages}}]}]}).encode()
+    status, _, answer = server.request("POST", "/in/s", body, signed("meta", body))
+    assert status == 200 and len(answer["receipts"]) == 5
+    settled(server, count=5)
+    for call in handler.calls:
+        inner = json.loads(call["body"])["entry"][0]["changes"][0]["value"]
+        assert inner["metadata"] == {"n": 1}
+        assert [m["id"] for m in inner["messages"]] == [call["key"]]
+    events = [json.loads(body_of("cloudevents", f"c{i}")) for i in range(3)]
+    body = json.dumps(events).encode()
+    fields = {**signed("cloudevents", body), "Content-Type": "application/cloudevents-batch+json"}
+    assert len(server.request("POST", "/in/c", body, fields)[2]["receipts"]) == 3
+    settled(server, count=3, source="c")
+    # One that was sent again beside a new one: only the new one is delivered.
+    body = json.dumps(events[:1] + [json.loads(body_of("cloudevents", "c9"))]).encode()
+    answer = server.request("POST", "/in/c", body, {**fields, **signed("cloudevents", body),
+        "Content-Type": "application/cloudevents-batch+json"})[2]
+    assert [r["decision"] for r in answer["receipts"]] == ["duplicate_replayed", "first_seen"]
+
+
+def test_handshakes_answer_and_remember_nothing(inbox):
+    server = inbox(m=("meta", "verify_token: typed"), k="slack", c="cloudevents", g="github")
+    query = "hub.mode=subscribe&hub.challenge=42&hub.verify_token="
+    assert server.request("GET", f"/in/m?{query}typed")[::2] == (200, "42")
+    assert server.request("GET", f"/in/m?{query}wrong")[0] == 403
+    assert server.request("GET", "/in/m?hub.mode=subscribe&hub.challenge=42")[0] == 403
+    assert server.request("GET", f"/in/g?{query}typed")[0] == 404
+    body = b'{"type":"url_verification","challenge":"c4"}'
+    assert server.request("POST", "/in/k", body, signed("slack", body))[::2] == (200, "c4")
+    assert server.request("POST", "/in/k", body)[0] == 401
+    status, fields, _ = server.request("OPTIONS", "/in/c", None,
+        {"WebHook-Request-Origin": "example.com"})
+    assert status == 200 and fields["WebHook-Allowed-Origin"] == "example.com"
+    assert deliveries(server) == []
+
+
+def test_the_handlers_contract(inbox, handler):
+    server = inbox(s=("stripe", QUICK))
+    for event_id, answers, status, calls in [
+            ("a", [500, 503, 429], "executed", 4), ("b", [404], "failed", 1),
+            ("c", [(200, {"Once-Effect": "no"})], "executed", 2),
+            ("d", [500, 500, 500, 500], "dead_letter", 4),
+            ("e", [(500, {"Once-Effect": "unknown"})], "unknown", 1),
+            ("f", ["drop"], "unknown", 1),
+            ("g", [(200, {"Once-Effect-Id": "receipt-7"})], "executed", 1)]:
+        handler.answers = list(answers)
+        assert send(server, "s", "stripe", event_id)[0] == 200
+        one = settled(server, status, 1, key=event_id)[0]
+        assert handler.count(event_id) == calls, event_id
+        fences = [call["fence"] for call in handler.calls if call["key"] == event_id]
+        assert fences == sorted(set(fences)) and one["attempt"] == calls
+    assert deliveries(server, key="g")[0]["receipt"] == "receipt-7"
+
+
+def test_a_handler_that_is_not_there_is_tried_again(inbox, handler):
+    server = inbox(s=("stripe", QUICK))
+    handler.close()
+    assert send(server, "s", "stripe")[0] == 200
+    one = settled(server, "dead_letter")[0]
+    assert one["attempt"] == 4 and "reason" in one
+
+
+def test_an_unknown_one_is_held_and_resolved_by_a_person(inbox, handler):
+    server = inbox(s="stripe")
+    handler.answers = ["drop"]
+    send(server, "s", "stripe")
+    one = settled(server, "unknown")[0]
+    path = f"/v1/deliveries/{one['delivery_id']}"
+    assert send(server, "s", "stripe")[2]["receipts"][0]["decision"] == "held_unknown"
+    assert server.request("POST", path + "/redeliver", {})[2]["code"] == "outcome_unknown"
+    status, _, done = server.request("POST", path + "/resolve",
+        {"status": "not_executed", "reason": "asked the shop"})
+    assert status == 200 and done["status"] == "pending"
+    assert settled(server)[0]["attempt"] == 2
+    assert handler.count() == 2
+
+
+def test_redeliver_calls_again_with_a_higher_fence(inbox, handler):
+    server = inbox(s=("stripe", "on_unknown: redeliver\n" + QUICK))
+    handler.answers = ["drop", "drop"]
+    send(server, "s", "stripe")
+    assert settled(server)[0]["attempt"] == 3
+    assert [c["attempt"] for c in handler.calls] == [1, 2, 3]
+
+
+def test_reconcile_asks_the_handlers_server(inbox, handler):
+    server = inbox(s=("stripe", 'on_unknown: reconcile\n'
+        'reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], quiet: 0s}\n'
+        + QUICK))
+    handler.known["/by-key/happened"] = 200
+    handler.answers = ["drop"]
+    send(server, "s", "stripe", "happened")
+    settled(server, key="happened")
+    assert handler.count("happened") == 1
+    handler.answers = ["drop"]
+    send(server, "s", "stripe", "lost")
+    settled(server, key="lost")
+    assert handler.count("lost") == 2
+
+
+def test_people_redeliver_and_skip_dead_letters(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+    handler.answers = [500, 500]
+    for event_id in ("a", "b"):
+        send(server, "s", "stripe", event_id)
+        settled(server, "dead_letter", 1, key=event_id)
+    ids = {one["key"]: one["delivery_id"] for one in deliveries(server)}
+    assert server.request("POST", f"/v1/deliveries/{ids['a']}/redeliver", {})[0] == 200
+    settled(server, key="a")
+    status, _, one = server.request("POST", f"/v1/deliveries/{ids['b']}/skip",
+        {"reason": "not ours"})
+    assert status == 200 and one["status"] == "failed" and one["reason"] == "not ours"
+    assert server.request("POST", f"/v1/deliveries/{ids['a']}/skip", {})[0] == 409
+    assert server.request("POST", "/v1/deliveries/dlv_none/skip", {})[0] == 404
+    assert handler.count("b") == 1
+
+
+def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+
+    def post(event_id, version, thing="pi_1"):
+        body = json.dumps({"id": event_id, "created": version, "object": thing}).encode()
+        return server.request("POST", "/in/s", body, signed("stripe", body))[2]["receipts"][0]
+
+    assert post("a", 10)["decision"] == "first_seen"
+    settled(server, key="a")
+    assert post("b", 9)["decision"] == "stale_version"
+    assert post("c", 30)["decision"] == "first_seen"
+    settled(server, key="c")
+    assert post("d", 20)["decision"] == "stale_version"
+    assert post("e", 5, "pi_2")["decision"] == "first_seen"
+    settled(server, key="e")
+    assert [c["key"] for c in handler.calls] == ["a", "c", "e"]
+
+
+def test_versions_of_one_thing_are_delivered_one_at_a_time(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+    handler.pause_s = 0.3
+    for version in range(1, 5):
+        body = json.dumps({"id": f"v{version}", "created": version, "object": "x"}).encode()
+        assert server.request("POST", "/in/s", body, signed("stripe", body))[0] == 200
+    body = json.dumps({"id": "other", "created": 1, "object": "y"}).encode()
+    server.request("POST", "/in/s", body, signed("stripe", body))
+    settled(server, count=5)
+    times = [c["at"] for c in handler.calls if c["key"] != "other"]
+    assert [c["key"] for c in handler.calls if c["key"] != "other"] == ["v1", "v2", "v3", "v4"]
+    assert all(b - a >= 0.29 for a, b in zip(times, times[1:]))
+
+
+def test_sync_gives_the_handlers_answer(inbox, handler):
+    server = inbox(s=("stripe", "mode: sync\n" + QUICK))
+    handler.answers = [(201, {"X-Odd": "1"})]
+    status, fields, answer = send(server, "s", "stripe")
+    assert (status, answer) == (201, {"did": 1}) and fields["Once-Decision"] == "first_seen"
+    status, fields, answer = send(server, "s", "stripe")
+    assert (status, answer) == (201, {"did": 1})
+    assert fields["Once-Decision"] == "duplicate_replayed"
+    handler.answers = ["drop"]
+    assert send(server, "s", "stripe", "b")[0] == 504
+    handler.answers = [503]
+    status, fields, problem = send(server, "s", "stripe", "c")
+    assert status == 503 and problem["code"] == "delivery_pending" and "Retry-After" in fields
+    settled(server, key="c")
+    assert send(server, "s", "stripe", "c")[0] == 200
+
+
+def test_bodies_are_not_readable_at_rest(inbox, handler):
+    server = inbox(s=("stripe", QUICK))
+    handler.answers = [503] * 3
+    body = b'{"id":"evt","card":"4242424242424242"}'
+    assert server.request("POST", "/in/s", body, signed("stripe", body))[0] == 200
+    settled(server)
+    server.stop()
+    for path in server.data_dir.rglob("*"):
+        if path.is_file():
+            assert b"4242424242424242" not in path.read_bytes(), path
+    assert (server.data_dir / "body.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_many_duplicates_at_once_are_delivered_once(inbox, handler):
+    server = inbox(s="github")
+    events, copies = (10, 20) if LIGHT else (50, 200) if not LONG else (1000, 200)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        def one(number):
+            return send(server, "s", "github", f"e{number % events}", number % events)[2]
+        answers = list(pool.map(one, range(events * copies)))
+    firsts = sum(r["decision"] == "first_seen" for a in answers for r in a["receipts"])
+    assert firsts == events
+    until(lambda: handler.count() == events, "not all delivered")
+    time.sleep(0.3)
+    assert handler.count() == events
+
+
+def test_a_flood_of_bad_signatures_does_not_starve_good_ones(inbox, handler):
+    server = inbox(s="github")
+    body = body_of("github")
+    bad = signed("github", body, key=b"wrong")
+    with server.wire() as wire:
+        statuses = [wire.request("POST", "/in/s", body, bad)[0] for _ in range(300)]
+        assert set(statuses) == {401, 429}
+        assert send(server, "s", "github")[0] == 200
+
+
+def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
+    server = inbox(s=("github", "on_unknown: hold"))
+    rounds = 3 if LIGHT else 6 if not LONG else 300
+    accepted = []
+    for number in range(rounds):
+        for extra in range(5):
+            event_id = f"{number}-{extra}"
+            try:
+                if send(server, "s", "github", event_id, number)[0] == 200:
+                    accepted.append(event_id)
+            except Broken:
+                pass
+        time.sleep(0.002 * (number % 7))
+        server.kill9()
+        server.restart()
+    until(lambda: not deliveries(server, status="pending") and
+          not deliveries(server, status="delivering"), "still at work")
+    page = deliveries(server, limit=1000)
+    keys = {one["key"].split(".")[0]: one for one in page}
+    assert set(accepted) <= set(keys)
+    for event_id, one in keys.items():
+        calls = handler.count(one["key"])
+        if one["status"] == "executed":
+            assert calls == 1, event_id
+        else:
+            assert one["status"] == "unknown" and calls <= 1, (event_id, one)
+
+
+def test_every_answer_is_as_the_document_says(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+    check("receive", send(server, "s", "stripe", "a"))
+    settled(server, key="a")
+    check("receive", send(server, "s", "stripe", "a"))
+    check("receive", send(server, "s", "stripe", "a", 2))
+    check("receive", server.request("POST", "/in/s", b"{}"))
+    check("receive", server.request("POST", "/in/none", b"{}"))
+    handler.answers = ["drop", 500, 500]
+    ids = {}
+    for event_id, status in (("b", "unknown"), ("c", "dead_letter"), ("d", "dead_letter")):
+        send(server, "s", "stripe", event_id)
+        ids[event_id] = settled(server, status, 1, key=event_id)[0]["delivery_id"]
+    check("listDeliveries", server.request("GET", "/v1/deliveries?limit=2"))
+    check("listDeliveries", server.request("GET", "/v1/deliveries?status=wrong"))
+    for one in ids.values():
+        check("getDelivery", server.request("GET", f"/v1/deliveries/{one}"))
+    check("getDelivery", server.request("GET", "/v1/deliveries/dlv_0"))
+    for name, event_id, body in (("resolve", "b", {"status": "executed", "reason": "r",
+            "outcome": {"a": 1}}), ("resolve", "b", {"status": "maybe", "reason": "r"}),
+            ("resolve", "c", {"status": "executed", "reason": "r"}), ("redeliver", "c", {}),
+            ("skip", "d", {"reason": "r"}), ("skip", "b", {}), ("skip", "b", {"odd": 1})):
+        check(name + "Delivery",
+            server.request("POST", f"/v1/deliveries/{ids[event_id]}/{name}", body))
+
+
+def test_deliveries_ask_for_their_rights_and_stay_with_their_tenant(make_server, handler, tmp_path):
+    (tmp_path / "secret").write_text(SECRET)
+    rows = "".join(f'    - {{sha256: "{hashlib.sha256(name.encode()).hexdigest()}", '
+                   f'tenant: {tenant}, rights: [{right}]}}\n' for name, tenant, right in
+                   (("mine", "acme", "operate"), ("reads", "acme", "audit"),
+                    ("other", "rival", "operate")))
+    server = make_server(config="auth:\n  tokens:\n" + rows + "inbox:\n  sources:\n" +
+        source_yaml("s", "stripe", handler, tmp_path / "secret", "tenant: acme"))
+
+    def ask(token, method, path, body=None):
+        return server.request(method, path, body, {"Authorization": f"Bearer {token}"})
+
+    assert send(server, "s", "stripe")[0] == 200  # no token: the signature is what counts
+    until(lambda: ask("reads", "GET", "/v1/deliveries?status=executed")[2]["deliveries"], "late")
+    one = ask("mine", "GET", "/v1/deliveries")[2]["deliveries"][0]["delivery_id"]
+    assert server.request("GET", "/v1/deliveries")[0] == 401
+    assert ask("other", "GET", "/v1/deliveries")[2]["deliveries"] == []
+    assert ask("other", "GET", f"/v1/deliveries/{one}")[0] == 404
+    assert ask("other", "POST", f"/v1/deliveries/{one}/skip", {})[0] == 404
+    assert ask("reads", "POST", f"/v1/deliveries/{one}/skip", {})[0] == 403
