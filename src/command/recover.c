@@ -138,13 +138,13 @@ void command_recover(struct api_request *request)
         made->kind = REQUEST_CANCEL;
     } else if (status == OK && slice_is(asked.action, "compensate")) {
         /* What a command did is its effects: each is undone, and settled, by itself. */
-        execution_refuse(execution,
-            &(struct problem){.status = 409,
-                .code = "wrong_status",
-                .detail = SLICE_LIT("a command is compensated effect by effect: POST "
-                                    "/v1/effects/{effect_id}/compensate"),
-                .effect = PROBLEM_EFFECT_NO,
-                .retry = PROBLEM_RETRY_NO});
+        execution_refuse(
+            execution, &(struct problem){.status = 409,
+                           .code = "wrong_status",
+                           .detail = SLICE_LIT("a command is compensated effect by effect: POST "
+                                               "/v1/effects/{effect_id}/compensate"),
+                           .effect = PROBLEM_EFFECT_NO,
+                           .retry = PROBLEM_RETRY_NO});
         return;
     } else if (status == OK) {
         status = member_refuse(
