@@ -10,6 +10,7 @@
 #include "cli/operation.h"
 #include "cli/remote.h"
 #include "cli/remote_read.h"
+#include "cli/work.h"
 #include "http/fields.h"
 #include "lib/inspect.h"
 
@@ -255,7 +256,8 @@ static int server_evidence(struct backend *backend, const char *operation_id, co
     char cursor[CURSOR_BYTES_MAX];
     struct remote_page page;
     bool stopped = false;
-    int code = operation_id == NULL ? CLI_OK : check_id(operation_id);
+    bool is_named = operation_id != NULL && work_kind_of_id(operation_id) == NULL;
+    int code = is_named ? check_id(operation_id) : CLI_OK;
     (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
     while (code == CLI_OK && !stopped) {
         arena_clear(&backend->arena);

@@ -249,9 +249,7 @@ static const char *const ls_text[] = {
 };
 
 static const struct option_def ls_options[] = {
-    CHOICE("status", "STATUS", "only operations with this status",
-        .choices = {"in_progress", "unknown", "released", "executed", "failed", "rejected",
-            "compensated"}),
+    TEXT("status", "STATUS", "only those with this status, such as unknown or blocked"),
     OPT_FILTER,
     NUMBER("limit", "N", "at most N operations; 0 means all", .fallback = "0"),
     FLAG("all-tenants", "of every tenant, with a store or a server's socket"),
@@ -747,6 +745,71 @@ static const struct example_def check_examples[] = {
     {0},
 };
 
+static const char *const confirm_text[] = {
+    "Starts a command that awaits its confirmation, with the token that its first submission got. "
+    "The token starts it once. Every refusal is the same, whatever is wrong.",
+    NULL,
+};
+
+static const char *const deny_text[] = {
+    "Rejects a command that awaits its confirmation. Nothing has begun, so it may be submitted "
+    "again. Without --confirmation the right confirm or operate is needed.",
+    NULL,
+};
+
+static const struct option_def confirm_options[] = {
+    TEXT("confirmation", "TOKEN",
+        "the confirmation token; - reads it from standard input, where nobody sees it",
+        .env = "ONCE_CONFIRMATION"),
+    TEXT("actor", "WHO", "who answers; has to be the command's actor if it is given"),
+    TEXT("reason", "TEXT", "why, for the evidence of a denial"),
+    OPT_STORE,
+    OPT_SERVER,
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def confirm_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT, EXIT(75, "it was started and is not executed yet, or nobody knows"),
+    EXIT(77, "the confirmation is refused, or the token lacks the right"), EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def confirm_examples[] = {
+    {"once confirm cmd_01890a5d-ac96-774b-bcce-b302099a8057 --confirmation - < token",
+        "the token from a file"},
+    {0},
+};
+
+static const struct example_def deny_examples[] = {
+    {"once deny cmd_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"not mine\"",
+        "an operator's no"},
+    {0},
+};
+
+static const char *const conformance_text[] = {
+    "Tests a running server against IDS from outside, and prints a table by requirement. The "
+    "server's registry needs the commands that --registry prints; their handlers are this program, "
+    "on --port of the same machine. Any implementation with the same API can be tested.",
+    NULL,
+};
+
+static const struct option_def conformance_options[] = {
+    FLAG("registry", "print the commands that the server needs, and exit"),
+    NUMBER("port", "PORT", "where the handlers listen, on 127.0.0.1", .fallback = "7499"),
+    OPT_STORE,
+    OPT_SERVER,
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def conformance_exits[] = {EXIT(0, "every test passed"), EXIT_BAD_USAGE,
+    EXIT(65, "a test failed"), EXIT_NO_SERVER, EXIT_NO_OUTPUT, EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def conformance_examples[] = {
+    {"once conformance --registry > once.yaml", "the registry for a server to test"},
+    {"once conformance --server http://127.0.0.1:7411", "the table"},
+    {0},
+};
+
 static const char *const registry_text[] = {
     "Lists the commands that may be submitted: their class, how long duplicates are recognised, "
     "whether a confirmation is needed, shields, effects and arguments (those with a question mark "
@@ -892,6 +955,8 @@ const struct command_def commands[] = {
     COMMAND(
         check, check_options, check_exits, "[FILE]", "check a configuration", .operands_max = 1),
     COMMAND(registry, registry_options, registry_exits, "", "list the commands of the registry"),
+    COMMAND(conformance, conformance_options, conformance_exits, "",
+        "test a server's commands against IDS"),
     COMMAND(policy, policy_options, policy_exits, "test CASES",
         "test a gateway's configuration with requests and expected decisions",
         .operand_choices = {"test"}, .operands_min = 2, .operands_max = 2),
@@ -904,12 +969,16 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "[operations]", "list operations",
-        .operand_choices = {"operations"}, .operands_max = 1),
+    COMMAND(ls, ls_options, ls_exits, "[operations|commands]", "list operations or commands",
+        .operand_choices = {"operations", "commands"}, .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
         "explain how an operation got to its status", .operands_max = 1),
+    COMMAND(confirm, confirm_options, confirm_exits, "COMMAND_ID",
+        "confirm a command that waits for it", .operands_min = 1, .operands_max = 1),
+    COMMAND(deny, confirm_options, confirm_exits, "COMMAND_ID",
+        "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
     COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID]",
         "settle an unknown operation, or many", .operands_max = 1),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),

@@ -265,11 +265,16 @@ static enum status accept_connections(struct fake_upstream *fake, struct err *er
 /* ---- its owner --------------------------------------------------------------------------- */
 
 /* On any port of the loopback. False: errno says why. */
-static bool bind_any(struct fake_upstream *fake)
+static bool bind_port(struct fake_upstream *fake, uint16_t port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+    int one = 1;
     socklen_t len = sizeof address;
     fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fake->listener >= 0 && port != 0) { /* the last run's connections may still linger */
+        (void)setsockopt(fake->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    }
     bool is_bound = fake->listener >= 0 &&
                     bind(fake->listener, (const struct sockaddr *)&address, len) == 0 &&
                     getsockname(fake->listener, (struct sockaddr *)&address, &len) == 0;
@@ -278,7 +283,7 @@ static bool bind_any(struct fake_upstream *fake)
     return is_bound;
 }
 
-enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
+enum status fake_upstream_new(uint16_t port, struct fake_upstream **ret_fake, struct err *err)
 {
     struct fake_upstream *fake = mem_zalloc(&mem_libc, 1, sizeof *fake);
     if (fake == NULL) {
@@ -286,7 +291,7 @@ enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err)
     }
     (void)pthread_mutex_init(&fake->lock, NULL);
     (void)pthread_cond_init(&fake->changed, NULL);
-    if (!bind_any(fake)) {
+    if (!bind_port(fake, port)) {
         enum status status = cannot(errno, err);
         fake_upstream_free(fake);
         return status;

@@ -15,8 +15,9 @@
 
 struct fake_upstream;
 
-/* E_NOMEM, E_UNAVAILABLE: no port, no thread. */
-enum status fake_upstream_new(struct fake_upstream **ret_fake, struct err *err) MUST_CHECK;
+/* On that port of the loopback address; 0: any. E_NOMEM, E_UNAVAILABLE: no port, no thread. */
+enum status fake_upstream_new(
+    uint16_t port, struct fake_upstream **ret_fake, struct err *err) MUST_CHECK;
 /* Closes what is open. NULL is fine. */
 void fake_upstream_free(struct fake_upstream *fake);
 

@@ -4,6 +4,7 @@
 
 #include "cli/filter.h"
 #include "cli/ls_rows.h"
+#include "cli/work.h"
 
 static enum once_status status_read(const char *name)
 {
@@ -43,9 +44,15 @@ static void say_empty(const struct cli *cli)
 static int check_options(struct cli *cli)
 {
     const char *what = cli->operand_count > 0 ? cli->operands[0] : "operations";
+    const char *status = cli_text(cli, "status");
     if (strcmp(what, "operations") != 0) {
-        return cli_usage(
-            cli, "ls: '%s' is one argument too many: there are only operations to list", what);
+        return cli_usage(cli, "ls: '%s' cannot be listed: operations and commands can", what);
+    }
+    if (status != NULL && (int)status_read(status) == 0) {
+        return cli_usage(cli,
+            "ls: '%s' is not a status of operations: in_progress, unknown, released, executed, "
+            "failed, rejected, compensated",
+            status);
     }
     return cli_flag(cli, "all-tenants") && cli_flag(cli, "tenant")
                ? cli_usage(cli, "ls: give --tenant or --all-tenants, not both")
@@ -74,6 +81,11 @@ static int list(struct cli *cli, struct backend *backend)
 int cmd_ls(struct cli *cli)
 {
     struct backend backend;
+    const struct work_kind *kind =
+        cli->operand_count > 0 ? work_kind_named(cli->operands[0]) : NULL;
+    if (kind != NULL) {
+        return work_list(cli, kind);
+    }
     int code = check_options(cli);
     code = code != CLI_OK ? code : backend_open(cli, &backend);
     if (code != CLI_OK) {

@@ -394,7 +394,7 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
     struct err err = {.status = OK};
     struct case_run *run = mem_zalloc(&mem_libc, 1, sizeof *run);
     *ret_result = (struct policy_result){.of = of};
-    if (run == NULL || fake_upstream_new(&run->fake, &err) != OK) {
+    if (run == NULL || fake_upstream_new(0, &run->fake, &err) != OK) {
         mem_free(&mem_libc, run);
         return err.status == OK ? CLI_UNAVAILABLE : cli_fail_err(&err);
     }

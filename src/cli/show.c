@@ -1,6 +1,7 @@
 /* once show: what is remembered of one operation. */
 #include "cli/backend.h"
 #include "cli/capture.h"
+#include "cli/work.h"
 #include "http/fields.h"
 
 static void line(const char *name, struct slice text)
@@ -139,6 +140,11 @@ int cmd_show(struct cli *cli)
 {
     struct backend backend;
     const struct operation *operation = NULL;
+    const struct work_kind *kind =
+        cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
+    if (kind != NULL) {
+        return work_show(cli, kind, cli->operands[0]);
+    }
     int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;

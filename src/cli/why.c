@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/backend.h"
+#include "cli/work.h"
 
 enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
 
@@ -165,16 +166,49 @@ static int tell_story(
     return code;
 }
 
+/* Of what Once performs itself: every decision, without an operation's document before it. */
+static int tell_entries(struct story *story, struct backend *backend, const char *id)
+{
+    struct buf bytes;
+    struct jsonw json = {.out = &bytes};
+    buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
+    if (story->cli->json) {
+        story->json = &json;
+        jsonw_open(&json, NULL, '{');
+        jsonw_open(&json, "entries", '[');
+    }
+    int code = backend->ops->evidence(backend, id, NULL, visit, story);
+    if (code == CLI_OK && story->count == 0) {
+        cli_say("no entry is about '%s'", id);
+        code = CLI_DATA;
+    } else if (code == CLI_OK && story->cli->json) {
+        jsonw_close(&json, ']');
+        jsonw_close(&json, '}');
+        code = jsonw_print(&json);
+    } else if (code == CLI_OK) {
+        code = out_finish_listing();
+    }
+    buf_release(&bytes);
+    return code;
+}
+
 int cmd_why(struct cli *cli)
 {
     struct backend backend;
     const struct operation *operation = NULL;
     struct story story = {.cli = cli};
+    const char *id = cli->operand_count > 0 ? cli->operands[0] : NULL;
     int code = backend_open(cli, &backend);
     if (code != CLI_OK) {
         return code;
     }
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
+    if (work_kind_of_id(id) != NULL) {
+        code = tell_entries(&story, &backend, id);
+        arena_release(&story.arena);
+        backend_close(&backend);
+        return code;
+    }
     code = operation_find(cli, &backend, &operation);
     code = code != CLI_OK ? code : tell_story(&story, &backend, operation);
     arena_release(&story.arena);

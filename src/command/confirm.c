@@ -110,7 +110,9 @@ static bool is_valid(
             &record->key, actor, confirming->shown.token, request->exchange->arena, &hash) != OK) {
         return false;
     }
-    bool is_token = same_secret(&hash, &detail->token);
+    /* A denial starts nothing: whoever may confirm or operate needs no token for it (run). */
+    bool is_free = confirming->denies && confirming->shown.token.len == 0;
+    bool is_token = same_secret(&hash, &detail->token) || is_free;
     bool is_asked = !same_secret(&none, &detail->token);
     bool waits = record->status == RECORD_WAITING && record->attempt == 0;
     bool may =
@@ -315,7 +317,9 @@ static void run(struct api_request *request, bool denies)
         json_is(body, JSON_OBJECT)
             ? members_read(&table, body, &confirming->shown, values, &fault)
             : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
-    if (status == OK && confirming->shown.token.len == 0) {
+    bool may_deny =
+        denies && (request->caller.rights & (API_RIGHT_CONFIRM | API_RIGHT_OPERATE)) != 0;
+    if (status == OK && confirming->shown.token.len == 0 && !may_deny) {
         status = member_refuse(&fault, "missing_member", "member 'token' is missing");
     }
     if (status != OK) {

@@ -83,8 +83,9 @@ static void put_lifecycle(
 }
 
 static void put_confirmation(
-    struct jsonw *json, const struct record *record, const struct detail *detail)
+    struct jsonw *json, const struct command_document *document, const struct detail *detail)
 {
+    const struct record *record = document->record;
     static const struct digest none;
     if (digest_equal(&detail->token, &none)) {
         return;
@@ -93,7 +94,9 @@ static void put_confirmation(
     jsonw_open(json, "confirmation", '{');
     jsonw_str(json, "mode", detail->is_confirmed_by_step_up ? "step_up" : "confirm");
     if (waits) {
+        jsonw_str_some(json, "token", document->token);
         jsonw_time(json, "expires_at", record->due_ms);
+        put_some(json, "prompt", document->prompt);
     }
     jsonw_time(json, "confirmed_at", detail->confirmed_ms);
     put_some(json, "confirmed_by", detail->confirmed_by);
@@ -188,7 +191,7 @@ void document_put(
     jsonw_time(json, "ttl_expires_at", record->window_expires_ms);
     put_some(json, "reason", record->reason);
     put_lifecycle(json, record, detail);
-    put_confirmation(json, record, detail);
+    put_confirmation(json, document, detail);
     put_outcome(json, document);
     put_effects(json, detail);
     if (record->trace.len > 0) {

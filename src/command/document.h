@@ -1,7 +1,7 @@
 /*
  * document: the one document of a command, as submissions, GET, lists and the command line show it
- * (DESIGN section 10; IDS-6). Values are redacted by the registry's paths; a confirmation token is
- * never in it.
+ * (DESIGN section 10; IDS-6). Values are redacted by the registry's paths. A confirmation token is
+ * only in the answer to the submission that made the command wait.
  */
 #ifndef ONCE_COMMAND_DOCUMENT_H
 #define ONCE_COMMAND_DOCUMENT_H
@@ -15,6 +15,9 @@ struct command_document {
     struct slice outcome_body; /* when it is retained */
     bool has_outcome;          /* outcome_body is of it */
     const char *decision;      /* to a submission; NULL: it is none */
+    /* Of a command that waits for its confirmation, to whom they are meant for alone. */
+    const char *token;   /* NULL or empty: not given away */
+    struct slice prompt; /* empty: absent */
 };
 
 /* The word for what it is: "awaiting_confirmation", "executed", … */

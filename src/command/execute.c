@@ -57,12 +57,14 @@ static struct dispatch_target *target_of(
     return number < registry->config->command_count ? &registry->targets[number] : NULL;
 }
 
-static enum dispatch_unknown unknown_of(
-    const struct dispatch_plan *plan, const struct record *record, int64_t now_ms)
+static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
+    const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
     const struct registry *registry = registry_of(plan);
     size_t number = command_number(registry, record);
     (void)now_ms;
+    (void)arena;
+    (void)ret_detail;
     if (number == registry->config->command_count) {
         return DISPATCH_HOLD;
     }

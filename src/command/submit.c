@@ -114,23 +114,6 @@ int64_t execution_lease_ms(const struct config_command *command)
 
 /* ---- the answer ---------------------------------------------------------------------------- */
 
-/* The token goes to the submission that made the command wait, and to nobody else. */
-static void put_asked(struct jsonw *json, const struct execution *execution)
-{
-    const struct record *record = &execution->record;
-    bool waits = record->status == RECORD_WAITING && record->attempt == 0;
-    if (!waits) {
-        return;
-    }
-    jsonw_open(json, "confirmation", '{');
-    jsonw_str_some(json, "token", execution->token);
-    jsonw_time(json, "expires_at", record->due_ms);
-    if (execution->prompt.len > 0) {
-        jsonw_bytes(json, "prompt", execution->prompt);
-    }
-    jsonw_close(json, '}');
-}
-
 static void put_problem_ids(const struct execution *execution, struct buf *out)
 {
     char id[KIND_ID_TEXT_BYTES];
@@ -172,9 +155,10 @@ void execution_answer(struct execution *execution, unsigned status)
             &(struct command_document){.record = record,
                 .outcome_body = execution->outcome,
                 .has_outcome = record_sealed(record) && !execution->is_lost,
-                .decision = execution->decision},
+                .decision = execution->decision,
+                .token = execution->token, /* empty but to whoever made it wait */
+                .prompt = execution->prompt},
             &detail);
-        put_asked(&json, execution);
         if (status == 202) {
             jsonw_i64(&json, "retry_after_ms", COMMAND_RETRY_SOON_MS);
         }

@@ -292,6 +292,17 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
     return status;
 }
 
+void commands_check(struct config *config, struct config_faults *faults)
+{
+    for (size_t i = 0; i < config->command_count && !config->has_auth; i++) {
+        if (config->commands[i].confirm == CONFIG_CONFIRM_STEP_UP) {
+            struct config_place place = {.line = config->commands[i].line, .column = 3};
+            config_fault_at(config, faults, &place, "auth: {tokens: […]}, or confirm: confirm",
+                "confirm: step_up needs auth: without tokens everybody is the submitter");
+        }
+    }
+}
+
 /* ---- looking ----------------------------------------------------------------------------- */
 
 const struct config_command *config_command_find(

@@ -124,6 +124,7 @@ enum status config_check(struct config *config, struct config_faults *faults)
     }
     inbox_check(config, faults);
     effects_check(config, faults);
+    commands_check(config, faults);
     enum status status = config->gateway.is_on ? gateway_routes_make(config, faults) : OK;
     if (status != OK) {
         return status;
@@ -149,6 +150,10 @@ const char *config_needs_restart(const struct config *old, const struct config *
     }
     if (found == NULL) { /* what a route may have can change at any time */
         found = differing(config_gateway_options, &old->gateway, &new->gateway);
+    }
+    /* The door and the key of its bodies are made at start. */
+    if (found == NULL && old->command_count == 0 && new->command_count > 0) {
+        found = "commands";
     }
     /* The server's loops were made for bodies of the old size. */
     bool is_larger = new->body_bytes_max > old->body_bytes_max;

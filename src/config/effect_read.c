@@ -520,6 +520,44 @@ bool config_connector_is_shielded(const struct config_connector *connector)
            connector->lookup.get != NULL || connector->protocol == CONFIG_PROTOCOL_ENVELOPE;
 }
 
+/* Rows of both that differ, by their names. */
+static void put_changes(
+    const struct config_option *options, const void *a, const void *b, struct buf *out)
+{
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        if (o->kind != CONFIG_OWN && !value_equal(a, b, o)) {
+            buf_char(out, ' ');
+            buf_str(out, strchr(o->path, '.') + 1);
+        }
+    }
+}
+
+void config_connector_changes(
+    const struct config_connector *a, const struct config_connector *b, struct buf *out)
+{
+    put_changes(config_connector_options, a, b, out);
+}
+
+static bool same_json(const struct json_value *a, const struct json_value *b)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || json_equal(a, b));
+}
+
+void config_effect_changes(
+    const struct config_effect *a, const struct config_effect *b, struct buf *out)
+{
+    put_changes(config_effect_options, a, b, out);
+    bool same_headers = a->header_count == b->header_count;
+    for (size_t i = 0; same_headers && i < a->header_count; i++) {
+        same_headers = strcmp(a->headers[i].name, b->headers[i].name) == 0 &&
+                       strcmp(a->headers[i].value, b->headers[i].value) == 0;
+    }
+    buf_str(out, same_headers ? "" : " request.headers");
+    buf_str(
+        out, same_json(a->compensate_payload, b->compensate_payload) ? "" : " compensate.payload");
+    buf_str(out, same_json(a->compensate_target, b->compensate_target) ? "" : " compensate.target");
+}
+
 struct checker {
     struct config *config;
     struct config_faults *faults;

@@ -145,6 +145,13 @@ const struct config_effect *config_effect_find(
     const struct config_effects *effects, struct slice name);
 /* Whether effects of a tenant may go through it. */
 bool config_connector_serves(const struct config_connector *connector, struct slice tenant);
+/* The settings that differ between two of one name, each after a space: " url rate". Nothing: they
+ * are the same. */
+struct buf;
+void config_connector_changes(
+    const struct config_connector *a, const struct config_connector *b, struct buf *out);
+void config_effect_changes(
+    const struct config_effect *a, const struct config_effect *b, struct buf *out);
 /* It can be asked, or it keeps keys. */
 bool config_connector_is_shielded(const struct config_connector *connector);
 

@@ -210,6 +210,8 @@ enum status effect_read_json(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 /* Whether they go together; each type gets its connector and its compensation. */
 void effects_check(struct config *config, struct config_faults *faults);
+/* Whether the commands go with the rest of the file. */
+void commands_check(struct config *config, struct config_faults *faults);
 /* Take `commands`, and the `args` of one of them. E_NOMEM. */
 enum status commands_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;

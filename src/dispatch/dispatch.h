@@ -69,9 +69,10 @@ struct dispatch_kind {
      * Any thread. */
     struct slice (*lane)(
         const struct dispatch_plan *plan, const struct record *record, struct arena *arena);
-    /* What to do about an unknown one. NULL: hold. */
-    enum dispatch_unknown (*unknown)(
-        const struct dispatch_plan *plan, const struct record *record, int64_t now_ms);
+    /* What to do about an unknown one. NULL: hold. To send it again it may set its detail, in the
+     * arena. */
+    enum dispatch_unknown (*unknown)(const struct dispatch_plan *plan, const struct record *record,
+        int64_t now_ms, struct arena *arena, struct slice *ret_detail);
     /* Set what is sent: see struct dispatch_call. E_NOMEM, E_UNAVAILABLE: it is pending again, and
      * tried later. Any other: it can never be composed, and settle is called with fault set. */
     enum status (*compose)(struct dispatch_call *call, struct err *err);

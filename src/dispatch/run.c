@@ -99,19 +99,21 @@ static void post(struct dispatching *run)
 /* ---- reading ------------------------------------------------------------------------------- */
 
 static void ask(struct dispatching *run);
-static void send_again(struct dispatching *run);
+static void send_again(struct dispatching *run, struct slice detail);
 
 static void look_at_unknown(struct dispatching *run)
 {
     struct job *job = run->job;
     const struct dispatch_kind *kind = run->plan->kind;
+    struct slice detail = SLICE_EMPTY;
     enum dispatch_unknown what =
-        kind->unknown == NULL ? DISPATCH_HOLD
-                              : kind->unknown(run->plan, &run->record, run->read.call.now_ms);
+        kind->unknown == NULL
+            ? DISPATCH_HOLD
+            : kind->unknown(run->plan, &run->record, run->read.call.now_ms, &run->arena, &detail);
     if (what == DISPATCH_HOLD || !job_place(job, run->plan, &run->record)) {
         leave(run, 0);
     } else if (what == DISPATCH_AGAIN) {
-        send_again(run);
+        send_again(run, detail);
     } else {
         ask(run);
     }
@@ -312,7 +314,7 @@ static void on_again(struct dispatching *run)
 
 /* S1: nobody knows whether the attempt took effect, and a repetition is recognised. It is pending
  * again, and the next claim is a new attempt under a new fence. */
-static void send_again(struct dispatching *run)
+static void send_again(struct dispatching *run, struct slice detail)
 {
     struct dispatch *dispatch = run->job->dispatch;
     struct err err;
@@ -322,6 +324,7 @@ static void send_again(struct dispatching *run)
             .operation_id = run->job->operation_id,
             .fence = run->record.fence, /* N6 */
             .reason = SLICE_LIT("unknown; sent again with the same idempotency key"),
+            .detail = detail,
             .actor = actor},
         .arena = &run->arena,
         .done = on_claim_done};

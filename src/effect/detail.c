@@ -98,6 +98,9 @@ static void put_sent(struct jsonw *json, const struct effect_detail *detail)
     jsonw_str_some(json, "ack", effect_ack_name(detail->ack));
     put_text(json, "provider_ref", detail->provider_ref);
     put_number(json, "ack_ms", detail->ack_ms);
+    if (detail->is_uncertain) {
+        jsonw_bool(json, "is_uncertain", true);
+    }
     if (detail->retryable) {
         jsonw_bool(json, "retryable", true);
     }
@@ -229,6 +232,7 @@ static void get_sent(struct decoding *in, struct effect_detail *detail)
     get_text(in, "ack", &ack);
     get_text(in, "provider_ref", &detail->provider_ref);
     get_number(in, "ack_ms", &detail->ack_ms);
+    detail->is_uncertain = json_is(json_find(in->object, SLICE_LIT("is_uncertain")), JSON_TRUE);
     detail->retryable = json_is(json_find(in->object, SLICE_LIT("retryable")), JSON_TRUE);
     get_digest(in, "ack_token", &detail->ack_token);
     get_number(in, "ack_attempt", &attempt);

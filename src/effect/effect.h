@@ -54,6 +54,7 @@ struct effect_detail {
     /* Set by whoever sends it, or settles it by hand. */
     int64_t first_sent_ms; /* the first attempt that may have reached the provider; 0: none did. A
                               key is worth its `keeps` from here on */
+    bool is_uncertain;     /* an attempt may have taken effect, and no later one said so or not */
     enum effect_ack ack;
     struct slice provider_ref; /* may be empty */
     int64_t ack_ms;            /* when it was acknowledged */

@@ -260,7 +260,7 @@ static void on_looked_up(uv_getaddrinfo_t *request, int rc, struct addrinfo *fou
     lookup->again_ms = upstream_now(worker) + (is_well ? (uint64_t)worker->upstream->resolve_ms
                                                        : UPSTREAM_LOOKUP_AGAIN_MS);
     if (is_well && !take_addresses(lookup, found)) {
-        lookup->failure = "its addresses are private (allow_private)";
+        lookup->failure = "its addresses are private (allow_internal)";
     }
     uv_freeaddrinfo(found);
     upstream_news(worker);

@@ -32,10 +32,12 @@ static struct slice lane_of(
     return record->source.id;
 }
 
-static enum dispatch_unknown unknown_of(
-    const struct dispatch_plan *plan, const struct record *record, int64_t now_ms)
+static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
+    const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
     (void)now_ms;
+    (void)arena;
+    (void)ret_detail;
     const struct inbox_source *source = source_of(plan, record);
     unsigned what = source == NULL ? CONFIG_DELIVERY_HOLD : source->config->on_unknown;
     return what == CONFIG_DELIVERY_REDELIVER   ? DISPATCH_AGAIN

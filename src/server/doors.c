@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
+#include "effect/effects.h"
+#include "effect/outbox.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
 #include "inbox/inbox.h"
@@ -253,6 +255,38 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
+/* ---- effects on their way out -------------------------------------------------------------- */
+
+static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
+{
+    const struct vault *vault = NULL;
+    struct effect_outbox *outbox = NULL;
+    if (server->config->effects.type_count == 0) {
+        return OK;
+    }
+    enum status status = server_vault(server, &vault, err);
+    struct outbox_options options = {.dispatch = server->dispatch, .config = server->config};
+    status = status == OK ? outbox_new(&options, &outbox, err) : status;
+    *ret_state = outbox;
+    return status;
+}
+
+static enum status prepare_outbox(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    return outbox_reload_prepare(state, config, ret_made, err);
+}
+
+static void reload_outbox(void *state, void *made, bool is_used)
+{
+    outbox_reload_end(state, made, is_used);
+}
+
+static void close_outbox(void *state)
+{
+    outbox_free(state);
+}
+
 /* ---- the inbox ----------------------------------------------------------------------------- */
 
 static enum status open_inbox(struct server *server, void **ret_state, struct err *err)
@@ -291,6 +325,50 @@ static void reload_inbox(void *state, void *made, bool is_used)
 static void close_inbox(void *state)
 {
     inbox_free(state);
+}
+
+/* ---- effects on their way in ------------------------------------------------------------- */
+
+static void offer(void *context, const struct record *record)
+{
+    dispatch_offer(context, record);
+}
+
+/* It is always there: without types it still shows what earlier configurations made. Only what is
+ * taken in needs a vault. */
+static enum status open_effects(struct server *server, void **ret_state, struct err *err)
+{
+    struct effects *effects = NULL;
+    struct effects_options options = {.door = server->door,
+        .config = server->config,
+        .offer = offer,
+        .offer_context = server->dispatch};
+    enum status status =
+        server->config->effects.type_count == 0 ? OK : server_vault(server, &options.vault, err);
+    status = status == OK ? effects_new(&options, &effects, err) : status;
+    *ret_state = effects;
+    return status;
+}
+
+static struct api_routes routes_effects(void *state)
+{
+    return effects_routes(state);
+}
+
+static enum status prepare_effects(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    return effects_reload_prepare(state, config, ret_made, err);
+}
+
+static void reload_effects(void *state, void *made, bool is_used)
+{
+    effects_reload_end(state, made, is_used);
+}
+
+static void close_effects(void *state)
+{
+    effects_free(state);
 }
 
 /* ---- commands ------------------------------------------------------------------------------ */
@@ -360,6 +438,13 @@ const struct server_door server_doors[] = {
         .close = close_dispatch,
     },
     {
+        .name = "outbox",
+        .open = open_outbox,
+        .reload_prepare = prepare_outbox,
+        .reload_end = reload_outbox,
+        .close = close_outbox,
+    },
+    {
         .name = "gateway",
         .listen = gateway_addresses,
         .open = open_gateway,
@@ -379,6 +464,14 @@ const struct server_door server_doors[] = {
         .reload_prepare = prepare_inbox,
         .reload_end = reload_inbox,
         .close = close_inbox,
+    },
+    {
+        .name = "effects",
+        .open = open_effects,
+        .routes = routes_effects,
+        .reload_prepare = prepare_effects,
+        .reload_end = reload_effects,
+        .close = close_effects,
     },
     {
         .name = "commands",

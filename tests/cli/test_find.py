@@ -110,6 +110,22 @@ def test_ls_filters_by_principal_and_age(several):
     assert listed(several, "--older-than", "1h") == []
 
 
+@pytest.mark.parametrize("option, value", [("--principal", "ann"), ("--scope", "pay"),
+    ("--key", "order"), ("--tenant", "acme")])
+def test_a_filter_is_a_whole_name_and_not_its_beginning(once, option, value):
+    for name in (value, value + "a", value[:-1]):
+        given = ["--scope", "s"] if option != "--scope" else []
+        given += [] if option == "--key" else [option, name]
+        key = name if option == "--key" else f"of-{name}"
+        assert once.run(key, "sh", "-c", "kill -9 $$", options=given).code == 75
+    wanted = value if option == "--key" else f"of-{value}"
+    (found,) = listed(once, option, value)
+    assert found["key"] == wanted
+    settled = once("resolve", option, value, *([] if option != "--tenant" else ["--scope", "s"]),
+        "--status", "failed", "--reason", "r", "--yes", "--json")
+    assert [op["operation_id"] for op in json.loads(settled.text)] == [found["operation_id"]]
+
+
 def test_ls_takes_the_kind_that_it_lists(several):
     assert listed(several, "operations") == listed(several)
     done = several("ls", "effects")

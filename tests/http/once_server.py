@@ -162,7 +162,14 @@ class Wire:
 def parsed(headers, body):
     if not body:
         return None
-    return json.loads(body) if "json" in headers.get("Content-Type", "") else body.decode()
+    is_json = "json" in headers.get("Content-Type", "")
+    return json.loads(body, object_pairs_hook=members) if is_json else body.decode()
+
+
+def members(pairs):
+    """An object; a doubled member is a bug of ours."""
+    assert len(dict(pairs)) == len(pairs), pairs
+    return dict(pairs)
 
 
 class Server:

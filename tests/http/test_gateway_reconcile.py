@@ -293,6 +293,21 @@ def test_the_client_s_credentials_are_not_sent(origin, reconciling):
     assert wait_questions(origin, "a")[0].get("Authorization") is None
 
 
+def test_each_route_asks_with_a_credential_of_its_own(origin, make_gateway, tmp_path):
+    """One upstream's secret is nothing for another."""
+    names = ["first", "second", "none"]
+    for name in names[:2]:
+        (tmp_path / name).write_text(f"Bearer {name}\n")
+    asks = [{"authorization_file": str(tmp_path / name)} for name in names[:2]] + [{}]
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[route(f"POST /{name}", reconcile=ask)
+        for name, ask in zip(names, asks)])
+    for name in names:
+        origin.lookups[name] = (503, b"")
+        assert gateway.post(name, path=f"/{name}", do=LOST).status == 504
+    shown = [wait_questions(origin, name)[0].get("Authorization") for name in names]
+    assert shown == ["Bearer first", "Bearer second", None]
+
+
 @pytest.mark.parametrize("text, complaint", [(None, "cannot open authorization file"),
     ("", "is empty"), ("\n", "is empty"), ("a\nb\n", "is not one line of text"),
     ("x" * 20000, "is longer than")])

@@ -21,7 +21,7 @@ OPERATIONS = {operation["operationId"]: (method.upper(), path, operation)
 
 
 # Those of doors that need a configuration are held against the document where they are tested.
-OF_DOORS = {"commands", "inbox"}
+OF_DOORS = {"commands", "effects", "inbox"}
 OWN = [name for name, (_, _, operation) in OPERATIONS.items()
        if not OF_DOORS & set(operation["tags"])]
 

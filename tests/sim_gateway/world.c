@@ -83,6 +83,12 @@ struct clock_reading clock_read(const struct clock *clock)
     return clock->read(clock->context);
 }
 
+int64_t clock_asleep_ms(const struct clock *clock)
+{
+    (void)clock;
+    return 0; /* its standstills are the process's alone */
+}
+
 uint64_t clock_nanos(void)
 {
     return (uint64_t)(sim->now_ms - START_MS + 1000) * 1000000;
@@ -212,7 +218,7 @@ static const char config_text[] =
     "      on_unknown: reconcile\n"
     "      on_status: {5xx: release}\n"
     "      reconcile: {get: \"/by-key/{key}\", executed: [200], not_executed: [404]}\n"
-    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_status: {5xx: seal}}\n";
+    "    - {match: \"POST /r2/**\", on_unknown: takeover, on_status: {5xx: seal}, lease: 90s}\n";
 
 static struct config *make_config(void)
 {

@@ -23,6 +23,7 @@ static struct effect_detail whole(void)
         .redacted = slice_of(sealed, sizeof sealed),
         .undo = slice_of(sealed, 2),
         .first_sent_ms = 12345,
+        .is_uncertain = true,
         .ack = EFFECT_ACK_REJECTED,
         .provider_ref = SLICE_LIT("ch_1"),
         .ack_ms = 99,

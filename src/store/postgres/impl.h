@@ -74,6 +74,7 @@ struct pg_listener {
     void *context;
 };
 
+enum { PG_CAUTIONS_MAX = 4 };
 enum { PG_CHANNEL_BYTES = 80 }; /* "once." and a schema */
 
 struct pg_store {
@@ -107,10 +108,11 @@ struct pg_store {
     int64_t mark_ms;           /* the highest time that any process has committed, if known */
     struct store_moment now;   /* of the batch that is prepared */
 
-    int64_t retry_at_ms;  /* on the boot clock: no new connection before that … */
-    int64_t backoff_ms;   /* … and the pause after the next failure */
-    struct err failure;   /* of the last attempt */
-    int64_t retain_ms;    /* evidence older than this may go */
+    int64_t retry_at_ms; /* on the boot clock: no new connection before that … */
+    int64_t backoff_ms;  /* … and the pause after the next failure */
+    const char *cautions[PG_CAUTIONS_MAX + 1]; /* what weakens a promise here; NULL ends it */
+    struct err failure;                        /* of the last attempt */
+    int64_t retain_ms;                         /* evidence older than this may go */
     int64_t expire_at_ms; /* on the boot clock: when to look for expired records again … */
     int64_t keep_at_ms;   /* … and to look after partitions and chains */
 };
@@ -128,6 +130,12 @@ void pg_recover(struct pg_store *self);
 /* A new connection with everything prepared, and no chain checked. */
 enum status pg_connect(struct pg_store *self, struct err *err) MUST_CHECK;
 int64_t pg_boot_ms(const struct pg_store *self);
+
+/* ---- settings.c ---- */
+/* What the server and the way to it are like. E_UNAVAILABLE: a grant could be lost, or given twice,
+ * and the text names the setting. Cautions are noted. */
+enum status pg_check_session(struct pg_store *self, struct err *err) MUST_CHECK;
+const char *pg_caution(struct store *store, size_t number);
 
 /* ---- time.c ---- */
 void pg_time_init(struct pg_store *self, const struct store_moment *last);

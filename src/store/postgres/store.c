@@ -103,34 +103,6 @@ static enum status check_version(struct pg_store *self, struct err *err)
     return OK;
 }
 
-/* A server that answers before the bytes are on its disk breaks P2, and a pooler that gives the
- * session away breaks everything that the session holds. */
-static enum status check_session(struct pg_store *self, struct err *err)
-{
-    PGresult *result = NULL;
-    int64_t pid = 0;
-    link_text(&self->link, "SELECT pg_backend_pid(), current_setting('fsync'),"
-                           " current_setting('synchronous_commit'), current_schema()::text");
-    link_sync(&self->link);
-    enum status status = pg_rows(self, 4, &result, err);
-    if (status == OK) {
-        (void)pg_value_int(pg_value_of(result, 0, 0), &pid);
-        self->link.pid = (int)pid;
-        bool flushes = slice_is(pg_value_of(result, 0, 1).bytes, "on") &&
-                       !slice_is(pg_value_of(result, 0, 2).bytes, "off");
-        if (!flushes && !self->target.no_fsync) {
-            (void)err_set(err, E_UNAVAILABLE,
-                "the PostgreSQL server has fsync = off: a grant could be lost after it was given");
-            err_hint(
-                err, "set fsync = on, or add fsync=off to the store URL to accept it in tests");
-            status = E_UNAVAILABLE;
-        }
-    }
-    PQclear(result);
-    enum status end = link_alive(&self->link) ? link_finish(&self->link, NULL) : OK;
-    return status == OK ? end : status;
-}
-
 enum status pg_connect(struct pg_store *self, struct err *err)
 {
     ASSERT(self->phase == PG_CLOSED);
@@ -139,9 +111,9 @@ enum status pg_connect(struct pg_store *self, struct err *err)
     if (status != OK) {
         return status;
     }
-    status = check_version(self, err);
+    status = pg_check_session(self, err);
     if (status == OK) {
-        status = check_session(self, err);
+        status = check_version(self, err);
     }
     if (status == OK) {
         status = pg_statements_prepare(&self->link, self->mem, err);
@@ -404,6 +376,7 @@ static const struct store_ops pg_ops = {
     .listen = pg_listen,
     .chains = pg_chains,
     .open_reader = pg_open_reader,
+    .caution = pg_caution,
 };
 
 static const struct store_ops reader_ops = {

@@ -1,0 +1,279 @@
+/* Commands and their like on paper; once confirm and once deny. */
+#include "cli/work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/text.h"
+#include "canon/jsonw.h"
+#include "cli/backend.h"
+#include "cli/out.h"
+#include "cli/remote.h"
+
+enum { PATH_BYTES_MAX = 1024, ITEMS_MAX = 100000, BODY_BYTES_MAX = 64 << 10 };
+
+static const struct work_kind kinds[] = {{"cmd_", "commands"}};
+
+const struct work_kind *work_kind_of_id(const char *id)
+{
+    for (size_t i = 0; id != NULL && i < COUNT(kinds); i++) {
+        if (strncmp(id, kinds[i].prefix, strlen(kinds[i].prefix)) == 0) {
+            return &kinds[i];
+        }
+    }
+    return NULL;
+}
+
+const struct work_kind *work_kind_named(const char *name)
+{
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        if (strcmp(name, kinds[i].name) == 0) {
+            return &kinds[i];
+        }
+    }
+    return NULL;
+}
+
+/* The server that was named, or that holds the store. */
+static int open_server(struct cli *cli, struct remote **ret_remote)
+{
+    int code = backend_find_server(cli, ret_remote);
+    if (code == CLI_OK && *ret_remote == NULL) {
+        cli_say("no server to ask: commands live in a running server");
+        cli_hint("once serve runs one on this store; --server URL names a different one");
+        return CLI_UNAVAILABLE;
+    }
+    return code;
+}
+
+/* ---- one --------------------------------------------------------------------------------- */
+
+/* A member as a line: strings as they are, the rest as JSON. */
+static void print_member(struct slice text, const struct json_member *member)
+{
+    out_text("%-20.*s ", SLICE_ARGS(json_text(&member->name)));
+    if (json_is(&member->value, JSON_STRING)) {
+        out_safe(json_text(&member->value));
+    } else {
+        out_safe(json_raw(text, &member->value));
+    }
+    out_text("\n");
+}
+
+static void print_story(const struct json_value *entries)
+{
+    for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
+        const struct json_value *entry = &entries->items[i];
+        struct slice reason =
+            cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
+        out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
+            out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
+        if (reason.len > 0) {
+            out_text(": ");
+            out_safe(reason);
+        }
+        out_text("\n");
+    }
+}
+
+/* Who may not read evidence sees the document alone. */
+static void tell_story(struct cli *cli, struct remote *remote, struct slice operation_id)
+{
+    char path[PATH_BYTES_MAX];
+    struct remote_answer answer;
+    (void)snprintf(
+        path, sizeof path, "/v1/evidence?limit=1000&operation_id=%.*s", SLICE_ARGS(operation_id));
+    if (remote_ask(remote, path, SLICE_EMPTY, &cli->arena, &answer) == CLI_OK &&
+        answer.status == 200) {
+        out_text("\n");
+        print_story(json_find(answer.root, SLICE_LIT("entries")));
+    }
+}
+
+int work_show(struct cli *cli, const struct work_kind *kind, const char *id)
+{
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    char path[PATH_BYTES_MAX];
+    int code = open_server(cli, &remote);
+    const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
+    if (escaped != NULL) {
+        (void)snprintf(path, sizeof path, "/v1/%s/%s", kind->name, escaped);
+        code = remote_get(remote, path, &cli->arena, &answer);
+    }
+    if (code == CLI_OK && escaped != NULL && cli->json) {
+        out_bytes(answer.text);
+        out_text("\n");
+    } else if (code == CLI_OK && escaped != NULL) {
+        for (uint32_t i = 0; i < answer.root->count; i++) {
+            print_member(answer.text, &answer.root->members[i]);
+        }
+        tell_story(cli, remote, cli_member(answer.root, SLICE_LIT("operation_id")));
+    }
+    int written = out_finish_listing();
+    remote_free(remote);
+    return code == CLI_OK ? written : code;
+}
+
+/* ---- many -------------------------------------------------------------------------------- */
+
+struct work_item {
+    struct slice updated_at; /* RFC 3339, so that texts are in the order of times */
+    struct slice json;
+    const struct json_value *root;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    struct slice x = ((const struct work_item *)a)->updated_at;
+    struct slice y = ((const struct work_item *)b)->updated_at;
+    size_t len = x.len < y.len ? x.len : y.len;
+    return len == 0 ? 0 : memcmp(y.data, x.data, len);
+}
+
+static void print_item(const struct cli *cli, const struct work_item *item, bool is_first)
+{
+    if (cli->json) {
+        out_text(is_first ? "" : ",");
+        out_bytes(item->json);
+        return;
+    }
+    out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, SLICE_LIT("command_id"))),
+        SLICE_ARGS(cli_member(item->root, SLICE_LIT("status"))));
+    out_safe(cli_member(item->root, SLICE_LIT("command")));
+    out_text("  ");
+    out_safe(cli_member(item->root, SLICE_LIT("actor_id")));
+    out_text("  %.*s\n", SLICE_ARGS(item->updated_at));
+}
+
+static const char *page_path(struct cli *cli, const struct work_kind *kind, struct slice after)
+{
+    const char *names[] = {"status", "key"};
+    struct mem mem = arena_mem(&cli->arena);
+    struct buf path;
+    buf_init(&path, &mem, PATH_BYTES_MAX);
+    buf_printf(&path, "/v1/%s?limit=1000", kind->name);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *value = cli_text(cli, names[i]);
+        const char *escaped = value == NULL ? NULL : remote_escape(&cli->arena, value);
+        if (escaped != NULL) {
+            buf_printf(&path, "&%s=%s", names[i], escaped);
+        }
+    }
+    if (after.len > 0) {
+        buf_printf(&path, "&after=%.*s", SLICE_ARGS(after));
+    }
+    buf_char(&path, '\0');
+    return buf_status(&path) == OK ? path.data : NULL;
+}
+
+int work_list(struct cli *cli, const struct work_kind *kind)
+{
+    struct remote *remote = NULL;
+    struct work_item *items = arena_zalloc(&cli->arena, ITEMS_MAX * sizeof *items);
+    size_t count = 0;
+    size_t limit = (size_t)cli_count(cli, "limit");
+    struct slice after = SLICE_EMPTY;
+    int code = items == NULL ? CLI_UNAVAILABLE : open_server(cli, &remote);
+    bool goes_on = code == CLI_OK;
+    while (goes_on) {
+        struct remote_answer answer;
+        const char *path = page_path(cli, kind, after);
+        code = path == NULL ? CLI_UNAVAILABLE : remote_get(remote, path, &cli->arena, &answer);
+        const struct json_value *page =
+            code == CLI_OK ? json_find(answer.root, slice_str(kind->name)) : NULL;
+        for (uint32_t i = 0; json_is(page, JSON_ARRAY) && i < page->count && count < ITEMS_MAX;
+             i++) {
+            items[count++] = (struct work_item){
+                .updated_at = cli_member(&page->items[i], SLICE_LIT("updated_at")),
+                .json = json_raw(answer.text, &page->items[i]),
+                .root = &page->items[i]};
+        }
+        after = code == CLI_OK ? cli_member(answer.root, SLICE_LIT("next")) : SLICE_EMPTY;
+        goes_on = code == CLI_OK && after.len > 0 && count < ITEMS_MAX;
+    }
+    if (code == CLI_OK) {
+        qsort(items, count, sizeof *items, newest_first);
+        out_text(cli->json ? "[" : "");
+        for (size_t i = 0; i < count && (limit == 0 || i < limit) && !out_broken(); i++) {
+            print_item(cli, &items[i], i == 0);
+        }
+        out_text(cli->json ? "]\n" : "");
+    }
+    int written = out_finish_listing();
+    remote_free(remote);
+    return code == CLI_OK ? written : code;
+}
+
+/* ---- confirm and deny ---------------------------------------------------------------------- */
+
+/* The confirmation token: of the option or its variable, else a line of standard input. */
+static int read_token(struct cli *cli, struct slice *ret_token)
+{
+    const char *given = cli_text(cli, "confirmation");
+    if (given != NULL && strcmp(given, "-") != 0) {
+        *ret_token = slice_str(given);
+        return CLI_OK;
+    }
+    int code = given == NULL ? CLI_OK : cli_read_stdin(cli, BODY_BYTES_MAX, ret_token);
+    while (ret_token->len > 0 && strchr("\r\n ", ret_token->data[ret_token->len - 1]) != NULL) {
+        ret_token->len--;
+    }
+    return code;
+}
+
+static int answer_command(struct cli *cli, const char *verb)
+{
+    const char *id = cli->operands[0];
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    struct slice token = SLICE_EMPTY;
+    struct mem mem = arena_mem(&cli->arena);
+    struct buf body;
+    struct jsonw json = {.out = &body};
+    char path[PATH_BYTES_MAX];
+    int code = read_token(cli, &token);
+    code = code == CLI_OK ? open_server(cli, &remote) : code;
+    if (code != CLI_OK) {
+        return code;
+    }
+    const char *escaped = remote_escape(&cli->arena, id);
+    buf_init(&body, &mem, BODY_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    if (token.len > 0) {
+        jsonw_bytes(&json, "token", token);
+    }
+    jsonw_str_some(&json, "actor_id", cli_text(cli, "actor"));
+    jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
+    jsonw_close(&json, '}');
+    (void)snprintf(path, sizeof path, "/v1/commands/%s/%s", escaped == NULL ? "" : escaped, verb);
+    code = remote_ask(remote, path, buf_view(&body), &cli->arena, &answer);
+    if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
+        code = remote_refused(remote, &answer);
+    } else if (code == CLI_OK && cli->json) {
+        out_bytes(answer.text);
+        out_text("\n");
+    } else if (code == CLI_OK) {
+        struct slice summary = cli_member(answer.root, SLICE_LIT("summary"));
+        out_text("%s is %.*s", id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
+        out_text(summary.len > 0 ? ": " : "");
+        out_safe(summary);
+        out_text("\n");
+        code = answer.status == 202 ? CLI_AGAIN : CLI_OK;
+    }
+    int written = out_finish();
+    remote_free(remote);
+    return code == CLI_OK ? written : code;
+}
+
+int cmd_confirm(struct cli *cli)
+{
+    return answer_command(cli, "confirm");
+}
+
+int cmd_deny(struct cli *cli)
+{
+    return answer_command(cli, "deny");
+}

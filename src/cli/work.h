@@ -1,0 +1,25 @@
+/*
+ * work: what Once performs itself (commands), as its server shows it: one, many, and what a person
+ * decides about it. A row for each kind; ids say which.
+ */
+#ifndef ONCE_CLI_WORK_H
+#define ONCE_CLI_WORK_H
+
+#include "cli/cli.h"
+
+struct work_kind {
+    const char *prefix; /* of its ids: "cmd_" */
+    const char *name;   /* in the API's paths and documents: "commands" */
+};
+
+/* The kind that an id or a name ("commands") is of; NULL: an operation's, or none. */
+const struct work_kind *work_kind_of_id(const char *id);
+const struct work_kind *work_kind_named(const char *name);
+
+/* Print one, its evidence below where the caller may read it. 0, or an exit code with the message
+ * written. */
+int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
+/* List those that match --status and --key, newest first. The same. */
+int work_list(struct cli *cli, const struct work_kind *kind) MUST_CHECK;
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * acknowledgement: what a provider's answer says about an effect (CCO-7).
+ *
+ * Promises:  what is not exactly an acknowledgement is none: it is never taken for success.
+ * Ownership: slices point into the text or the arena.
+ */
+#ifndef ONCE_EFFECT_ACKNOWLEDGEMENT_H
+#define ONCE_EFFECT_ACKNOWLEDGEMENT_H
+
+#include "effect/effect.h"
+#include "outcall/outcall.h"
+
+struct acknowledgement {
+    enum effect_ack status;
+    struct slice effect_id;    /* may be empty */
+    struct slice provider_ref; /* may be empty */
+    bool retryable;
+};
+
+/* False: it is not an acknowledgement, or there is no memory to see. */
+bool acknowledgement_read(
+    struct slice text, struct arena *arena, struct acknowledgement *ret_acknowledgement);
+
+/* The provider's name for the effect: where is a JSON Pointer into the answer, or "header:NAME".
+ * Empty: the answer has none. */
+struct slice acknowledgement_ref(const char *where, const struct outcall *out, struct arena *arena);
+
+#endif

@@ -1,0 +1,305 @@
+/*
+ * POST /v1/effects: the life of one arrival.
+ *
+ *     read > admit > submit > (engine) > offer > answer, or wait for its end > answer
+ *
+ * A crash before the commit: nothing happened, and nobody was answered. After it and before the
+ * answer: the effect is there and is sent; the same envelope again finds it.
+ */
+#include <stdio.h>
+
+#include "api/body.h"
+#include "base/limits.h"
+#include "base/macros.h"
+#include "canon/diff.h"
+#include "effect/impl.h"
+
+enum {
+    ANSWER_BYTES = 4096, /* of a 202: ids, and a key of at most 255 bytes, escaped */
+    RETRY_AFTER_MS = 1000,
+    TREE_BYTES_MAX = 256 << 20,
+    POINTER_BYTES_MAX = 1024,
+};
+
+/* One arrival, in the exchange's arena. */
+struct arrival {
+    struct door_call door;
+    struct api_request *request;
+    struct effect_order order;
+    struct buf answer; /* with room for a 202 before the engine is asked */
+    int64_t wait_ms;   /* left to wait for its end; 0: no more */
+    bool is_made;      /* it was the first one, and is offered already */
+};
+
+static struct effects *effects_of(const struct arrival *arrival)
+{
+    return arrival->request->state;
+}
+
+/* ---- out --------------------------------------------------------------------------------- */
+
+static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
+{
+    const struct api_request *request = arrival->request;
+    struct door_report told = {.call = &arrival->door.engine,
+        .rate = {request->policy->duplicate_rate, request->policy->duplicate_burst},
+        .was_counted = arrival->door.is_counted,
+        .tenant = request->caller.tenant,
+        .actor = request->caller.actor,
+        .request_id = request->exchange->request_id,
+        .status = status,
+        .diff_bytes = diff_bytes,
+        .started_nanos = request->exchange->started_nanos,
+        .logs = request->policy->logs_decisions};
+    door_report(effects_of(arrival)->door, request->exchange->loop, &told);
+}
+
+/* It is there and not settled yet. */
+static void answer_accepted(struct arrival *arrival, const char *decision)
+{
+    struct api_request *request = arrival->request;
+    const struct record *record = &arrival->door.engine.decision.next;
+    struct effect_detail detail = {.ordinal = 0};
+    struct jsonw json = {.out = &arrival->answer};
+    char id[KIND_ID_TEXT_BYTES];
+    char url[64];
+    struct err err;
+    /* An invalid detail is told by whoever shows it whole; the id is enough here. */
+    (void)!effect_detail_decode(record->detail, request->exchange->arena, &detail, &err);
+    (void)snprintf(
+        url, sizeof url, "/v1/effects/%s", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "decision", decision);
+    jsonw_bytes(&json, "effect_id", effect_name(record, &detail, id));
+    jsonw_bytes(&json, "idempotency_key", record->key.key);
+    jsonw_str(&json, "status", kind_word(RECORD_EFFECT, record->status, record->attempt));
+    if (kind_uncertain(RECORD_EFFECT, record->status)) {
+        jsonw_bool(&json, "uncertain", true);
+    }
+    jsonw_str(&json, "status_url", url);
+    jsonw_close(&json, '}');
+    report(arrival, 202, 0);
+    api_answer_begin(request, 202);
+    http_answer_field(request->exchange, SLICE_LIT("Location"), slice_str(url));
+    api_answer_end(request, SLICE_LIT("application/json"), buf_view(&arrival->answer), true);
+}
+
+/* The first one's {"payload":…,"target":…}: whole while it is kept, redacted afterwards. */
+static enum status first_form(
+    struct arrival *arrival, struct arena *trees, const struct json_value **ret_form)
+{
+    const struct engine_call *call = &arrival->door.engine;
+    const struct record *record = &call->decision.next;
+    struct mem mem = arena_mem(trees);
+    struct effect_detail detail;
+    struct buf out;
+    struct err err;
+    enum status status = effect_detail_decode(record->detail, trees, &detail, &err);
+    struct slice sealed = call->first_body.len > 0 ? call->first_body : detail.redacted;
+    if (status != OK || sealed.len == 0) {
+        return E_INVALID;
+    }
+    buf_init(&out, &mem, TREE_BYTES_MAX);
+    buf_str(&out, "{\"payload\":");
+    status = effect_open(effects_of(arrival)->vault, &record->key, sealed, &out, &err);
+    if (status == OK && detail.target.len > 0) {
+        buf_str(&out, ",\"target\":");
+        buf_slice(&out, detail.target);
+    }
+    buf_char(&out, '}');
+    status = status == OK ? buf_status(&out) : status;
+    return status == OK ? json_read(buf_view(&out), trees, ret_form, &err) : status;
+}
+
+/* How this one differs, with nothing of what is redacted in it. */
+static enum status put_diff(struct arrival *arrival, struct buf *out, bool *ret_truncated)
+{
+    struct arena trees;
+    const struct json_value *first, *now;
+    struct slice redact[CONFIG_POINTERS_MAX];
+    struct config *config = effects_config(effects_of(arrival));
+    const struct config_effect *type =
+        config_effect_find(&config->effects, arrival->door.engine.request.key.scope);
+    size_t count = type == NULL ? 0 : type->redact_count;
+    arena_init(&trees, effects_of(arrival)->mem, TREE_BYTES_MAX);
+    enum status status = first_form(arrival, &trees, &first);
+    status = status == OK ? json_read(arrival->order.form, &trees, &now, NULL) : status;
+    for (size_t i = 0; status == OK && i < count; i++) {
+        char *text = arena_alloc(&trees, POINTER_BYTES_MAX);
+        int len =
+            text == NULL ? -1 : snprintf(text, POINTER_BYTES_MAX, "/payload%s", type->redact[i]);
+        status = len < 0 || len >= POINTER_BYTES_MAX ? E_NOMEM : OK;
+        redact[i] = slice_of(text, len < 0 ? 0 : (size_t)len);
+    }
+    struct diff_options options = {
+        .redact = redact, .redact_count = count, .bytes_max = LIMIT_DIFF_BYTES_MAX};
+    status = status == OK ? diff_write(first, now, &options, out, ret_truncated, NULL) : status;
+    arena_release(&trees);
+    config_free(config);
+    return status;
+}
+
+static void answer_conflict(struct arrival *arrival)
+{
+    struct buf extra;
+    bool truncated = false;
+    char id[KIND_ID_TEXT_BYTES];
+    const struct record *record = &arrival->door.engine.decision.next;
+    buf_init(&extra, &arrival->request->mem, LIMIT_DIFF_BYTES_MAX + 256);
+    buf_printf(&extra,
+        "\"effect_id\":\"%s\",\"diff\":", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
+    size_t start = extra.len;
+    if (put_diff(arrival, &extra, &truncated) != OK) {
+        extra.len = start;
+        extra.status = OK;
+        buf_str(&extra, "null");
+    }
+    size_t diff_bytes = extra.len - start;
+    buf_str(&extra, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");
+    report(arrival, 409, diff_bytes);
+    api_refuse(arrival->request,
+        &(struct problem){.status = 409,
+            .code = "idempotency_conflict",
+            .detail = SLICE_LIT("the key was used with another payload; nothing was done"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO,
+            .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
+}
+
+static void answer_settled(struct arrival *arrival)
+{
+    struct effect_show show = {.id = arrival->door.engine.decision.next.operation_id,
+        .status = 200,
+        .decision = arrival->is_made ? "first_seen" : "duplicate_replayed"};
+    report(arrival, 200, 0);
+    effects_show(arrival->request, &show);
+}
+
+static void submit(struct arrival *arrival);
+
+/* The same arrival again, as a duplicate that waits for the end of what it made. */
+static void wait_for_end(struct arrival *arrival)
+{
+    arrival->door.engine.wait_ms = arrival->wait_ms;
+    arrival->wait_ms = 0;
+    submit(arrival);
+}
+
+static void answer(struct arrival *arrival)
+{
+    struct engine_call *call = &arrival->door.engine;
+    if (call->err.status != OK) {
+        struct problem problem = api_problem_of(&call->err);
+        report(arrival, problem.status, 0);
+        api_refuse(arrival->request, &problem);
+        return;
+    }
+    if (call->decision.kind == DECISION_ENQUEUED) {
+        arrival->is_made = true;
+        effects_offer(effects_of(arrival), &call->decision.next);
+        if (arrival->wait_ms > 0) {
+            wait_for_end(arrival);
+            return;
+        }
+    }
+    const char *word = arrival->is_made ? "first_seen" : decision_name(call->decision.kind);
+    switch ((int)call->decision.kind) {
+    case DECISION_CONFLICT_REJECTED: answer_conflict(arrival); return;
+    case DECISION_DUPLICATE_REPLAYED: answer_settled(arrival); return;
+    default: answer_accepted(arrival, word); return; /* made, in progress, or uncertain */
+    }
+}
+
+/* ---- in ---------------------------------------------------------------------------------- */
+
+static void resume(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    answer(exchange->state);
+}
+
+static void done(struct engine_call *call)
+{
+    http_wake(call->context);
+}
+
+static void refused(struct door_call *call)
+{
+    answer(CONTAINER_OF(call, struct arrival, door));
+}
+
+static void submit(struct arrival *arrival)
+{
+    struct http_exchange *exchange = arrival->request->exchange;
+    exchange->state = arrival;
+    exchange->resume = resume;
+    arrival->door.engine.context = exchange;
+    arrival->door.engine.done = done;
+    arrival->door.refused = refused;
+    door_submit(effects_of(arrival)->door, exchange->loop, &arrival->door);
+}
+
+static void refuse_envelope(
+    struct api_request *request, enum status status, const struct member_fault *fault)
+{
+    if (status == E_NOMEM) {
+        api_fail_memory(request);
+    } else if (status == E_INVALID) {
+        api_refuse_plain(request, effect_fault_status(fault),
+            fault->code == NULL ? "invalid_member" : fault->code, fault->err.text);
+    } else {
+        api_fail(request, &fault->err);
+    }
+}
+
+static bool admit(struct arrival *arrival)
+{
+    const struct api_request *request = arrival->request;
+    struct flood_rate rate = {request->policy->duplicate_rate, request->policy->duplicate_burst};
+    int64_t after_ms = 0;
+    if (door_admit(effects_of(arrival)->door, &arrival->door.engine.request.key, rate, &after_ms)) {
+        return true;
+    }
+    api_refuse(arrival->request,
+        &(struct problem){.status = 429,
+            .code = "too_many_duplicates",
+            .detail = SLICE_LIT("duplicates of this key come faster than limits.duplicate_rate"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_AFTER,
+            .retry_after_ms = after_ms});
+    return false;
+}
+
+void effect_create(struct api_request *request)
+{
+    const struct json_value *body;
+    struct member_fault fault;
+    struct arrival *arrival = arena_zalloc(request->exchange->arena, sizeof *arrival);
+    if (arrival == NULL) {
+        api_fail_memory(request);
+        return;
+    }
+    if (!api_body_json(request, &body)) {
+        return;
+    }
+    arrival->request = request;
+    struct config *config = effects_config(request->state);
+    struct effect_sender sender = effects_sender(request, config);
+    enum status status =
+        effect_envelope_read(&sender, body, &arrival->door.engine, &arrival->order, &fault);
+    arrival->order.type = NULL; /* the configuration's, which may go meanwhile */
+    config_free(config);
+    if (status != OK) {
+        refuse_envelope(request, status, &fault);
+        return;
+    }
+    arrival->wait_ms = arrival->door.engine.wait_ms;
+    arrival->door.rate =
+        (struct flood_rate){request->policy->duplicate_rate, request->policy->duplicate_burst};
+    buf_init(&arrival->answer, &request->mem, 2 * ANSWER_BYTES);
+    if (buf_reserve(&arrival->answer, ANSWER_BYTES) != OK) {
+        api_fail_memory(request);
+    } else if (admit(arrival)) {
+        submit(arrival);
+    }
+}

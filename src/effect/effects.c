@@ -1,0 +1,167 @@
+#include "effect/effects.h"
+
+#include "api/body.h"
+#include "base/macros.h"
+#include "effect/impl.h"
+#include "http/fields.h"
+
+static const struct api_route routes[] = {
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects",
+        .rights = API_RIGHT_EXECUTE,
+        .handle = effect_create},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/effects",
+        .rights = API_READERS,
+        .takes_all = true,
+        .params = "status effect_type command_id key uncertain limit after",
+        .handle = effect_list},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/retry",
+        .rights = API_RIGHT_OPERATE,
+        .handle = effect_retry_many},
+    {.method = HTTP_METHOD_GET,
+        .pattern = "/v1/effects/{effect_id}",
+        .rights = API_READERS,
+        .handle = effect_get},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/{effect_id}/retry",
+        .rights = API_RIGHT_OPERATE,
+        .handle = effect_retry},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/{effect_id}/cancel",
+        .rights = API_RIGHT_OPERATE,
+        .handle = effect_cancel},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/{effect_id}/resolve",
+        .rights = API_RIGHT_OPERATE,
+        .handle = effect_resolve},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/{effect_id}/compensate",
+        .rights = API_RIGHT_OPERATE,
+        .handle = effect_compensate},
+};
+
+enum status effects_new(
+    const struct effects_options *options, struct effects **ret_effects, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct effects *effects = mem_zalloc(mem, 1, sizeof *effects);
+    if (effects == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    effects->mem = mem;
+    effects->door = options->door;
+    effects->vault = options->vault;
+    effects->offer = options->offer;
+    effects->offer_context = options->offer_context;
+    effects->config = config_hold(options->config);
+    effects_mark_secrets(effects->config, effects->marks);
+    (void)pthread_mutex_init(&effects->lock, NULL);
+    *ret_effects = effects;
+    return OK;
+}
+
+void effects_free(struct effects *effects)
+{
+    if (effects != NULL) {
+        config_free(effects->config);
+        (void)pthread_mutex_destroy(&effects->lock);
+        mem_free(effects->mem, effects);
+    }
+}
+
+struct api_routes effects_routes(struct effects *effects)
+{
+    return (struct api_routes){routes, COUNT(routes), effects};
+}
+
+enum status effects_reload_prepare(
+    struct effects *effects, struct config *config, void **ret_made, struct err *err)
+{
+    if (effects->vault == NULL && config->effects.type_count > 0) {
+        (void)err_set(err, E_INVALID, "effects: the server was started without any");
+        err_hint(err, "restart to take effects in");
+        return E_INVALID;
+    }
+    enum status status = effects_note_change(effects, config, err);
+    if (status == OK) {
+        *ret_made = config_hold(config);
+    }
+    return status;
+}
+
+void effects_reload_end(struct effects *effects, void *made, bool is_used)
+{
+    struct config *before = made;
+    if (is_used) {
+        (void)pthread_mutex_lock(&effects->lock);
+        before = effects->config;
+        effects->config = made;
+        (void)pthread_mutex_unlock(&effects->lock);
+        effects_mark_secrets(made, effects->marks);
+    }
+    config_free(before);
+}
+
+struct config *effects_config(struct effects *effects)
+{
+    (void)pthread_mutex_lock(&effects->lock);
+    struct config *config = config_hold(effects->config);
+    (void)pthread_mutex_unlock(&effects->lock);
+    return config;
+}
+
+struct effect_sender effects_sender(const struct api_request *request, const struct config *config)
+{
+    const struct effects *effects = request->state;
+    const struct http_exchange *exchange = request->exchange;
+    return (struct effect_sender){.types = &config->effects,
+        .vault = effects->vault,
+        .engine = door_engine(effects->door),
+        .arena = exchange->arena,
+        .tenant = request->caller.tenant,
+        .actor = request->caller.actor,
+        .text = exchange->body,
+        .request_id = exchange->request_id,
+        .traceparent = fields_traceparent_of(exchange->head)};
+}
+
+void effects_offer(struct effects *effects, const struct record *record)
+{
+    if (effects->offer != NULL) {
+        effects->offer(effects->offer_context, record);
+    }
+}
+
+void effects_refuse_missing(struct api_request *request)
+{
+    api_refuse_plain(request, 404, "effect_not_found", "there is no such effect");
+}
+
+bool effects_id(struct api_request *request, struct op_id *ret_id)
+{
+    enum record_kind kind = RECORD_EFFECT;
+    if (kind_id_read(request->path_value, &kind, ret_id) && kind == RECORD_EFFECT) {
+        return true;
+    }
+    effects_refuse_missing(request);
+    return false;
+}
+
+bool effects_body(struct api_request *request, const struct json_value **ret_value)
+{
+    static const struct json_value empty = {.type = JSON_OBJECT};
+    if (request->exchange->body.len == 0) {
+        *ret_value = &empty;
+        return true;
+    }
+    if (!api_body_json(request, ret_value)) {
+        return false;
+    }
+    if (!json_is(*ret_value, JSON_OBJECT)) {
+        api_refuse_plain(request, 400, "invalid_body", "the body is not a JSON object");
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,85 @@
+/*
+ * impl: what the parts of the door of effects share.
+ *
+ * effects.c has its state and its routes; create.c takes effects in; document.c shows one; list.c
+ * shows and takes up many; operate.c is what a person does about one.
+ */
+#ifndef ONCE_EFFECT_IMPL_H
+#define ONCE_EFFECT_IMPL_H
+
+#include <pthread.h>
+
+#include "api/query.h"
+#include "api/routes.h"
+#include "canon/jsonw.h"
+#include "effect/effects.h"
+#include "effect/envelope.h"
+
+enum { EFFECT_ANSWER_BYTES_MAX = 64 << 20 }; /* never reached: a page has its own bounds */
+
+/* What is known of a connector's secret: enough to see that it is a different one. */
+struct secret_mark {
+    const char *connector; /* of the configuration that it belongs to */
+    char hex[17];          /* first 16 digits of its SHA-256; empty: it has none */
+};
+
+struct effects {
+    const struct mem *mem;
+    struct door *door;
+    const struct vault *vault;
+    void (*offer)(void *context, const struct record *record);
+    void *offer_context;
+    pthread_mutex_t lock; /* guards config */
+    struct config *config;
+    struct secret_mark marks[CONFIG_CONNECTORS_MAX]; /* of config; one thread's, that of reloads */
+};
+
+/* Read the secrets of all connectors for their marks; one that cannot be read has none. */
+void effects_mark_secrets(
+    const struct config *config, struct secret_mark ret_marks[CONFIG_CONNECTORS_MAX]);
+/* The configuration now; give it back with config_free. Only while code runs without waiting. */
+struct config *effects_config(struct effects *effects);
+/* Who sends the effects of this request. */
+struct effect_sender effects_sender(const struct api_request *request, const struct config *config);
+/* Leave in the evidence what a different configuration changes. E_NOMEM, and the engine's. */
+enum status effects_note_change(
+    struct effects *effects, const struct config *config, struct err *err) MUST_CHECK;
+/* A record is durable: tell the dispatcher. */
+void effects_offer(struct effects *effects, const struct record *record);
+/* An id in a path: "eff_…". False: it is badly written, and that is answered. */
+bool effects_id(struct api_request *request, struct op_id *ret_id) MUST_CHECK;
+void effects_refuse_missing(struct api_request *request);
+/* The body, or an empty object where there is none. False: it is answered. */
+bool effects_body(struct api_request *request, const struct json_value **ret_value) MUST_CHECK;
+
+/* An effect with what there is to show of it. */
+struct effect_document {
+    const struct record *record;
+    const struct record *compensation; /* NULL: not looked for, or there is none */
+    struct slice request_body;         /* sealed; may be empty */
+    const char *decision;              /* NULL: not the answer to an arrival */
+    bool has_payload;                  /* payload is shown */
+};
+/* The members of an open object. E_CORRUPT, E_NOMEM, E_INVALID: as of effect_detail_decode and
+ * vault_open. */
+enum status effect_document_put(struct jsonw *json, struct effects *effects, struct arena *arena,
+    const struct effect_document *document, struct err *err) MUST_CHECK;
+/* Answer with the document of this effect, read anew. */
+struct effect_show {
+    struct op_id id;
+    unsigned status;      /* of the answer */
+    const char *decision; /* as above */
+};
+void effects_show(struct api_request *request, const struct effect_show *show);
+
+/* Handlers. */
+void effect_create(struct api_request *request);
+void effect_get(struct api_request *request);
+void effect_list(struct api_request *request);
+void effect_retry_many(struct api_request *request);
+void effect_retry(struct api_request *request);
+void effect_cancel(struct api_request *request);
+void effect_resolve(struct api_request *request);
+void effect_compensate(struct api_request *request);
+
+#endif

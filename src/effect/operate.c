@@ -1,0 +1,390 @@
+/*
+ * What a person does about one effect: retry, cancel, resolve, compensate.
+ *
+ *     read the body > read the record > compose the calls > (engine, one dependent group) > answer
+ *
+ * The record is read first, because its detail is written anew. What changed meanwhile is seen by
+ * the fence (resolve), or by the status (all of them), and refused: nothing is settled that was not
+ * looked at.
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/macros.h"
+#include "effect/impl.h"
+#include "engine/request_builder.h"
+
+enum { CALLS_MAX = 2, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
+
+struct effect_action;
+
+/* What is asked for. */
+struct action {
+    enum request_kind kind;
+    /* Compose self->calls out of self->record and self->detail. E_INVALID: fault has a status. */
+    enum status (*compose)(struct effect_action *self, struct err *err);
+};
+
+struct effect_action {
+    struct api_query query; /* first, so that the query's pointer is ours */
+    const struct action *action;
+    struct slice reason;
+    struct slice status_word;  /* of a resolve */
+    struct slice provider_ref; /* likewise */
+    uint64_t attempt;          /* likewise; 0: any */
+    const struct record *record;
+    struct effect_detail detail;
+    struct engine_call calls[CALLS_MAX];
+    struct engine_call *group[CALLS_MAX];
+    size_t count;
+    _Atomic size_t left;
+    bool offers; /* the last call made or freed a record to be sent */
+};
+
+/* ---- out --------------------------------------------------------------------------------- */
+
+static void refuse_uncertain(struct api_request *request)
+{
+    api_refuse(request, &(struct problem){.status = 409,
+                            .code = "outcome_unknown",
+                            .detail = SLICE_LIT("nobody knows whether the effect happened; resolve "
+                                                "it first"),
+                            .effect = PROBLEM_EFFECT_UNKNOWN,
+                            .retry = PROBLEM_RETRY_NO});
+}
+
+static void refuse_status(struct api_request *request, const struct record *record)
+{
+    char text[160];
+    struct buf out;
+    struct mem mem = arena_mem(request->exchange->arena);
+    if (record->status == RECORD_UNKNOWN) {
+        refuse_uncertain(request);
+        return;
+    }
+    buf_init(&out, &mem, sizeof text);
+    buf_printf(&out, "the effect is %s; nothing changed",
+        record->status == RECORD_COMPENSATING
+            ? "being compensated"
+            : kind_word(RECORD_EFFECT, record->status, record->attempt));
+    api_refuse(request, &(struct problem){.status = 409,
+                            .code = "wrong_status",
+                            .detail = buf_view(&out),
+                            .effect = PROBLEM_EFFECT_NO,
+                            .retry = PROBLEM_RETRY_NO});
+}
+
+static void answer(struct effect_action *self)
+{
+    struct api_request *request = self->query.request;
+    const struct engine_call *first = &self->calls[0];
+    const struct engine_call *failed = NULL;
+    for (size_t i = 0; failed == NULL && i < self->count; i++) {
+        const struct engine_call *call = &self->calls[i];
+        bool is_refused = call->refused || (self->count == 1 && call->err.status == OK);
+        enum decision_kind kind = call->decision.kind;
+        bool is_good = kind == DECISION_DONE || kind == DECISION_RESOLVED ||
+                       kind == DECISION_ENQUEUED || kind == DECISION_IN_PROGRESS ||
+                       kind == DECISION_DUPLICATE_REPLAYED;
+        failed = call->err.status != OK || (is_refused && !is_good) ? call : NULL;
+    }
+    if (failed == NULL) {
+        if (self->offers) {
+            effects_offer(request->state, &self->calls[self->count - 1].decision.next);
+        }
+        struct effect_show show = {.id = first->request.operation_id,
+            .status = self->action->kind == REQUEST_COMPENSATE ? 202 : 200};
+        effects_show(request, &show);
+        return;
+    }
+    bool is_decided = failed->err.status == OK || failed->refused;
+    if (is_decided && failed->decision.kind == DECISION_NOT_FOUND) {
+        effects_refuse_missing(request);
+    } else if (is_decided && failed->decision.kind == DECISION_STALE_FENCE) {
+        api_refuse_plain(request, 409, "stale_attempt",
+            "a different attempt was made meanwhile; look at the effect again");
+    } else if (is_decided && failed->decision.kind == DECISION_STILL_RUNNING) {
+        api_refuse_plain(request, 409, "still_running", "an attempt is under way");
+    } else if (is_decided && failed->decision.next.kind == RECORD_EFFECT) {
+        refuse_status(request, &failed->decision.next);
+    } else {
+        api_fail(request, &failed->err);
+    }
+}
+
+static void resume(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    answer(exchange->state);
+}
+
+static void one_done(struct engine_call *call)
+{
+    struct effect_action *self = call->context;
+    if (atomic_fetch_sub(&self->left, 1) == 1) {
+        http_wake(self->query.request->exchange);
+    }
+}
+
+/* ---- the calls --------------------------------------------------------------------------- */
+
+/* A further call of the group. */
+static struct engine_call *call_new(struct effect_action *self)
+{
+    struct api_request *request = self->query.request;
+    struct engine_call *call = &self->calls[self->count];
+    call->arena = request->exchange->arena;
+    call->context = self;
+    call->done = one_done;
+    call->needs_previous = self->count > 0;
+    call->request.actor = request->caller.actor;
+    call->request.reason = self->reason;
+    self->group[self->count++] = call;
+    return call;
+}
+
+/* The first call: about the effect itself. */
+static struct engine_call *own_call(struct effect_action *self)
+{
+    struct engine_call *call = call_new(self);
+    call->request.kind = self->action->kind;
+    call->request.operation_id = self->record->operation_id;
+    call->request.key = self->record->key;
+    return call;
+}
+
+static enum status put_detail(struct effect_action *self, struct engine_call *call, struct err *err)
+{
+    struct buf out;
+    buf_init(&out, &self->query.request->mem, DETAIL_ROOM);
+    enum status status = effect_detail_encode(&self->detail, &out, err);
+    if (status == E_LIMIT && self->detail.redacted.len > 0) {
+        self->detail.redacted = SLICE_EMPTY;
+        buf_clear(&out);
+        status = effect_detail_encode(&self->detail, &out, err);
+    }
+    call->request.detail = buf_view(&out);
+    return status == E_LIMIT ? E_INVALID : status;
+}
+
+static enum status compose_plain(struct effect_action *self, struct err *err)
+{
+    (void)err;
+    struct engine_call *call = own_call(self);
+    self->offers = call->request.kind == REQUEST_TAKE_UP;
+    return OK;
+}
+
+static enum status compose_cancel(struct effect_action *self, struct err *err)
+{
+    struct engine_call *call = own_call(self);
+    self->detail.ack = EFFECT_ACK_REJECTED;
+    self->detail.ack_ms = self->query.query.call.now_ms;
+    return put_detail(self, call, err);
+}
+
+static enum record_status resolved_status(struct slice word)
+{
+    return slice_is(word, "acknowledged") ? RECORD_EXECUTED
+           : slice_is(word, "failed")     ? RECORD_FAILED
+                                          : RECORD_PENDING;
+}
+
+/* What compensated another effect settles that one in the same commit. */
+static void settle_original(struct effect_action *self)
+{
+    if (op_id_absent(&self->detail.compensates) || self->detail.ack != EFFECT_ACK_ACKNOWLEDGED) {
+        return;
+    }
+    struct engine_call *call = call_new(self);
+    call->request.kind = REQUEST_COMPENSATION_SETTLE;
+    call->request.operation_id = self->detail.compensates;
+    call->request.status = RECORD_COMPENSATED;
+}
+
+static enum status compose_resolve(struct effect_action *self, struct err *err)
+{
+    struct engine_call *call = own_call(self);
+    call->request.status = resolved_status(self->status_word);
+    call->request.fence = self->record->fence; /* of the attempt that was looked at */
+    if (call->request.status == RECORD_PENDING) {
+        self->offers = true;
+        return OK;
+    }
+    self->detail.ack =
+        call->request.status == RECORD_EXECUTED ? EFFECT_ACK_ACKNOWLEDGED : EFFECT_ACK_FAILED;
+    self->detail.ack_ms = self->query.query.call.now_ms;
+    self->detail.provider_ref =
+        self->provider_ref.len > 0 ? self->provider_ref : self->detail.provider_ref;
+    enum status status = put_detail(self, call, err);
+    settle_original(self);
+    return status;
+}
+
+/* The original is being compensated and its compensation is there, or neither is. */
+static enum status compose_compensate(struct effect_action *self, struct err *err)
+{
+    struct api_request *request = self->query.request;
+    struct config *config = effects_config(request->state);
+    struct effect_sender sender = effects_sender(request, config);
+    const struct config_effect *type =
+        config_effect_find(&config->effects, self->record->key.scope);
+    struct slice name = SLICE_EMPTY;
+    struct engine_call *call = own_call(self);
+    enum status status = OK;
+    if (type != NULL && type->compensate != NULL) {
+        status = arena_copy(request->exchange->arena, slice_str(type->compensate->name), &name);
+        self->detail.compensation = name;
+    }
+    struct engine_call *undo = call_new(self);
+    struct engine_call made = {.arena = NULL};
+    status = status == OK ? effect_undo_make(&sender, self->record, &self->detail, &made, err)
+                          : err_set(err, E_NOMEM, "out of memory");
+    undo->request = made.request;
+    undo->request_body = made.request_body;
+    undo->request.actor = request->caller.actor;
+    config_free(config);
+    self->offers = true;
+    return status == OK ? put_detail(self, call, err) : status;
+}
+
+static const struct action retry = {REQUEST_TAKE_UP, compose_plain};
+static const struct action cancel = {REQUEST_CANCEL, compose_cancel};
+static const struct action resolve = {REQUEST_RESOLVE, compose_resolve};
+static const struct action compensate = {REQUEST_COMPENSATE, compose_compensate};
+
+/* ---- in ---------------------------------------------------------------------------------- */
+
+/* What the record's status refuses before anything is composed. False: it is answered. */
+static bool may_begin(struct effect_action *self)
+{
+    struct api_request *request = self->query.request;
+    bool is_compensation = self->action->kind == REQUEST_COMPENSATE;
+    if (is_compensation && self->record->status == RECORD_UNKNOWN) {
+        refuse_uncertain(request);
+        return false;
+    }
+    if (is_compensation && !kind_may_compensate(RECORD_EFFECT, self->record->status) &&
+        self->record->status != RECORD_COMPENSATING && self->record->status != RECORD_COMPENSATED) {
+        refuse_status(request, self->record);
+        return false;
+    }
+    if (self->attempt > 0 && self->attempt != self->record->attempt) {
+        api_refuse_plain(request, 409, "stale_attempt",
+            "member 'attempt' is not the effect's last attempt; look at the effect again");
+        return false;
+    }
+    return true;
+}
+
+static void found(struct api_query *query)
+{
+    struct effect_action *self = (struct effect_action *)query;
+    struct api_request *request = query->request;
+    struct arena *arena = request->exchange->arena;
+    struct err err = {.status = OK};
+    self->record = query->query.record;
+    if (self->record == NULL) {
+        effects_refuse_missing(request);
+        return;
+    }
+    enum status status = effect_detail_decode(self->record->detail, arena, &self->detail, &err);
+    if (status == OK && !may_begin(self)) {
+        return;
+    }
+    /* A compensation that is under way or done: the same answer again. */
+    if (status == OK && self->action->kind == REQUEST_COMPENSATE &&
+        (self->record->status == RECORD_COMPENSATING ||
+            self->record->status == RECORD_COMPENSATED)) {
+        struct effect_show show = {.id = self->record->operation_id, .status = 200};
+        effects_show(request, &show);
+        return;
+    }
+    status = status == OK ? self->action->compose(self, &err) : status;
+    for (size_t i = 0; status == OK && i < self->count; i++) {
+        status = builder_check(&self->calls[i], &err);
+    }
+    if (status == E_INVALID) {
+        api_refuse_plain(request, 422, "invalid_member", err.text);
+        return;
+    }
+    atomic_store(&self->left, self->count);
+    request->exchange->state = self;
+    request->exchange->resume = resume;
+    status = status == OK ? engine_submit_all(door_engine(((struct effects *)request->state)->door),
+                                self->group, self->count, &err)
+                          : status;
+    if (status != OK) {
+        api_fail(request, &err);
+    }
+}
+
+/* Read the body into the operation, and then the record. */
+static void begin(
+    struct api_request *request, const struct action *action, const struct member_table *table)
+{
+    const struct json_value *values[8];
+    const struct json_value *body;
+    struct member_fault fault = {.code = NULL};
+    struct op_id id;
+    struct effect_action *self = arena_zalloc(request->exchange->arena, sizeof *self);
+    if (self == NULL) {
+        api_fail_memory(request);
+        return;
+    }
+    if (!effects_id(request, &id) || !effects_body(request, &body)) {
+        return;
+    }
+    enum status status = members_read(table, body, self, values, &fault);
+    bool is_word = action != &resolve || slice_is(self->status_word, "acknowledged") ||
+                   slice_is(self->status_word, "failed") || slice_is(self->status_word, "not_sent");
+    if (status == OK && !is_word) {
+        status = member_refuse(
+            &fault, NULL, "member 'status' must be \"acknowledged\", \"failed\" or \"not_sent\"");
+    }
+    if (status != OK) {
+        api_refuse_plain(
+            request, 422, fault.code == NULL ? "invalid_member" : fault.code, fault.err.text);
+        return;
+    }
+    self->action = action;
+    self->query.answer = found;
+    self->query.query.kind = QUERY_OPERATION;
+    self->query.query.kinds = STORE_KIND(RECORD_EFFECT);
+    self->query.query.operation_id = id;
+    api_query_run(&self->query, request);
+}
+
+static const struct member reason_member = {
+    SLICE_INIT("reason"), MEMBER_TEXT_OR_EMPTY, false, offsetof(struct effect_action, reason)};
+
+void effect_retry(struct api_request *request)
+{
+    const struct member_table table = {"", &reason_member, 1, true};
+    begin(request, &retry, &table);
+}
+
+void effect_cancel(struct api_request *request)
+{
+    const struct member_table table = {"", &reason_member, 1, true};
+    begin(request, &cancel, &table);
+}
+
+void effect_compensate(struct api_request *request)
+{
+    const struct member_table table = {"", &reason_member, 1, true};
+    begin(request, &compensate, &table);
+}
+
+void effect_resolve(struct api_request *request)
+{
+    static const struct member members[] = {
+        {SLICE_INIT("status"), MEMBER_TEXT, true, offsetof(struct effect_action, status_word)},
+        {SLICE_INIT("provider_ref"), MEMBER_TEXT, false,
+            offsetof(struct effect_action, provider_ref)},
+        {SLICE_INIT("attempt"), MEMBER_POSITIVE, false, offsetof(struct effect_action, attempt)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct effect_action, reason)}};
+    static const struct member_table table = {"", members, COUNT(members), true};
+    begin(request, &resolve, &table);
+}

@@ -1,0 +1,675 @@
+#include "effect/outbox.h"
+
+#include <stdlib.h>
+
+#include "base/backoff.h"
+#include "base/base64.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/name.h"
+#include "base/rand.h"
+#include "base/secret.h"
+#include "effect/acknowledgement.h"
+#include "effect/compose.h"
+#include "effect/next.h"
+#include "http/chars.h"
+
+enum {
+    CREDENTIAL_BYTES_MAX = 16 << 10,
+    IDLE_MS = UPSTREAM_IDLE_MS_USUAL,
+    ACK_TOKEN_TEXT_BYTES = BASE64_TEXT_BYTES(EFFECT_ACK_TOKEN_BYTES),
+};
+
+struct effect_outbox {
+    const struct mem *mem;
+    struct dispatch *dispatch;
+    struct outbox_parent parent;
+};
+
+/* The connectors of one configuration, with their credentials. */
+struct outbox_plan {
+    struct dispatch_plan plan; /* first */
+    struct effect_outbox *outbox;
+    struct config *config; /* held */
+    const struct config_effects *effects;
+    struct dispatch_target *targets; /* one a connector, in its order */
+    const char **urls;               /* of each */
+    struct buf *credentials;         /* of each: the value of the field */
+};
+
+/* ---- credentials --------------------------------------------------------------------------- */
+
+static enum status secret_take(
+    const struct config_secret *secret, const char *connector, struct buf *out, struct err *err)
+{
+    if (secret->file != NULL) {
+        enum status status = secret_read("credential file", secret->file, out, err);
+        out->len = status == OK ? secret_line(buf_view(out)).len : out->len;
+        return status;
+    }
+    const char *value = secret->env == NULL ? NULL : getenv(secret->env);
+    if (value == NULL) {
+        return err_set(err, E_INVALID, "connector '%s': the variable %s is not set", connector,
+            secret->env == NULL ? "of its credential" : secret->env);
+    }
+    buf_str(out, value);
+    return buf_status(out) == OK ? OK : err_set(err, buf_status(out), "out of memory");
+}
+
+static bool has(const struct config_secret *secret)
+{
+    return secret->file != NULL || secret->env != NULL;
+}
+
+static void put_basic(struct buf *out, struct slice plain)
+{
+    buf_str(out, "Basic ");
+    char *room = buf_extend(out, BASE64_TEXT_BYTES(plain.len));
+    if (room != NULL) {
+        size_t len = (size_t)(base64_put(room, plain.data, plain.len, BASE64_PADDED) - room);
+        out->len = (size_t)(room - out->data) + len;
+    }
+}
+
+/* The value of the field that proves who we are. It must be one line: anything else would be sent,
+ * or end the field. */
+static enum status read_credential(const struct config_connector *connector, const struct mem *mem,
+    struct buf *out, struct err *err)
+{
+    const struct config_effect_auth *auth = &connector->auth;
+    const struct config_secret *secret = has(&auth->bearer)  ? &auth->bearer
+                                         : has(&auth->basic) ? &auth->basic
+                                                             : &auth->header_value;
+    struct buf plain;
+    if (!has(secret)) {
+        return OK;
+    }
+    buf_init(&plain, mem, CREDENTIAL_BYTES_MAX);
+    enum status status = secret_take(secret, connector->name, &plain, err);
+    for (size_t i = 0; status == OK && i < plain.len; i++) {
+        if (!http_is(plain.data[i], HTTP_VALUE)) {
+            status = err_set(err, E_INVALID,
+                "the credential of connector '%s' is not one line of "
+                "text",
+                connector->name);
+        }
+    }
+    if (status == OK && plain.len == 0) {
+        status =
+            err_set(err, E_INVALID, "the credential of connector '%s' is empty", connector->name);
+    }
+    if (status == OK && secret == &auth->basic) {
+        put_basic(out, buf_view(&plain));
+    } else if (status == OK) {
+        buf_str(out, secret == &auth->bearer ? "Bearer " : "");
+        buf_slice(out, buf_view(&plain));
+    }
+    secret_release(&plain);
+    return status == OK ? buf_status(out) : status;
+}
+
+/* ---- plans --------------------------------------------------------------------------------- */
+
+static struct outbox_plan *plan_of(const struct dispatch_plan *plan)
+{
+    union { /* the plan does not change; its targets belong to the dispatcher */
+        const struct dispatch_plan *in;
+        struct dispatch_plan *out;
+    } cast = {.in = plan};
+    return CONTAINER_OF(cast.out, struct outbox_plan, plan);
+}
+
+static void plan_release(struct dispatch_plan *plan)
+{
+    struct outbox_plan *made = plan_of(plan);
+    const struct mem *mem = made->outbox->mem;
+    for (size_t i = 0; made->credentials != NULL && i < made->effects->connector_count; i++) {
+        secret_release(&made->credentials[i]);
+    }
+    mem_free(mem, made->credentials);
+    mem_free(mem, made->targets);
+    mem_free(mem, made->urls);
+    config_free(made->config);
+    mem_free(mem, made);
+}
+
+static void target_make(struct outbox_plan *plan, size_t number)
+{
+    const struct config_connector *connector = &plan->effects->connectors[number];
+    plan->urls[number] = connector->origin;
+    plan->targets[number] = (struct dispatch_target){.name = connector->name,
+        .upstream = {.urls = &plan->urls[number],
+            .url_count = 1,
+            .ca_file = connector->ca_file,
+            .connections_max = (uint32_t)connector->concurrency,
+            .idle_ms_max = IDLE_MS,
+            .is_public_only = !connector->allow_internal},
+        .timeouts = {.connect_ms = connector->connect_ms,
+            .first_byte_ms = connector->first_byte_ms,
+            .total_ms = connector->total_ms},
+        .concurrency = (uint32_t)connector->concurrency,
+        .rate = connector->rate,
+        .breaker = {.failures = (uint32_t)connector->breaker_failures,
+            .pause_ms = connector->breaker_pause_ms}};
+}
+
+static const struct dispatch_kind kind;
+
+static enum status plan_make(struct effect_outbox *outbox, struct config *config,
+    struct outbox_plan **ret_plan, struct err *err)
+{
+    const struct config_effects *effects = &config->effects;
+    size_t count = effects->connector_count;
+    struct outbox_plan *plan = mem_zalloc(outbox->mem, 1, sizeof *plan);
+    if (plan == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    plan->outbox = outbox;
+    plan->config = config_hold(config);
+    plan->effects = effects;
+    plan->targets = mem_zalloc(outbox->mem, count + 1, sizeof *plan->targets);
+    plan->urls = mem_zalloc(outbox->mem, count + 1, sizeof *plan->urls);
+    plan->credentials = mem_zalloc(outbox->mem, count + 1, sizeof *plan->credentials);
+    bool has_memory = plan->targets != NULL && plan->urls != NULL && plan->credentials != NULL;
+    enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
+    for (size_t i = 0; status == OK && i < count; i++) {
+        buf_init(&plan->credentials[i], outbox->mem, 2 * CREDENTIAL_BYTES_MAX);
+        status = read_credential(&effects->connectors[i], outbox->mem, &plan->credentials[i], err);
+        target_make(plan, i);
+    }
+    plan->plan = (struct dispatch_plan){.kind = &kind,
+        .targets = plan->targets,
+        .target_count = status == OK ? count : 0,
+        .state = plan,
+        .release = plan_release};
+    if (status != OK) {
+        plan_release(&plan->plan);
+        return status;
+    }
+    status = dispatch_plan_prepare(outbox->dispatch, &plan->plan, err);
+    if (status != OK) {
+        dispatch_plan_drop(outbox->dispatch, &plan->plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return OK;
+}
+
+/* ---- where an effect goes ------------------------------------------------------------------ */
+
+static const struct config_effect *type_of(
+    const struct dispatch_plan *plan, const struct record *record)
+{
+    const struct config_effect *type =
+        config_effect_find(plan_of(plan)->effects, record->key.scope);
+    bool is_served = type != NULL && config_connector_serves(type->connector, record->key.tenant);
+    return is_served ? type : NULL; /* P9 */
+}
+
+static struct dispatch_target *target_of(
+    const struct dispatch_plan *plan, const struct record *record)
+{
+    const struct config_effect *type = type_of(plan, record);
+    return type == NULL ? NULL
+                        : &plan->targets[type->connector - plan_of(plan)->effects->connectors];
+}
+
+static struct slice lane_of(
+    const struct dispatch_plan *plan, const struct record *record, struct arena *arena)
+{
+    struct effect_detail detail;
+    (void)plan;
+    return effect_detail_decode(record->detail, arena, &detail, NULL) == OK ? detail.lane
+                                                                            : SLICE_EMPTY;
+}
+
+/* ---- what is known of it ------------------------------------------------------------------- */
+
+/* What one call of ours has beside the dispatcher's. */
+struct outbox_call {
+    const struct config_effect *type;
+    struct effect_detail detail;
+    struct next_lookup_statuses statuses;
+    char token[ACK_TOKEN_TEXT_BYTES + 1];
+    struct digest token_digest;
+    const char *keeps[1]; /* the field that holds provider_ref */
+    uint64_t sent_nanos;
+};
+
+/* By the store's clock: the time of the claim, and what went by since. */
+static int64_t now_of(const struct dispatch_call *call, const struct outbox_call *sending)
+{
+    return call->now_ms + (int64_t)((clock_nanos() - sending->sent_nanos) / 1000000);
+}
+
+static struct next_facts facts_of(
+    const struct dispatch_call *call, const struct outbox_call *sending)
+{
+    return (struct next_facts){.type = sending->type,
+        .attempt = call->record->attempt,
+        .created_ms = call->record->created_ms,
+        .first_sent_ms = sending->detail.first_sent_ms,
+        .is_uncertain = sending->detail.is_uncertain,
+        .now_ms = now_of(call, sending)};
+}
+
+/* Of one that became unknown without us: its first attempt was not before it was made. */
+static enum dispatch_unknown on_unknown(const struct dispatch_plan *plan,
+    const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
+{
+    const struct config_effect *type = type_of(plan, record);
+    struct effect_detail detail;
+    struct buf out;
+    struct mem mem = arena_mem(arena);
+    if (type == NULL || record_sealed(record) || /* unknown whether it was compensated */
+        effect_detail_decode(record->detail, arena, &detail, NULL) != OK) {
+        return DISPATCH_HOLD;
+    }
+    if (detail.first_sent_ms == 0) {
+        detail.first_sent_ms = record->created_ms;
+    }
+    detail.is_uncertain = true;
+    struct next_facts facts = {.type = type,
+        .attempt = record->attempt,
+        .created_ms = record->created_ms,
+        .first_sent_ms = detail.first_sent_ms,
+        .is_uncertain = true,
+        .now_ms = now_ms};
+    bool is_manual =
+        type->approve == CONFIG_APPROVE_MANUAL || type->connector->approve == CONFIG_APPROVE_MANUAL;
+    if (next_may_resend(&facts)) {
+        buf_init(&out, &mem, LIMIT_DETAIL_BYTES_MAX);
+        if (effect_detail_encode(&detail, &out, NULL) == OK) {
+            *ret_detail = buf_view(&out);
+            return DISPATCH_AGAIN; /* S1 */
+        }
+    }
+    return type->connector->lookup.get != NULL && !is_manual ? DISPATCH_ASK : DISPATCH_HOLD;
+}
+
+/* ---- composing ----------------------------------------------------------------------------- */
+
+static enum status make_token(struct outbox_call *sending, struct err *err)
+{
+    unsigned char bytes[EFFECT_ACK_TOKEN_BYTES];
+    enum status status = rand_bytes(bytes, sizeof bytes, err);
+    if (status == OK) {
+        *base64_put(sending->token, bytes, sizeof bytes, BASE64_URL) = '\0';
+        digest_sha256(sending->token, strlen(sending->token), &sending->token_digest);
+    }
+    return status;
+}
+
+static enum status compose(struct dispatch_call *call, struct err *err)
+{
+    struct outbox_plan *plan = plan_of(call->plan);
+    struct outbox_call *sending = arena_zalloc(call->arena, sizeof *sending);
+    if (sending == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for an effect");
+    }
+    call->own = sending;
+    sending->type = type_of(call->plan, call->record);
+    sending->sent_nanos = clock_nanos();
+    enum status status =
+        effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    if (status != OK) {
+        return status;
+    }
+    const struct config_connector *connector = sending->type->connector;
+    bool is_envelope = connector->protocol == CONFIG_PROTOCOL_ENVELOPE;
+    struct buf *credential = &plan->credentials[connector - plan->effects->connectors];
+    struct compose_from from = {.type = sending->type,
+        .record = call->record,
+        .detail = &sending->detail,
+        .payload = call->body,
+        .authority = upstreams_authority(call->target->one),
+        .field = connector->auth.header != NULL ? slice_str(connector->auth.header)
+                                                : SLICE_LIT("Authorization"),
+        .credential = buf_view(credential),
+        .request_id = slice_str(call->request_id)};
+    if (is_envelope && !call->asks) {
+        status = make_token(sending, err);
+        from.ack_token = slice_str(sending->token);
+    }
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    status = status != OK ? status
+             : call->asks ? compose_question(&from, call->arena, &composed, err)
+                          : compose_attempt(&from, call->arena, &composed, err);
+    call->head = composed.head;
+    call->payload = composed.body;
+    call->method = composed.method;
+    call->rules = call->asks ? next_lookup_rules(&connector->lookup, &sending->statuses)
+                             : next_attempt_rules();
+    return status;
+}
+
+/* ---- settling ------------------------------------------------------------------------------ */
+
+static enum status put_detail(
+    struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
+{
+    struct buf out;
+    buf_init(&out, call->mem, LIMIT_DETAIL_BYTES_MAX);
+    enum status status = effect_detail_encode(&sending->detail, &out, NULL);
+    if (status == OK) {
+        request->detail = buf_view(&out);
+    }
+    return status == E_NOMEM ? E_NOMEM : OK; /* one that is too long stays as it was */
+}
+
+static void take_ref(struct outbox_call *sending, struct slice ref)
+{
+    if (ref.len > 0 && ref.len <= LIMIT_EFFECT_ID_BYTES_MAX && name_valid(ref)) {
+        sending->detail.provider_ref = ref;
+    }
+}
+
+/* What settles it, with its acknowledgement. */
+static void put_end(struct dispatch_call *call, struct outbox_call *sending,
+    struct request *request, enum record_status status, enum effect_ack ack)
+{
+    request->kind = call->asks ? REQUEST_RESOLVE : REQUEST_SEAL;
+    request->status = status;
+    request->policy.window_ms = call->asks ? 0 : sending->type->window_ms;
+    request->outcome.code = (int32_t)call->out->status;
+    request->effect_id = sending->detail.provider_ref;
+    sending->detail.ack = ack;
+    sending->detail.ack_ms = now_of(call, sending);
+    sending->detail.is_uncertain = false;
+}
+
+static int64_t delay_of(const struct dispatch_call *call, const struct outbox_call *sending)
+{
+    const struct config_effect *type = sending->type;
+    int64_t ceiling_ms =
+        backoff_ceiling_ms(type->backoff_ms, type->backoff_ms_max, call->record->attempt - 1);
+    int64_t after_ms = 0;
+    struct slice after = SLICE_EMPTY;
+    if (call->out->answer != NULL &&
+        http_find_single(call->out->answer, SLICE_LIT("Retry-After"), &after)) {
+        after_ms = backoff_retry_after_ms(after, now_of(call, sending));
+    }
+    return after_ms + backoff_jitter_ms(ceiling_ms, call->random);
+}
+
+static void put_retry(struct request *request, const struct outbox_call *sending, int64_t delay_ms)
+{
+    request->kind = REQUEST_RETRY;
+    request->delay_ms = delay_ms;
+    request->policy.attempts_max = (uint32_t)sending->type->attempts;
+    request->policy.deadline_ms = sending->type->deadline_ms;
+}
+
+/* It can never be sent as it is: a person has to look. The attempt that it took is used up. */
+static void put_impossible(struct dispatch_call *call, struct request *request)
+{
+    size_t len = strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX);
+    request->kind = REQUEST_GIVE_UP;
+    request->policy.attempts_max = call->record->attempt;
+    request->reason = slice_of(call->fault.text, len);
+}
+
+/* The original that this one undoes is compensated in the same commit. */
+static enum status put_original(struct dispatch_call *call, const struct outbox_call *sending)
+{
+    if (op_id_absent(&sending->detail.compensates) || call->is_alone) {
+        return OK;
+    }
+    struct engine_call *original = dispatch_settle_new(call);
+    if (original == NULL) {
+        return E_NOMEM;
+    }
+    original->request.kind = REQUEST_COMPENSATION_SETTLE;
+    original->request.status = RECORD_COMPENSATED;
+    original->request.operation_id = sending->detail.compensates;
+    return OK;
+}
+
+static enum status put_parent(
+    struct dispatch_call *call, enum record_status becomes, struct err *err)
+{
+    const struct outbox_parent *parent = &plan_of(call->plan)->outbox->parent;
+    bool is_ours = parent->settles != NULL && !op_id_absent(&call->record->parent);
+    return is_ours && !call->is_alone ? parent->settles(parent->context, call, becomes, err) : OK;
+}
+
+static void put_step(struct dispatch_call *call, struct outbox_call *sending,
+    struct request *request, enum next_step step, int64_t delay_ms)
+{
+    switch (step) {
+    case NEXT_ACKNOWLEDGED:
+        put_end(call, sending, request, RECORD_EXECUTED, EFFECT_ACK_ACKNOWLEDGED);
+        break;
+    case NEXT_FAILED:
+        put_end(call, sending, request, RECORD_FAILED, EFFECT_ACK_REJECTED);
+        request->reason = slice_str(call->out->reason);
+        break;
+    case NEXT_RETRY: put_retry(request, sending, delay_ms); break;
+    case NEXT_RESEND:
+        put_retry(request, sending, delay_ms);
+        sending->detail.is_uncertain = true;
+        break;
+    case NEXT_UNKNOWN:
+        request->kind = REQUEST_UNKNOWN;
+        sending->detail.is_uncertain = true;
+        break;
+    }
+}
+
+/* From now on a key is worth its `keeps`. */
+static void note_sent(struct dispatch_call *call, struct outbox_call *sending)
+{
+    if (call->out->point != OUTCALL_NOT_SENT && sending->detail.first_sent_ms == 0) {
+        sending->detail.first_sent_ms = call->now_ms;
+    }
+}
+
+static enum record_status becomes(const struct request *request)
+{
+    return request_settles(request)           ? request->status
+           : request->kind == REQUEST_GIVE_UP ? RECORD_DEAD
+           : request->kind == REQUEST_UNKNOWN ? RECORD_UNKNOWN
+                                              : RECORD_PENDING;
+}
+
+/* The acknowledgement of an envelope's service (CCO-7), where there is one. */
+static void put_acknowledged(
+    struct dispatch_call *call, struct outbox_call *sending, struct request *request)
+{
+    struct acknowledgement ack;
+    struct next_facts facts = facts_of(call, sending);
+    int64_t delay_ms = facts.delay_ms = delay_of(call, sending);
+    enum next_step step = next_after_attempt(&facts, call->out->verdict, call->out->status);
+    if (call->out->verdict != VERDICT_EXECUTED) {
+        put_step(call, sending, request, step, delay_ms);
+        return;
+    }
+    if (!acknowledgement_read(call->out->captured, call->arena, &ack)) {
+        /* A 2xx that says nothing we can read: nobody knows. */
+        step = next_after_attempt(&facts, VERDICT_UNKNOWN, call->out->status);
+        put_step(call, sending, request, step, delay_ms);
+        request->reason = SLICE_LIT("the answer is not an acknowledgement");
+        return;
+    }
+    take_ref(sending, ack.provider_ref);
+    sending->detail.retryable = ack.retryable;
+    switch (ack.status) {
+    case EFFECT_ACK_ACKNOWLEDGED: put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0); break;
+    case EFFECT_ACK_PENDING:
+        /* It comes later, for this attempt: the grant stays until then. A crash before this is
+         * durable makes it unknown, and the service is asked or sent to again. */
+        request->kind = REQUEST_RENEW;
+        request->policy.lease_ms =
+            sending->type->deadline_ms > 0 && sending->type->deadline_ms < LIMIT_LEASE_MS_MAX
+                ? sending->type->deadline_ms
+                : LIMIT_LEASE_MS_MAX;
+        sending->detail.ack = EFFECT_ACK_PENDING;
+        sending->detail.ack_token = sending->token_digest;
+        sending->detail.ack_attempt = call->record->attempt;
+        break;
+    case EFFECT_ACK_FAILED:
+        if (ack.retryable) {
+            put_step(
+                call, sending, request, next_after_attempt(&facts, VERDICT_LATER, 503), delay_ms);
+            break;
+        }
+        put_end(call, sending, request, RECORD_FAILED, EFFECT_ACK_FAILED);
+        break;
+    case EFFECT_ACK_REJECTED:
+    case EFFECT_ACK_NONE:
+        put_end(call, sending, request, RECORD_FAILED, EFFECT_ACK_REJECTED);
+        break;
+    }
+}
+
+static void put_attempt(
+    struct dispatch_call *call, struct outbox_call *sending, struct request *request)
+{
+    note_sent(call, sending);
+    request->reason = slice_str(call->out->reason);
+    if (sending->type->connector->protocol == CONFIG_PROTOCOL_ENVELOPE) {
+        put_acknowledged(call, sending, request);
+        return;
+    }
+    struct next_facts facts = facts_of(call, sending);
+    facts.delay_ms = delay_of(call, sending);
+    if (call->out->verdict == VERDICT_EXECUTED && sending->type->provider_ref != NULL) {
+        take_ref(sending, acknowledgement_ref(sending->type->provider_ref, call->out, call->arena));
+    }
+    put_step(call, sending, request,
+        next_after_attempt(&facts, call->out->verdict, call->out->status), facts.delay_ms);
+}
+
+/* N7 */
+static void put_answer(
+    struct dispatch_call *call, struct outbox_call *sending, struct request *request)
+{
+    const struct config_lookup *lookup = &sending->type->connector->lookup;
+    const struct record *record = call->record;
+    int64_t now_ms = now_of(call, sending);
+    struct next_facts facts = facts_of(call, sending);
+    request->reason = slice_str(call->out->reason);
+    /* By the time when it was asked: an attempt that was still on its way then may not be known. */
+    int64_t quiet_ms = next_quiet_ms(lookup, record->updated_ms, call->now_ms);
+    if (call->out->verdict == VERDICT_EXECUTED) {
+        if (sending->type->provider_ref != NULL) {
+            take_ref(
+                sending, acknowledgement_ref(sending->type->provider_ref, call->out, call->arena));
+        }
+        put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0);
+        request->reason = SLICE_LIT("the provider was asked: executed");
+    } else if (call->out->verdict == VERDICT_RELEASED && quiet_ms == 0) {
+        sending->detail.is_uncertain = false;
+        sending->detail.first_sent_ms = 0; /* it did not arrive: a key's time begins anew */
+        request->kind = next_is_used_up(&facts) ? REQUEST_GIVE_UP : REQUEST_RESOLVE;
+        request->status = request->kind == REQUEST_RESOLVE ? RECORD_PENDING : 0;
+        request->policy.attempts_max = (uint32_t)sending->type->attempts;
+        request->policy.deadline_ms = sending->type->deadline_ms;
+        request->reason = SLICE_LIT("the provider was asked: not executed");
+    } else {
+        request->kind = REQUEST_POSTPONE;
+        request->delay_ms = call->out->verdict == VERDICT_RELEASED
+                                ? quiet_ms
+                                : next_question_ms(lookup, record->updated_ms, now_ms);
+    }
+}
+
+static enum status settle(struct dispatch_call *call, struct err *err)
+{
+    struct outbox_call *sending = call->own;
+    struct engine_call *first = dispatch_settle_new(call);
+    if (first == NULL) {
+        return E_NOMEM;
+    }
+    struct request *request = &first->request;
+    if (call->out == NULL && call->asks) {
+        request->kind = REQUEST_POSTPONE; /* it cannot be asked: without a due, a person decides */
+        return OK;
+    }
+    if (call->out == NULL) {
+        put_impossible(call, request);
+        return put_parent(call, RECORD_DEAD, err);
+    }
+    if (call->asks) {
+        put_answer(call, sending, request);
+    } else {
+        put_attempt(call, sending, request);
+    }
+    enum status status = put_detail(call, sending, request);
+    if (status == OK && becomes(request) == RECORD_EXECUTED) {
+        status = put_original(call, sending);
+    }
+    return status == OK ? put_parent(call, becomes(request), err) : status;
+}
+
+static void settled(struct dispatch_call *call)
+{
+    const struct outbox_parent *parent = &plan_of(call->plan)->outbox->parent;
+    if (parent->settled != NULL) {
+        parent->settled(parent->context, call);
+    }
+}
+
+static const struct dispatch_kind kind = {.name = "effects",
+    .kind = RECORD_EFFECT,
+    .target = target_of,
+    .lane = lane_of,
+    .unknown = on_unknown,
+    .compose = compose,
+    .settle = settle,
+    .settled = settled};
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+enum status outbox_reload_prepare(
+    struct effect_outbox *outbox, struct config *config, void **ret_made, struct err *err)
+{
+    struct outbox_plan *plan = NULL;
+    enum status status = plan_make(outbox, config, &plan, err);
+    *ret_made = plan;
+    return status;
+}
+
+void outbox_reload_end(struct effect_outbox *outbox, void *made, bool is_used)
+{
+    struct outbox_plan *plan = made;
+    if (is_used) {
+        dispatch_plan_use(outbox->dispatch, &plan->plan);
+    } else {
+        dispatch_plan_drop(outbox->dispatch, &plan->plan);
+    }
+}
+
+void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *parent)
+{
+    outbox->parent = *parent;
+}
+
+enum status outbox_new(
+    const struct outbox_options *options, struct effect_outbox **ret_outbox, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct effect_outbox *outbox = mem_zalloc(mem, 1, sizeof *outbox);
+    void *made = NULL;
+    if (outbox == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    outbox->mem = mem;
+    outbox->dispatch = options->dispatch;
+    enum status status = outbox_reload_prepare(outbox, options->config, &made, err);
+    if (status != OK) {
+        outbox_free(outbox);
+        return status;
+    }
+    outbox_reload_end(outbox, made, true);
+    *ret_outbox = outbox;
+    return OK;
+}
+
+void outbox_free(struct effect_outbox *outbox)
+{
+    if (outbox != NULL) {
+        mem_free(outbox->mem, outbox);
+    }
+}

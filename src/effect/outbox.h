@@ -1,0 +1,52 @@
+/*
+ * outbox: effects on their way out: which connector each goes to, what is sent, and what the
+ * answer makes of it. The dispatcher runs it (dispatch/dispatch.h); the rules are in next.h, the
+ * request in compose.h.
+ *
+ * Promises:  a credential is read from its file or variable when a configuration is loaded, at
+ *            every reload again, and is wiped with it. A connector that is limited to tenants
+ *            serves no other (P9). What a provider answered is kept as its status and provider_ref
+ *            alone: the rest may hold what must not be readable at rest.
+ * Threads:   as struct dispatch_kind says; the functions here on one thread at a time.
+ */
+#ifndef ONCE_EFFECT_OUTBOX_H
+#define ONCE_EFFECT_OUTBOX_H
+
+#include "config/config.h"
+#include "dispatch/dispatch.h"
+#include "effect/effect.h"
+
+struct effect_outbox;
+
+/* Whoever waits for effects (a command) adds its own step to the commit in which one of them is
+ * settled. */
+struct outbox_parent {
+    /* The first call of the group settles the effect. E_NOMEM: try again. Not called for what is
+     * settled alone (dispatch_call.is_alone). */
+    enum status (*settles)(
+        void *context, struct dispatch_call *call, enum record_status becomes, struct err *err);
+    /* It is durable. */
+    void (*settled)(void *context, const struct dispatch_call *call);
+    void *context;
+};
+
+struct outbox_options {
+    const struct mem *mem; /* NULL: the C library's */
+    struct dispatch *dispatch;
+    struct config *config; /* held until a different one takes its place */
+};
+
+/* E_INVALID, E_UNAVAILABLE: a URL, a CA file or a credential is wrong; the text says which. */
+enum status outbox_new(const struct outbox_options *options, struct effect_outbox **ret_outbox,
+    struct err *err) MUST_CHECK;
+/* After the dispatcher is gone. NULL is fine. */
+void outbox_free(struct effect_outbox *outbox);
+/* Before the loops run. */
+void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *parent);
+
+/* As of struct server_door. */
+enum status outbox_reload_prepare(struct effect_outbox *outbox, struct config *config,
+    void **ret_made, struct err *err) MUST_CHECK;
+void outbox_reload_end(struct effect_outbox *outbox, void *made, bool is_used);
+
+#endif

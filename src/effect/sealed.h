@@ -1,0 +1,19 @@
+/*
+ * sealed: what an effect keeps that nobody may read at rest: its payload, the redacted form of it,
+ * and the values that its compensation needs. Each is bound to the record that it belongs to.
+ *
+ * Promises:  as the vault's (base/vault.h).
+ */
+#ifndef ONCE_EFFECT_SEALED_H
+#define ONCE_EFFECT_SEALED_H
+
+#include "base/vault.h"
+#include "core/record.h"
+
+/* Append the sealed or the plain form. Statuses are the vault's. */
+enum status effect_seal(const struct vault *vault, const struct record_key *key, struct slice plain,
+    struct buf *out, struct err *err) MUST_CHECK;
+enum status effect_open(const struct vault *vault, const struct record_key *key,
+    struct slice sealed, struct buf *out, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,104 @@
+"""once registry, ls commands, show, why, confirm and deny, through the server of a store."""
+import json
+import socket
+import subprocess
+
+import pytest
+
+from once_server import BINARY
+from shop import Shop, envelope, refund
+
+
+@pytest.fixture
+def shop():
+    one = Shop()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def server(make_server, shop):
+    return make_server(config=shop.config())
+
+
+def once(server, *words):
+    return server.cli(*words, "--store", f"journal:{server.data_dir}")
+
+
+def submit(server, command):
+    return server.request("POST", "/v1/commands", command)[2]
+
+
+def test_a_person_confirms_and_looks(server, shop):
+    asked = submit(server, refund())
+    command_id, token = asked["command_id"], asked["confirmation"]["token"]
+    listed = once(server, "ls", "commands")
+    assert command_id in listed.stdout and "awaiting_confirmation" in listed.stdout
+    assert token not in listed.stdout
+    refused = once(server, "confirm", command_id, "--confirmation", "wrong")
+    assert refused.returncode == 77 and "not valid" in refused.stderr
+    done = once(server, "confirm", command_id, "--confirmation", token)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{command_id} is executed: Done: refund.\n"
+    shown = once(server, "show", command_id).stdout
+    for text in ("order.refund", "executed", "confirmation.requested", "confirmation.accepted",
+            "execution.executed"):
+        assert text in shown, shown
+    why = once(server, "why", command_id)
+    assert why.returncode == 0 and "wake: claimed" in why.stdout, why.stdout + why.stderr
+    document = json.loads(once(server, "show", "--json", command_id).stdout)
+    assert document["status"] == "executed"
+    assert list(shop.calls.values()) == [1]
+
+
+def test_an_operator_denies_without_the_token(server, shop):
+    asked = submit(server, refund())
+    denied = once(server, "deny", asked["command_id"], "--reason", "not mine")
+    assert denied.returncode == 0, denied.stderr
+    assert denied.stdout == f"{asked['command_id']} is rejected\n"
+    assert once(server, "confirm", asked["command_id"], "--confirmation",
+        asked["confirmation"]["token"]).returncode == 77
+    assert not shop.calls
+
+
+def test_lists_are_newest_first_and_filtered(server, shop):
+    submit(server, envelope("cancel", order_id="1"))
+    submit(server, refund())
+    listed = json.loads(once(server, "ls", "commands", "--json").stdout)
+    assert [one["command"] for one in listed] == ["order.refund", "order.cancel"]
+    blocked = once(server, "ls", "commands", "--status", "executed").stdout
+    assert "order.cancel" in blocked and "order.refund" not in blocked
+    assert once(server, "ls", "--status", "blocked").returncode == 64
+    assert once(server, "ls", "nonsense").returncode == 64
+
+
+def test_the_registry_of_the_server_is_listed(server, shop):
+    listed = once(server, "registry")
+    assert listed.returncode == 0, listed.stderr
+    assert "order.refund" in listed.stdout and "confirm" in listed.stdout
+
+
+def test_the_conformance_kit_finds_nothing_to_fail(make_server):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    registry = subprocess.run([BINARY, "conformance", "--registry", "--port", str(port)],
+        capture_output=True, text=True, timeout=60, check=True).stdout
+    server = make_server(config=registry)
+    done = server.cli("conformance", "--port", port, "--server", server.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "IDS-15.6  ok" in done.stdout and "14 of 14 tests passed" in done.stdout
+    assert "FAIL" not in done.stdout
+
+
+def test_the_conformance_kit_sees_a_server_without_limits(make_server):
+    """One rule less: exactly its test fails."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    registry = subprocess.run([BINARY, "conformance", "--registry", "--port", str(port)],
+        capture_output=True, text=True, timeout=60, check=True).stdout
+    server = make_server(config=registry + "limits: {duplicate_rate: 0}\n")
+    done = server.cli("conformance", "--json", "--port", port, "--server", server.url)
+    failed = [one["requirement"] for one in json.loads(done.stdout)["tests"] if not one["ok"]]
+    assert done.returncode == 65 and failed == ["IDS-16"], done.stdout

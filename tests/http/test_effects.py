@@ -1,0 +1,224 @@
+"""POST /v1/effects and what operates on effects, held against the document. The provider is not
+there (its port is closed), so that an effect stays pending unless a person acts."""
+import json
+import signal
+import subprocess
+from urllib.parse import urlencode
+
+import pytest
+
+from once_server import BINARY, until
+from test_openapi import OPERATIONS, check
+
+NOBODY = "eff_01890a5d-ac96-774b-bcce-b302099a8057"
+
+CONFIG = """
+connectors:
+  pay:
+    url: http://127.0.0.1:9
+    idempotency: {header: Idempotency-Key, keeps: 24h}
+  other:
+    url: http://127.0.0.1:9
+    tenants: [acme]
+effects:
+  payment.capture:
+    connector: pay
+    request: {path: "/v1/charges/{target.order_id}"}
+    provider_ref: /id
+    irreversible: true
+    compensate:
+      effect: payment.refund
+      payload: {charge: "{provider_ref}", amount: "{payload.amount}"}
+    redact: [/card]
+    retry: {backoff: 1h, backoff_max: 1h}
+  payment.refund:
+    connector: pay
+    retry: {backoff: 1h, backoff_max: 1h}
+  mail.send:
+    connector: other
+"""
+LATER = "2999-01-01T00:00:00.000Z"
+CAPTURE = {"effect_type": "payment.capture", "command_id": "order-7",
+           "target": {"order_id": "A/1"}, "not_before": LATER,
+           "payload": {"amount": 1200, "card": "4111111111111111", "note": "planted-secret"}}
+
+
+class Effects:
+    """Asks by operationId; every answer is held against the document."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def ask(self, name, body=None, effect_id=None, query=None):
+        method, path, _ = OPERATIONS[name]
+        path = path.replace("{effect_id}", effect_id or NOBODY)
+        path += "?" + urlencode(query) if query else ""
+        return check(name, self.server.request(method, path, body, {}))
+
+    def create(self, **more):
+        status, _, answer = self.ask("createEffect", {**CAPTURE, **more})
+        assert status == 202, answer
+        return answer
+
+
+@pytest.fixture
+def effects(make_server):
+    return Effects(make_server(config=CONFIG))
+
+
+def test_an_effect_is_written_down_once(effects):
+    first = effects.create()
+    assert (first["decision"], first["status"]) == ("first_seen", "pending")
+    assert first["status_url"] == "/v1/effects/" + first["effect_id"]
+    again = effects.create(trace={"correlation_id": "c"}, attempt=3)
+    assert (again["decision"], again["effect_id"]) == ("in_progress", first["effect_id"])
+    shown = effects.ask("getEffect", None, first["effect_id"])[2]
+    assert shown["payload"] == {"amount": 1200, "card": "[redacted]", "note": "planted-secret"}
+    assert (shown["duplicates"], shown["attempt"], shown["uncertain"]) == (1, 0, False)
+    assert (shown["command_id"], shown["target"]) == ("order-7", {"order_id": "A/1"})
+
+
+def test_the_key_is_the_one_that_once_key_derives(effects):
+    made = effects.create(ordinal=2)
+    envelope = {**CAPTURE, "ordinal": 2, "tenant_id": "default"}
+    del envelope["not_before"]
+    done = subprocess.run([BINARY, "key", "effect"], input=json.dumps(envelope), text=True,
+        capture_output=True, check=True, timeout=60)
+    assert done.stdout.split()[0] == made["idempotency_key"]
+    given = effects.create(idempotency_key="mine")
+    assert given["idempotency_key"] == "mine" and given["effect_id"] != made["effect_id"]
+
+
+def test_another_payload_is_a_conflict_that_shows_no_secret(effects):
+    effects.create()
+    for payload, value in (({**CAPTURE["payload"], "amount": 1}, 1),
+                           ({**CAPTURE["payload"], "card": "4222222222222222"}, "[redacted]")):
+        status, _, body = effects.ask("createEffect", {**CAPTURE, "payload": payload})
+        assert (status, body["code"]) == (409, "idempotency_conflict")
+        assert [step["value"] for step in body["diff"]] == [value]
+        assert "4222" not in json.dumps(body) and "4111" not in json.dumps(body)
+    assert effects.ask("getEffect", None, effects.create()["effect_id"])[2]["attempt"] == 0
+
+
+@pytest.mark.parametrize("change, status, code, says", [
+    ({"effect_type": "payment.none"}, 404, "unknown_effect_type", "payment.none"),
+    ({"effect_type": "mail.send"}, 404, "unknown_effect_type", "mail.send"),
+    ({"effect_type": None}, 422, "invalid_member", "effect_type"),
+    ({"payload": ...}, 422, "missing_member", "payload"),
+    ({"command_id": ...}, 422, "missing_member", "idempotency_key"),
+    ({"target": ...}, 422, "invalid_member", "{target.order_id} is absent"),
+    ({"target": {"order_id": ".."}}, 422, "invalid_member", "cannot stand in a path"),
+    ({"payload": {"card": "x"}}, 422, "invalid_member", "{payload.amount} is absent"),
+    ({"ordinal": -1}, 422, "invalid_member", "ordinal"),
+    ({"ordinal": "1"}, 422, "invalid_member", "ordinal"),
+    ({"policy_refs": "p"}, 422, "invalid_member", "policy_refs"),
+    ({"not_before": "soon"}, 422, "invalid_member", "not_before"),
+    ({"wait": "2m"}, 422, "invalid_member", "wait_ms_max"),
+    ({"nothing": 1}, 422, "unknown_member", "nothing"),
+    ({"tenant_id": "evil"}, 403, "tenant_mismatch", "tenant_id"),
+    ({"target": {"order_id": 9007199254740993}}, 422, "invalid_member", "9007199254740993"),
+    ({"x_long": "x" * 5000}, 422, "invalid_member", "detail_bytes_max"),
+    ({"payload": {"amount": 1, "x": "x" * 1048576}}, 422, "invalid_member",
+     "effect_payload_bytes_max"),
+])
+def test_what_is_wrong_is_refused_by_its_name(effects, change, status, code, says):
+    body = {**CAPTURE, **change}
+    body = {name: value for name, value in body.items() if value is not ...}
+    answer = effects.ask("createEffect", body)
+    assert (answer[0], answer[2]["code"]) == (status, code), answer[2]
+    assert says in answer[2]["detail"]
+    assert effects.ask("listEffects")[2]["effects"] == []
+
+
+def test_extensions_are_kept(effects):
+    made = effects.create(x_shop={"a": [1]}, extensions={"k": None}, policy_refs=["p1"],
+        effect_id="mine-1", trace={"correlation_id": "c1"})
+    assert made["effect_id"] == "mine-1"
+    shown = effects.server.request("GET", made["status_url"])[2]
+    assert shown["x_shop"] == {"a": [1]} and shown["extensions"] == {"k": None}
+    assert (shown["policy_refs"], shown["effect_id"]) == (["p1"], "mine-1")
+    assert shown["trace"]["correlation_id"] == "c1"
+    assert shown["once_effect_id"] == made["status_url"].rsplit("/", 1)[1]
+
+
+def test_lists_are_filtered(effects):
+    ids = [effects.create(ordinal=i)["effect_id"] for i in range(3)]
+    effects.create(command_id="order-8")
+    effects.ask("cancelEffect", {"reason": "no"}, ids[0])
+
+    def listed(**query):
+        page = effects.ask("listEffects", None, None, query)[2]
+        return {one["effect_id"] for one in page["effects"]}
+    assert len(listed()) == 4
+    assert listed(status="failed") == {ids[0]}
+    assert listed(status="pending", command_id="order-7") == set(ids[1:])
+    assert listed(uncertain="true") == set() and listed(effect_type="payment.refund") == set()
+    assert effects.ask("listEffects", None, None, {"status": "gone"})[0] == 400
+    pages, after = set(), ""
+    while after is not None:
+        page = effects.ask("listEffects", None, None, {"limit": 1, "after": after})[2]
+        pages |= {one["effect_id"] for one in page["effects"]}
+        after = page["next"]
+    assert pages == listed()
+
+
+def test_what_is_cancelled_stays_so_and_is_replayed(effects):
+    made = effects.create()
+    first = effects.ask("cancelEffect", {"reason": "withdrawn"}, made["effect_id"])
+    assert (first[0], first[2]["status"]) == (200, "failed")
+    assert first[2]["acknowledgement"]["status"] == "rejected"
+    assert effects.ask("cancelEffect", None, made["effect_id"])[2]["status"] == "failed"
+    status, _, replay = effects.ask("createEffect", CAPTURE)
+    assert (status, replay["decision"], replay["status"]) == (200, "duplicate_replayed", "failed")
+    assert replay["reason"] == "withdrawn"
+    for name in ("retryEffect", "compensateEffect"):
+        assert effects.ask(name, {}, made["effect_id"])[2]["code"] == "wrong_status"
+    resolve = {"status": "not_sent", "reason": "x"}
+    assert effects.ask("resolveEffect", resolve, made["effect_id"])[0] == 409
+
+
+def test_operating_on_nothing_and_with_nothing(effects):
+    for name in ("retryEffect", "cancelEffect", "compensateEffect", "getEffect"):
+        assert effects.ask(name)[2]["code"] == "effect_not_found"
+        assert effects.ask(name, None, "op_01890a5d-ac96-774b-bcce-b302099a8057")[0] == 404
+    made = effects.create()["effect_id"]
+    for body, says in (({}, "status"), ({"status": "maybe", "reason": "x"}, "not_sent"),
+                       ({"status": "failed"}, "reason"),
+                       ({"status": "failed", "reason": "x", "attempt": 0}, "attempt")):
+        status, _, answer = effects.ask("resolveEffect", body, made)
+        assert status == 422 and says in answer["detail"]
+    body = {"status": "failed", "reason": "x", "attempt": 7}
+    assert effects.ask("resolveEffect", body, made)[2]["code"] == "stale_attempt"
+    assert effects.ask("retryEffects", {"dry_run": True})[2] == {
+        "dry_run": True, "matched": 0, "effects": [], "retried": 0, "has_more": False}
+    assert effects.ask("retryEffects", {"status": "pending"})[0] == 422
+    assert effects.ask("retryEffects", {"limit": 1001})[0] == 422
+
+
+def test_nothing_of_a_payload_is_readable_at_rest(effects):
+    effects.create()
+    effects.create(ordinal=1, effect_id="with-a-name")
+    for path in effects.server.directory.rglob("*"):
+        if path.is_file():
+            assert b"planted-secret" not in path.read_bytes(), path
+            assert b"4111111111111111" not in path.read_bytes(), path
+
+
+def test_a_changed_connector_is_evidence_with_its_secret_as_a_digest(make_server, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("tok-one\n")
+    config = CONFIG.replace("url: http://127.0.0.1:9\n", f"url: http://127.0.0.1:9\n    auth: "
+        f"{{bearer_file: {secret}}}\n", 1)
+    server = make_server(config=config)
+    secret.write_text("tok-two\n")
+    path = server.directory / "once.yaml"
+    path.write_text(path.read_text().replace("keeps: 24h", "keeps: 12h"))
+    server.signal(signal.SIGHUP)
+
+    def said():
+        entries = server.request("GET", "/v1/evidence")[2]["entries"]
+        reasons = [e["outcome"]["reason"] for e in entries if e["type"] == "config.changed"]
+        return [reason for reason in reasons if reason.startswith("connector ")]
+    until(said, "a config.changed entry")
+    assert len(said()) == 1 and said()[0].startswith("connector 'pay' changed: idempotency.keeps")
+    assert " secret sha256:" in said()[0] and "tok" not in said()[0]

@@ -1,0 +1,319 @@
+"""Several servers over one PostgreSQL, and what can become of them: a process or the database is
+killed, the database is gone for a while, a standby is promoted, clocks differ, a pooler is between.
+
+Whatever happens: no key is granted twice, and nothing that was answered is lost."""
+import calendar
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from once_server import BINARY, LONG, ROOT, Broken, Server, until
+from stepping_clock import SHIM, SteppingClock
+
+sys.path.insert(0, str(ROOT / "tests"))
+import servers  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not servers.Postgres.installed(), reason="no PostgreSQL here")
+SYNCHRONOUS = {"wal_level": "replica", "max_wal_senders": 4, "hot_standby": "on"}
+
+
+class Node(Server):
+    """`once serve` over that database."""
+
+    def __init__(self, url, **how):
+        self.over = url
+        super().__init__(**how)
+
+    def command(self):
+        return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store", self.over, *self.options]
+
+
+def url_of(*databases):
+    """libpq tries them in order, for one that can be written to."""
+    hosts = ",".join(f"127.0.0.1:{database.port}" for database in databases)
+    return f"postgres://postgres@{hosts}/once?fsync=off"
+
+
+def once(*words):
+    return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=120)
+
+
+def migrated(database):
+    done = once("migrate", "--store", url_of(database))
+    assert done.returncode == 0, done.stderr
+    return url_of(database)
+
+
+@pytest.fixture
+def database():
+    with servers.Postgres(**SYNCHRONOUS) as server:
+        yield server
+
+
+class Load:
+    """Threads that begin keys through several nodes, each key through more than one. What was
+    answered is remembered; an answer that did not come is nobody's."""
+
+    def __init__(self, nodes, threads=3):
+        self.nodes, self.granted, self.refused, self.ended = nodes, {}, 0, threading.Event()
+        self.second, self.lock = [], threading.Lock()
+        self.threads = [threading.Thread(target=self.work, args=(number,))
+            for number in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, node, key):
+        try:
+            status, _, answer = node.request("POST", "/v1/fences",
+                {"scope": "load", "key": key, "payload": 1, "lease": "10m"})
+        except (Broken, OSError):
+            return None
+        with self.lock:
+            if status == 201:
+                if key in self.granted:
+                    self.second.append((key, self.granted[key], answer["fence"]))
+                self.granted[key] = answer["fence"]
+            elif status >= 500:
+                self.refused += 1
+        return status
+
+    def work(self, number):
+        at = 0
+        while not self.ended.is_set():
+            at += 1
+            for turn in range(2):
+                node = self.nodes[(number + at + turn) % len(self.nodes)]
+                if self.ask(node, f"{number % 2}-{at}") is None:
+                    time.sleep(0.05)
+
+    def count(self):
+        with self.lock:
+            return len(self.granted)
+
+    def goes_on(self, by=10, timeout_s=60):
+        """Something is granted again."""
+        before = self.count()
+        until(lambda: self.count() > before + by, "nothing is granted any more", timeout_s)
+
+    def end(self, url):
+        """Everything that was answered is there, and nothing twice."""
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+        assert self.second == []
+        node = next(node for node in self.nodes if node.process.poll() is None)
+        for key, fence in self.granted.items():
+            status, _, answer = node.request("POST", "/v1/fences",
+                {"scope": "load", "key": key, "payload": 1})
+            assert status == 202, (key, fence, status, answer)
+        verified = once("verify", "--json", "--store", url)
+        assert verified.returncode == 0, verified.stdout
+
+
+@pytest.fixture
+def nodes(database):
+    url = migrated(database)
+    running = [Node(url) for _ in range(2)]
+    yield running
+    for node in running:
+        node.kill9()
+
+
+def test_a_killed_process_takes_nothing_with_it(database, nodes):
+    load = Load(nodes)
+    load.goes_on()
+    for _ in range(3 if LONG else 1):
+        nodes[0].kill9()
+        load.goes_on()
+        nodes[0].start()
+        load.goes_on()
+    load.end(url_of(database))
+
+
+def restart(database):
+    """After a crash the sessions of the old server hold its memory for a moment."""
+    for _ in range(100):
+        try:
+            database.start()
+            return
+        except (RuntimeError, subprocess.CalledProcessError):
+            time.sleep(0.1)
+    raise AssertionError(database.log())
+
+
+def test_a_killed_database_takes_nothing_with_it(database, nodes):
+    load = Load(nodes)
+    load.goes_on()
+    for _ in range(5 if LONG else 1):
+        database.kill()
+        time.sleep(0.5)
+        restart(database)
+        load.goes_on()
+    assert [node.process.poll() for node in nodes] == [None, None]  # they went on by themselves
+    load.end(url_of(database))
+
+
+def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(database, nodes):
+    load = Load(nodes)
+    load.goes_on()
+    database.kill()
+    time.sleep(1)
+    before = load.count()
+    time.sleep(60 if LONG else 4)
+    assert load.count() == before and load.refused > 0  # 503, whatever the key
+    status, _, answer = nodes[0].request("POST", "/v1/fences",
+        {"scope": "load", "key": "gone", "payload": 1})
+    assert (status, answer["effect"], answer["retry"]) == (503, "no", "safe"), answer
+    assert nodes[0].request("GET", "/readyz")[0] == 503
+    restart(database)
+    load.goes_on()
+    assert [node.process.poll() for node in nodes] == [None, None]
+    load.end(url_of(database))
+
+
+class Standby(servers.Postgres):
+    """A copy of a server that follows it."""
+
+    def __init__(self, primary):
+        super().__init__(**SYNCHRONOUS)
+        self.primary = primary
+
+    def make(self):
+        if os.getuid() == 0:
+            subprocess.run(["chown", "postgres:postgres", self.directory], check=True)
+        subprocess.run([self.program("pg_basebackup"), "-D", self.data, "-h", "127.0.0.1", "-p",
+            str(self.primary.port), "-U", "postgres", "-X", "stream", "-c", "fast", "-R",
+            "--no-sync"], check=True, capture_output=True, cwd=self.directory, **self.user())
+
+    def start(self):
+        self.make()
+        words = [f"--{name}={value}" for name, value in self.settings.items()]
+        with open(os.path.join(self.directory, "postgres.log"), "ab") as log:
+            self.process = subprocess.Popen([self.program("postgres"), "-D", self.data, *words],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, **self.user())
+        self.wait_ready()
+        return self
+
+    def promote(self):
+        subprocess.run([self.program("pg_ctl"), "promote", "-w", "-D", self.data], check=True,
+            capture_output=True, cwd=self.directory, **self.user())
+
+
+def test_a_promoted_standby_goes_on_where_the_primary_was_killed(database):
+    """With a synchronous standby a commit is on both before it is answered."""
+    migrated(database)
+    with Standby(database) as standby:
+        url = url_of(database, standby)
+        nodes = [Node(url) for _ in range(2)]
+        database.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        database.sql("SELECT pg_reload_conf()")
+        until(lambda: database.sql("SELECT sync_state FROM pg_stat_replication") == "sync",
+            "the standby does not follow synchronously")
+        load = Load(nodes)
+        try:
+            load.goes_on(50)
+            database.kill()
+            standby.promote()
+            standby.sql("ALTER SYSTEM SET synchronous_standby_names = ''")
+            standby.sql("SELECT pg_reload_conf()")
+            load.goes_on(50)
+            assert [node.process.poll() for node in nodes] == [None, None]
+            load.end(url_of(standby))
+        finally:
+            load.ended.set()
+            for node in nodes:
+                node.kill9()
+
+
+@pytest.mark.skipif(not SHIM.exists(), reason="the clock's library is not built")
+@pytest.mark.parametrize("seconds", [-600, 600])
+def test_processes_whose_clocks_differ_agree(database, seconds, tmp_path):
+    """Leases and windows go by the server's clock, whatever the machine of a process thinks."""
+    url = migrated(database)
+    clock = SteppingClock(tmp_path)
+    clock.step(seconds)
+    nodes = [Node(url), Node(url, env=clock.env)]
+    begin = {"scope": "s", "key": "k", "payload": 1, "lease": "2s"}
+    try:
+        first = nodes[1].request("POST", "/v1/fences", begin)
+        assert first[0] == 201
+        assert abs(time.time() + 2 - lease_end(first[2])) < 1.5  # by the true clock
+        for node in nodes:
+            assert node.request("POST", "/v1/fences", begin)[0] == 202
+        time.sleep(2.2)
+        for node in nodes:
+            assert node.request("POST", "/v1/fences", begin)[2]["code"] == "outcome_unknown"
+        taken = nodes[0].request("POST", "/v1/fences", {**begin, "on_unknown": "takeover"})
+        assert taken[2]["fence"] > first[2]["fence"]
+        late = nodes[1].request("POST", f"/v1/fences/{first[2]['operation_id']}/seal",
+            {"fence": first[2]["fence"], "status": "executed"})
+        assert late[2]["code"] == "stale_fence"
+    finally:
+        for node in nodes:
+            node.kill9()
+    verified = once("verify", "--json", "--store", url)
+    assert verified.returncode == 0, verified.stdout
+
+
+def lease_end(answer):
+    text = answer["lease_expires_at"]
+    return calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) + float(text[19:23])
+
+
+# --- Settings and poolers ---
+
+
+def pgbouncer(directory, database, mode):
+    """A pooler of its own; its URL."""
+    port = servers.free_port()
+    (directory / "users").write_text('"postgres" ""\n')
+    (directory / "pgbouncer.ini").write_text(
+        f"[databases]\nonce = host=127.0.0.1 port={database.port}\n[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = trust\n"
+        f"auth_file = {directory}/users\npool_mode = {mode}\nunix_socket_dir =\n"
+        "ignore_startup_parameters = extra_float_digits\n")
+    process = subprocess.Popen(["/usr/sbin/pgbouncer", str(directory / "pgbouncer.ini")],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        **servers.Postgres.user())
+    url = f"postgres://postgres@127.0.0.1:{port}/once?fsync=off"
+    until(lambda: subprocess.run(["psql", "-X", "-c", "SELECT 1", url.split("?", maxsplit=1)[0]],
+        capture_output=True).returncode == 0, "the pooler does not answer")
+    return process, url
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/sbin/pgbouncer"), reason="no pgbouncer here")
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_that_gives_sessions_away_is_named_at_start(database, mode, tmp_path):
+    migrated(database)
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    pooler, url = pgbouncer(tmp_path, database, mode)
+    try:
+        done = once("run", "-k", "k", "--wait", "0s", "--store", url, "--", "echo", "done")
+        if mode == "session":
+            assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        else:
+            assert done.returncode == 125 and "pool_mode = transaction" in done.stderr, done
+            assert database.sql("SELECT count(*) FROM once.records") == "0"
+    finally:
+        pooler.kill()
+        pooler.wait()
+
+
+def test_doctor_names_what_weakens_a_promise(database):
+    url = migrated(database)
+    with Standby(database):
+        done = once("doctor", "--json", "--store", url)
+        said = json.dumps(json.loads(done.stdout))
+        assert "fsync = off" in said and "follow asynchronously" in said
+        database.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        database.sql("SELECT pg_reload_conf()")
+        time.sleep(0.5)
+        said = once("doctor", "--json", "--store", url).stdout
+        assert "follow asynchronously" not in said

@@ -1,0 +1,251 @@
+/* The requests that effects become, as the bytes on the wire. */
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/macros.h"
+#include "check_c.h"
+#include "effect/acknowledgement.h"
+#include "effect/compose.h"
+
+static struct arena arena;
+
+static const struct config_connector pay = {.name = "pay",
+    .base_path = "/api",
+    .idempotency = {.header = "Idempotency-Key", .key_bytes_max = 64},
+    .lookup = {.get = "/v1/charges/by-key/{idempotency_key}?t={tenant}"}};
+static const struct config_connector body_key = {
+    .name = "square", .base_path = "", .idempotency = {.body = "/meta/idempotency_key"}};
+static const struct config_connector service = {
+    .name = "svc", .base_path = "/effects", .protocol = CONFIG_PROTOCOL_ENVELOPE};
+
+static const struct record record = {.kind = RECORD_EFFECT,
+    .key = {.tenant = {"acme", 4}, .scope = {"payment.capture", 15}, .key = {"order 1/2", 9}},
+    .attempt = 3,
+    .created_ms = INT64_C(784111777000),
+    .trace = {"{\"correlation_id\":\"c1\"}", 23}};
+static const struct effect_detail detail = {.effect_id = {"eff-7", 5},
+    .command_id = {"cmd-9", 5},
+    .target = {"{\"order_id\":\"a/b c\",\"n\":7}", 26},
+    .extensions = {"{\"x_a\":1}", 9}};
+
+static struct compose_from from_of(const struct config_effect *type, const char *payload)
+{
+    return (struct compose_from){.type = type,
+        .record = &record,
+        .detail = &detail,
+        .payload = slice_str(payload),
+        .authority = SLICE_LIT("api.pay.example"),
+        .field = SLICE_LIT("Authorization"),
+        .credential = SLICE_LIT("Bearer s3cret"),
+        .request_id = SLICE_LIT("r1")};
+}
+
+static bool has(struct slice head, const char *line)
+{
+    return memmem(head.data, head.len, line, strlen(line)) != NULL;
+}
+
+static void an_attempt_is_these_bytes(void **state)
+{
+    static const struct config_effect type = {.name = "payment.capture",
+        .connector = &pay,
+        .method = "POST",
+        .path = "/v1/charges/{target.order_id}/{target.n}",
+        .headers = {{"X-Account", "acct-{payload.account}"}},
+        .header_count = 1};
+    struct compose_from from = from_of(&type, "{\"account\":\"a1\",\"amount\":1.50}");
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    struct err err;
+    (void)state;
+    assert_int_equal(compose_attempt(&from, &arena, &composed, &err), OK);
+    assert_true(slice_is(composed.body, "{\"account\":\"a1\",\"amount\":1.50}"));
+    assert_true(slice_is(composed.head, "POST /api/v1/charges/a%2Fb%20c/7 HTTP/1.1\r\n"
+                                        "Host: api.pay.example\r\n"
+                                        "User-Agent: once/" ONCE_VERSION "\r\n"
+                                        "Accept: application/json, */*;q=0.1\r\n"
+                                        "Accept-Encoding: identity\r\n"
+                                        "Request-Id: r1\r\n"
+                                        "Authorization: Bearer s3cret\r\n"
+                                        "Content-Type: application/json\r\n"
+                                        "Idempotency-Key: order 1/2\r\n"
+                                        "X-Account: acct-a1\r\n"
+                                        "Content-Length: 30\r\n\r\n"));
+    assert_int_equal(composed.method, HTTP_METHOD_POST);
+}
+
+static void a_question_is_a_get_without_the_payload(void **state)
+{
+    static const struct config_effect type = {.connector = &pay, .method = "POST"};
+    struct compose_from from = from_of(&type, "{\"card\":\"4242\"}");
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    struct err err;
+    (void)state;
+    assert_int_equal(compose_question(&from, &arena, &composed, &err), OK);
+    assert_true(has(composed.head, "GET /api/v1/charges/by-key/order%201%2F2?t=acme HTTP/1.1\r\n"));
+    assert_int_equal(composed.body.len, 0);
+    assert_false(has(composed.head, "4242"));
+    assert_false(has(composed.head, "Content-Length"));
+}
+
+static void a_long_key_is_sent_as_its_digest(void **state)
+{
+    static const struct config_idempotency how = {.key_bytes_max = 8};
+    static const struct config_idempotency any = {.key_bytes_max = 0};
+    char text[COMPOSE_KEY_BYTES_MAX];
+    (void)state;
+    assert_true(slice_is(compose_key(&how, SLICE_LIT("12345678"), text), "12345678"));
+    /* SHA-256 of "abcdefghi", by a different implementation. */
+    assert_true(slice_is(compose_key(&how, SLICE_LIT("abcdefghi"), text),
+        "GcwC8m30PMVxvJ7XsMTSkiSj7CKVKSIXJe920CHIMm8"));
+    assert_true(slice_is(compose_key(&any, SLICE_LIT("abcdefghi"), text), "abcdefghi"));
+}
+
+static void a_key_in_the_body_leaves_the_rest_as_it_came(void **state)
+{
+    static const struct {
+        const char *payload;
+        const char *body;
+    } rows[] = {
+        {"{\"amount\":1.50, \"meta\":{}}",
+            "{\"amount\":1.50,\"meta\":{\"idempotency_key\":\"order 1/2\"}}"},
+        {"{\"meta\":{\"a\":9007199254740993}}",
+            "{\"meta\":{\"a\":9007199254740993,\"idempotency_key\":\"order 1/2\"}}"},
+        {"{\"meta\":{\"idempotency_key\":\"mine\"}}",
+            "{\"meta\":{\"idempotency_key\":\"order 1/2\"}}"},
+    };
+    static const struct config_effect type = {.connector = &body_key, .method = "POST"};
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct compose_from from = from_of(&type, rows[i].payload);
+        struct composed composed = {.method = HTTP_METHOD_NONE};
+        struct err err;
+        assert_int_equal(compose_attempt(&from, &arena, &composed, &err), OK);
+        if (!slice_is(composed.body, rows[i].body)) {
+            fail_msg("%.*s", (int)composed.body.len, composed.body.data);
+        }
+    }
+    struct compose_from from = from_of(&type, "[1]");
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    struct err err;
+    assert_int_equal(compose_attempt(&from, &arena, &composed, &err), E_INVALID);
+}
+
+static void a_form_holds_members_of_members(void **state)
+{
+    static const struct config_effect type = {
+        .connector = &pay, .method = "POST", .body = CONFIG_EFFECT_BODY_FORM};
+    struct compose_from from =
+        from_of(&type, "{\"a\":1,\"b\":{\"c\":\"x&y=z\",\"d\":[true,null]},\"e f\":\"\xc3\xa4\"}");
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    struct err err;
+    (void)state;
+    assert_int_equal(compose_attempt(&from, &arena, &composed, &err), OK);
+    assert_true(slice_is(composed.body, "a=1&b[c]=x%26y%3Dz&b[d][0]=true&b[d][1]=&e%20f=%C3%A4"));
+    assert_true(has(composed.head, "Content-Type: application/x-www-form-urlencoded\r\n"));
+}
+
+static void an_envelope_is_the_whole_of_it(void **state)
+{
+    static const struct config_effect type = {.connector = &service, .method = "POST"};
+    struct compose_from from = from_of(&type, "{\"amount\":5}");
+    struct composed composed = {.method = HTTP_METHOD_NONE};
+    struct err err;
+    (void)state;
+    from.ack_token = SLICE_LIT("tok");
+    assert_int_equal(compose_attempt(&from, &arena, &composed, &err), OK);
+    assert_true(has(composed.head, "POST /effects HTTP/1.1\r\n"));
+    assert_true(slice_is(composed.body,
+        "{\"effect_id\":\"eff-7\",\"command_id\":\"cmd-9\",\"tenant_id\":\"acme\","
+        "\"idempotency_key\":\"order 1/2\",\"effect_type\":\"payment.capture\","
+        "\"target\":{\"order_id\":\"a/b c\",\"n\":7},\"payload\":{\"amount\":5},"
+        "\"trace\":{\"correlation_id\":\"c1\"},\"attempt\":3,"
+        "\"created_at\":\"1994-11-06T08:49:37.000Z\",\"ack_token\":\"tok\",\"x_a\":1}"));
+}
+
+static void what_a_template_does_not_find_is_named(void **state)
+{
+    static const struct {
+        const char *path;
+        const char *header;
+        const char *says;
+    } rows[] = {
+        {"/a/{target.nothing}", "x", "target.nothing"},
+        {"/a", "{payload.card}", "payload.card"},
+        {"/a", "{payload.line}", "payload.line"},
+        {"/a/{payload.dots}", "x", "payload.dots"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct config_effect type = {.connector = &pay,
+            .method = "POST",
+            .path = rows[i].path,
+            .headers = {{"X-Own", rows[i].header}},
+            .header_count = 1};
+        struct compose_from from =
+            from_of(&type, "{\"line\":\"a\\r\\nX-Evil: 1\",\"dots\":\"..\"}");
+        struct composed composed = {.method = HTTP_METHOD_NONE};
+        struct err err;
+        assert_int_equal(compose_attempt(&from, &arena, &composed, &err), E_INVALID);
+        assert_non_null(strstr(err.text, rows[i].says));
+    }
+}
+
+static void an_acknowledgement_is_read_strictly(void **state)
+{
+    static const struct {
+        const char *text;
+        bool is_one;
+        enum effect_ack status;
+    } rows[] = {
+        {"{\"status\":\"acknowledged\",\"provider_ref\":\"p1\",\"retryable\":false}", true,
+            EFFECT_ACK_ACKNOWLEDGED},
+        {"{\"status\":\"rejected\"}", true, EFFECT_ACK_REJECTED},
+        {"{\"status\":\"failed\",\"retryable\":true}", true, EFFECT_ACK_FAILED},
+        {"{\"status\":\"pending\",\"provider_ref\":null}", true, EFFECT_ACK_PENDING},
+        {"{\"status\":\"done\"}", false, EFFECT_ACK_NONE},
+        {"{\"status\":true}", false, EFFECT_ACK_NONE},
+        {"{}", false, EFFECT_ACK_NONE},
+        {"", false, EFFECT_ACK_NONE},
+        {"\"acknowledged\"", false, EFFECT_ACK_NONE},
+        {"{\"status\":\"acknowledged\",\"provider_ref\":7}", false, EFFECT_ACK_NONE},
+        {"{\"status\":\"acknowledged\",\"retryable\":\"no\"}", false, EFFECT_ACK_NONE},
+        {"{\"status\":\"acknowledged\"", false, EFFECT_ACK_NONE},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct acknowledgement ack = {.status = EFFECT_ACK_NONE};
+        if (acknowledgement_read(slice_str(rows[i].text), &arena, &ack) != rows[i].is_one ||
+            ack.status != rows[i].status) {
+            fail_msg("%s", rows[i].text);
+        }
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    arena_init(&arena, &mem_libc, 64 << 20);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_release(&arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_attempt_is_these_bytes),
+        TEST(a_question_is_a_get_without_the_payload),
+        TEST(a_long_key_is_sent_as_its_digest),
+        TEST(a_key_in_the_body_leaves_the_rest_as_it_came),
+        TEST(a_form_holds_members_of_members),
+        TEST(an_envelope_is_the_whole_of_it),
+        TEST(what_a_template_does_not_find_is_named),
+        TEST(an_acknowledgement_is_read_strictly),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
