@@ -199,7 +199,7 @@ void command_effects_settled(struct dispatch_call *call)
 
 /* ---- waiting for them ---------------------------------------------------------------------- */
 
-/* One command that is looked at: it is read, then each effect that it waits for, then it is woken. */
+/* A command that is looked at: it is read, then each effect that it waits for; then it is woken. */
 struct look {
     struct query query; /* first */
     struct engine_call wake;

@@ -3,8 +3,8 @@
  * outbox in the commit that keeps the handler's outcome, or nothing does. Required ones are waited
  * for: the command is awaiting_effects, and executed when the last of them is acknowledged.
  *
- * Crash:     before the commit: the handler ran, nobody knows (blocked). After it: the command waits,
- *            and its due brings it here again until its effects are settled.
+ * Crash:     before the commit: the handler ran, nobody knows (blocked). After it: the command
+ *            waits, and its due brings it here again until its effects are settled.
  * Does not:  put the command's end into the commit of the last acknowledgement: it follows within
  *            COMMAND_LOOK_MS, by a wake that names the version that was read.
  */
@@ -27,8 +27,8 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
 /* The group is durable: its effects may be sent. */
 void command_effects_settled(struct dispatch_call *call);
 
-/* See whether the effects that a command waits for are settled, and end it if so. False: not now. On
- * the engine's thread. */
+/* See whether the effects that a command waits for are settled, and end it if so. False: not now.
+ * On the engine's thread. */
 bool command_effects_look(struct commands *commands, const struct op_id *id);
 
 #endif
