@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cli/work.h"
 
+/* An effect's words mean the same of an operation. */
 static enum once_status status_read(const char *name)
 {
-    if (strcmp(name, "executed") == 0) {
+    if (strcmp(name, "executed") == 0 || strcmp(name, "acknowledged") == 0) {
         return ONCE_EXECUTED;
     }
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
@@ -132,6 +134,11 @@ int cmd_resolve(struct cli *cli)
 {
     struct given_outcome given;
     int code = check_options(cli);
+    const struct work_kind *kind =
+        cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
+    if (code == CLI_OK && kind != NULL) {
+        return work_resolve(cli, kind, cli->operands[0]);
+    }
     code = code != CLI_OK ? code
                           : given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
     if (code != CLI_OK) {
