@@ -844,8 +844,7 @@ static const struct option_def inbox_options[] = {
 };
 
 static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "the request would be refused, or there is no such source or preset"),
-    EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
     EXIT(78, "the configuration is invalid or cannot be read"), {0}};
 
 static const struct example_def inbox_examples[] = {

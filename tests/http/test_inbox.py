@@ -464,7 +464,7 @@ def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
     assert SECRET not in json.dumps(said)
     done = server.cli(*test, "Stripe-Signature: t=1,v1=00")
     assert done.returncode == 65 and "malformed" in done.stdout
-    assert server.cli("inbox", "sign", "nobody", "--secret-file", head).returncode == 65
+    assert server.cli("inbox", "sign", "nobody", "--secret-file", head).returncode == 64
     assert deliveries(server) == [] and handler.count() == 0
     fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
     assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
