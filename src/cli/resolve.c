@@ -133,12 +133,13 @@ static int check_options(const struct cli *cli)
 int cmd_resolve(struct cli *cli)
 {
     struct given_outcome given;
-    int code = check_options(cli);
     const struct work_kind *kind =
         cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
-    if (code == CLI_OK && kind != NULL) {
-        return work_resolve(cli, kind, cli->operands[0]);
+    if (kind != NULL) {
+        return strcmp(kind->name, "effects") == 0 ? work_resolve(cli, kind, cli->operands[0])
+                                                  : work_decide(cli, cli->operands[0], "resolve");
     }
+    int code = check_options(cli);
     code = code != CLI_OK ? code
                           : given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
     if (code != CLI_OK) {

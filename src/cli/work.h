@@ -1,6 +1,6 @@
 /*
- * work: what Once performs itself (commands, effects), as its server shows it: one, many, and what
- * a person decides about it. A row for each kind; ids say which.
+ * work: what Once performs itself (commands, effects, deliveries), as its server shows it: one,
+ * many, and what a person decides about it. A row for each kind; ids say which.
  */
 #ifndef ONCE_CLI_WORK_H
 #define ONCE_CLI_WORK_H
@@ -10,9 +10,9 @@
 struct work_kind {
     const char *prefix; /* of its ids: "cmd_" */
     const char *name;   /* in the API's paths and documents: "commands" */
-    const char *id;     /* members that a line of a list shows: its id, … */
-    const char *what;   /* … what it is, … */
-    const char *whose;  /* … and whom it belongs to */
+    const char *id;     /* the member with its id */
+    const char *what;   /* the members that a list shows: what it is … */
+    const char *who;    /* … and whose */
 };
 
 /* The kind that an id or a name ("commands") is of; NULL: an operation's, or none. */
@@ -26,5 +26,7 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUS
 int work_list(struct cli *cli, const struct work_kind *kind) MUST_CHECK;
 /* Settle an uncertain effect, by the options of once resolve. The same. */
 int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
+/* Redeliver, skip or resolve a delivery, with the options of that command. The same. */
+int work_decide(struct cli *cli, const char *id, const char *verb) MUST_CHECK;
 
 #endif
