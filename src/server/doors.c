@@ -54,6 +54,15 @@ static enum status api_policy_of(
     return OK;
 }
 
+static void *state_of(const struct server *server, const char *name)
+{
+    size_t i = 0;
+    while (strcmp(server_doors[i].name, name) != 0) {
+        i++;
+    }
+    return server->states[i];
+}
+
 /* The routes of the doors that are open and have no listener. */
 static size_t gather_routes(const struct server *server, struct api_routes *ret_routes)
 {
@@ -73,6 +82,7 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
     struct api_options options = {.door = server->door,
         .routes = routes,
         .routes_count = gather_routes(server, routes),
+        .outbox = effects_outbox(state_of(server, "effects")),
         .own_listener = server->own_listener,
         .server = server->http,
         .store = server->facts.store,
@@ -496,6 +506,24 @@ const struct server_door server_doors[] = {
     {.name = NULL},
 };
 _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
+
+/* ---- the inbox, tried out ------------------------------------------------------------------ */
+
+enum status server_inbox_try(
+    const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)
+{
+    struct inbox_trial asked = {.config = trial->config,
+        .source = slice_str(trial->source),
+        .request = trial->request,
+        .now_ms = trial->now_ms};
+    return inbox_try(&asked, &mem_libc, out, ret_accepted, err);
+}
+
+enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
+    struct slice body, int64_t now_ms, struct buf *out, struct err *err)
+{
+    return inbox_sign(slice_str(preset), secret, slice_str(id), body, now_ms, out, err);
+}
 
 /* ---- which route ------------------------------------------------------------------------- */
 

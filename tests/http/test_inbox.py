@@ -286,6 +286,47 @@ def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
     assert [c["key"] for c in handler.calls] == ["a", "c", "e"]
 
 
+def test_an_older_version_that_waited_is_dropped_as_stale(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+    handler.pause_s = 0.5
+    for event_id, version in (("new", 20), ("old", 10), ("newer", 30)):
+        body = json.dumps({"id": event_id, "created": version, "object": "x"}).encode()
+        answer = server.request("POST", "/in/s", body, signed("stripe", body))[2]
+        assert answer["receipts"][0]["decision"] == "first_seen"
+    settled(server, count=2)
+    one = settled(server, "failed", 1, key="old")[0]
+    assert one["attempt"] == 0 and one["reason"].startswith("stale")
+    assert [c["key"] for c in handler.calls] == ["new", "newer"]
+    entries = server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
+    assert "delivery.stale" in [entry["type"] for entry in entries]
+
+
+def test_a_poison_head_is_parked_and_those_after_it_go_on(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}\n" + QUICK))
+    handler.answers = [500] * 4
+    for version in (1, 2, 3):
+        body = json.dumps({"id": f"v{version}", "created": version, "object": "x"}).encode()
+        server.request("POST", "/in/s", body, signed("stripe", body))
+    settled(server, "dead_letter", 1, key="v1")
+    settled(server, count=2)
+    assert [c["key"] for c in handler.calls] == ["v1"] * 4 + ["v2", "v3"]
+
+
+def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 2, backoff: 20ms}"))
+    handler.answers = [500, 500]
+    send(server, "s", "stripe")
+    one = settled(server, "dead_letter")[0]
+    server.request("POST", f"/v1/deliveries/{one['delivery_id']}/skip", {"reason": "r"})
+    entries = server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
+    assert [entry["type"] for entry in entries if entry["type"] != "access.read"] == [
+        "delivery.received", "execution.started", "delivery.retried", "execution.started",
+        "delivery.dead_lettered", "delivery.skipped"]
+    server.stop()
+    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_versions_of_one_thing_are_delivered_one_at_a_time(inbox, handler):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
     handler.pause_s = 0.3
@@ -380,6 +421,53 @@ def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
             assert calls == 1, event_id
         else:
             assert one["status"] == "unknown" and calls <= 1, (event_id, one)
+
+
+def test_people_use_the_command_line(inbox, handler, tmp_path):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+    store = f"journal:{server.data_dir}"
+    handler.answers = [500, 500, "drop"]
+    ids = {}
+    for event_id, status in (("a", "dead_letter"), ("b", "dead_letter"), ("c", "unknown")):
+        send(server, "s", "stripe", event_id)
+        ids[event_id] = settled(server, status, 1, key=event_id)[0]["delivery_id"]
+    listed = server.cli("ls", "deliveries", "--status", "dead_letter", "--store", store)
+    assert listed.returncode == 0 and listed.stdout.count("dlv_") == 2, listed
+    assert len(json.loads(server.cli("ls", "deliveries", "--json", "--store", store).stdout)) == 3
+    shown = server.cli("show", ids["a"], "--store", store)
+    assert "dead_letter" in shown.stdout and "delivery.dead_lettered" in shown.stdout, shown
+    assert server.cli("redeliver", ids["a"], "--store", store).returncode == 0
+    settled(server, key="a")
+    assert server.cli("skip", ids["b"], "--reason", "r", "--store", store).returncode == 0
+    assert server.cli("skip", ids["a"], "--store", store).returncode != 0
+    assert server.cli("redeliver", ids["c"], "--store", store).returncode != 0
+    done = server.cli("resolve", ids["c"], "--status", "executed", "--reason", "asked",
+        "--store", store)
+    assert done.returncode == 0 and "executed" in done.stdout, done
+    assert server.cli("skip", "op_1", "--store", store).returncode == 64
+
+
+def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+    config, body, head = server.directory / "once.yaml", tmp_path / "body", tmp_path / "headers"
+    body.write_text('{"id":"evt_9","created":7,"object":"pi_1"}')
+    (tmp_path / "secret").write_text(SECRET)
+    made = server.cli("inbox", "sign", "stripe", "--secret-file", tmp_path / "secret", "--body",
+        f"@{body}")
+    assert made.returncode == 0, made
+    head.write_text(made.stdout)
+    test = ["inbox", "test", "s", "--config", config, "--body", f"@{body}", "--header"]
+    done = server.cli(*test, f"@{head}")
+    assert done.returncode == 0 and "key evt_9  version 7 of pi_1" in done.stdout, done
+    said = json.loads(server.cli(*test, f"@{head}", "--json").stdout)
+    assert said["accepted"] and said["window"] == "744h" and said["signature"] == "ok"
+    assert SECRET not in json.dumps(said)
+    done = server.cli(*test, "Stripe-Signature: t=1,v1=00")
+    assert done.returncode == 65 and "malformed" in done.stdout
+    assert server.cli("inbox", "sign", "nobody", "--secret-file", head).returncode == 64
+    assert deliveries(server) == [] and handler.count() == 0
+    fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+    assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
 
 
 def test_every_answer_is_as_the_document_says(inbox, handler):
