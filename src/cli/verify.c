@@ -141,6 +141,9 @@ static void print_shared(const struct verify_result *result, double seconds)
                  "runs chains them\n",
             (unsigned long long)result->unchained);
     }
+    if (!result->has_ends) {
+        out_text("not compared: the ends of the chains, because this store does not keep them\n");
+    }
     if (result->unsettled) {
         out_text("not compared: the ends of the chains, because others wrote all the time\n");
     }

@@ -81,6 +81,7 @@ struct verify_result {
     uint64_t chains;              /* of evidence */
     uint64_t unchained;           /* decisions of applications, waiting to be chained: no damage */
     bool unsettled;               /* others wrote all the time: the newest was not compared */
+    bool has_ends;                /* the store says where its chains end */
     bool torn_tail;               /* bytes after the last commit, never acknowledged: no damage */
     bool outside_compared; /* the outside checkpoint's entry is there, and its hash was compared */
     uint64_t damage_count; /* 0: all is well */

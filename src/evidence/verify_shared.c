@@ -94,6 +94,7 @@ struct shared {
     unsigned char outside_chain[16]; /* … which is about this chain */
     struct checkpoint outside;
     bool settled;       /* of all chains, at the last look */
+    bool keeps_ends;    /* the store says where its chains end */
     bool is_new_chain;  /* the next entry is of a chain that is not known here */
     enum status status; /* why a visitor stopped; OK: it did not */
     struct err err;
@@ -178,6 +179,7 @@ static bool on_chain(void *context, const struct store_chain *told)
     }
     chain->told = *told;
     shared->settled = shared->settled && told->settled;
+    shared->keeps_ends = shared->keeps_ends || told->settled || told->seq > 0;
     return true;
 }
 
@@ -721,7 +723,8 @@ static void check_newer(struct shared *shared)
         unexplained +=
             redecide_version_of(&shared->redecide, &newer[i].key_hash) < newer[i].version;
     }
-    if (unexplained <= shared->result.unchained || !shared->settled) {
+    /* Where readers see less than was committed, only a settled moment shows what is missing. */
+    if (unexplained <= shared->result.unchained || (shared->keeps_ends && !shared->settled)) {
         return;
     }
     for (size_t i = 0; i < shared->newer.count; i++) {
@@ -740,7 +743,7 @@ static enum status settle(struct shared *shared, struct err *err)
     enum status status = OK;
     for (int i = 0; i < SETTLE_TRIES && status == OK; i++) {
         status = read_chains(shared, err);
-        if (shared->settled) {
+        if (shared->settled || !shared->keeps_ends) {
             break;
         }
         struct timespec pause = {.tv_nsec = SETTLE_PAUSE_MS * 1000000L};
@@ -769,7 +772,8 @@ static enum status check_all(struct shared *shared, struct err *err)
     check_fences(shared);
     check_newer(shared);
     shared->result.shared = true;
-    shared->result.unsettled = !shared->settled;
+    shared->result.unsettled = shared->keeps_ends && !shared->settled;
+    shared->result.has_ends = shared->keeps_ends;
     shared->result.chains = shared->chains.count;
     shared->result.redecided = shared->redecide.redecided;
     shared->result.not_redecidable = shared->redecide.not_redecidable;
