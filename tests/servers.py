@@ -206,6 +206,9 @@ class Redis:
     def ask(self, *words):
         """The first line of the answer to one command."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as peer:
+            if "requirepass" in self.settings:
+                peer.sendall(f"AUTH {self.settings['requirepass']}\r\n".encode())
+                assert peer.recv(5) == b"+OK\r\n"
             parts = [f"*{len(words)}\r\n".encode()]
             for word in words:
                 data = word if isinstance(word, bytes) else str(word).encode()

@@ -178,6 +178,7 @@ enum status api_new(const struct api_options *options, struct api **ret_api, str
     api->store = options->store;
     api->cautions = options->cautions;
     api->own_listener = options->own_listener;
+    api->outbox = options->outbox;
     api->started_nanos = clock_nanos();
     api->tables[api->table_count++] = api_own_routes;
     ASSERT(options->routes_count < API_TABLES_MAX);

@@ -57,6 +57,22 @@ struct api_routes {
     void *state; /* outlives the server's requests */
 };
 
+struct api_request; /* routes.h */
+struct json_value;
+struct member_fault;
+
+/* The effects that a seal carries: the outbox for whoever fences. The API knows no envelopes; the
+ * door of effects reads them. */
+struct api_outbox {
+    /* Read one into an enqueue that goes into the seal's commit; command_id: of one that names
+     * none. E_INVALID, E_NOMEM, E_UNAVAILABLE. */
+    enum status (*read)(void *state, struct api_request *request, const struct json_value *envelope,
+        struct slice command_id, struct engine_call *call, struct member_fault *fault);
+    /* It is durable. */
+    void (*made)(void *state, const struct record *record);
+    void *state;
+};
+
 struct api_options {
     const struct mem *mem;
     struct door *door;     /* to the engine; outlives the api */
@@ -67,6 +83,7 @@ struct api_options {
     const char *const *cautions; /* what weakens a promise of it, likewise; NULL ends it, or NULL */
     const struct api_routes *routes; /* of other doors; copied */
     size_t routes_count;
+    struct api_outbox outbox; /* read NULL: a seal carries no effects */
     struct api_policy policy;
 };
 

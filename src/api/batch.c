@@ -23,6 +23,7 @@ struct api_batch {
     struct api_request *request;
     struct api_call **items;
     size_t count;
+    size_t call_count;              /* of items, and of the effects of seals */
     struct engine_call **submitted; /* those that go to the engine */
     size_t submitted_count;
     _Atomic size_t left; /* of these, not decided yet */
@@ -68,6 +69,12 @@ static enum status read_items(
         }
         call->door.engine.context = batch;
         batch->items[i] = call;
+        batch->call_count += 1 + call->effect_count;
+        if (batch->call_count > LIMIT_GROUP_REQUESTS_MAX) {
+            return member_refuse(fault, "batch_too_large",
+                "the batch has more items and effects than group_requests_max (%d)",
+                LIMIT_GROUP_REQUESTS_MAX);
+        }
     }
     return OK;
 }
@@ -88,7 +95,7 @@ static enum status read_batch(struct api_request *request, const struct json_val
     struct api_batch *batch = arena_zalloc(arena, sizeof *batch);
     struct api_call **calls = arena_alloc(arena, items->count * sizeof(struct api_call *));
     struct engine_call **submitted =
-        arena_alloc(arena, items->count * sizeof(struct engine_call *));
+        arena_alloc(arena, LIMIT_GROUP_REQUESTS_MAX * sizeof(struct engine_call *));
     if (batch == NULL || calls == NULL || submitted == NULL) {
         return E_NOMEM;
     }
@@ -193,6 +200,11 @@ static void admit(struct api_batch *batch)
         if (api_call_admit(call)) {
             call->door.engine.done = done;
             batch->submitted[batch->submitted_count++] = &call->door.engine;
+            for (size_t k = 0; k < call->effect_count; k++) {
+                call->effects[k]->context = batch;
+                call->effects[k]->done = done;
+                batch->submitted[batch->submitted_count++] = call->effects[k];
+            }
         }
     }
     atomic_store(&batch->left, batch->submitted_count);

@@ -1,6 +1,7 @@
 #include "api/body.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "api/call.h"
 #include "base/base64.h"
@@ -53,8 +54,9 @@ void api_body_refuse(
     if (status == E_NOMEM) {
         api_fail_memory(request);
     } else {
+        const char *code = fault->code == NULL ? "invalid_member" : fault->code;
         api_refuse_plain(
-            request, 400, fault->code == NULL ? "invalid_member" : fault->code, fault->err.text);
+            request, strcmp(code, "unknown_effect_type") == 0 ? 404 : 400, code, fault->err.text);
     }
 }
 
@@ -299,18 +301,56 @@ enum status api_body_begin(
     return status == OK ? take_payload(call, values, fault) : status;
 }
 
+/* ---- effects of a seal --------------------------------------------------------------------- */
+
+/* Each is an enqueue that depends on the seal: either all of them hold or none. */
+static enum status take_effects(
+    struct api_call *call, const struct json_value *list, struct member_fault *fault)
+{
+    struct api_request *request = call->request;
+    const struct api_outbox *outbox = &request->api->outbox;
+    if (list == NULL) {
+        return OK;
+    }
+    if (list->type != JSON_ARRAY || list->count > API_SEAL_EFFECTS_MAX) {
+        return WRONG(fault,
+            "member 'effects' must be an array of at most seal_effects_max (%d) "
+            "effects",
+            API_SEAL_EFFECTS_MAX);
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct engine_call *effect = arena_zalloc(request->exchange->arena, sizeof *effect);
+        enum status status = effect == NULL ? E_NOMEM
+                             : outbox->read == NULL
+                                 ? WRONG(fault, "effects are not configured")
+                                 : outbox->read(outbox->state, request, &list->items[i],
+                                       call->operation_id_text, effect, fault);
+        if (status == OK && effect->wait_ms != 0) {
+            status = WRONG(fault, "member 'wait' must not be given in a seal");
+        }
+        if (status != OK) {
+            err_prefix(&fault->err, "effects[%u]", i);
+            return status;
+        }
+        effect->needs_previous = true;
+        call->effects[call->effect_count++] = effect;
+    }
+    return OK;
+}
+
 /* ---- the holder's calls and an operator's -------------------------------------------------- */
 
 enum status api_body_seal(
     struct api_call *call, const struct json_value *value, struct member_fault *fault)
 {
-    enum { OPERATION_ID, STATUS = 2, OUTCOME };
+    enum { OPERATION_ID, STATUS = 2, OUTCOME, EFFECTS };
     static const struct member members[] = {
         [OPERATION_ID] = {NAME("operation_id"), MEMBER_TEXT_OR_EMPTY, true,
             offsetof(struct api_call, operation_id_text)},
         {NAME("fence"), MEMBER_POSITIVE, true, AT(request.fence)},
         [STATUS] = {.name = NAME("status"), .is_required = true},
         [OUTCOME] = {.name = NAME("outcome")},
+        [EFFECTS] = {.name = NAME("effects")},
         {NAME("effect_id"), MEMBER_TEXT, false, AT(request.effect_id)},
         {NAME("ttl"), MEMBER_DURATION, false, AT(request.policy.window_ms)},
     };
@@ -323,6 +363,7 @@ enum status api_body_seal(
     take_operation_id(call);
     status = status == OK ? take_status(call, values[STATUS], words, fault) : status;
     status = status == OK ? take_trace(call, NULL, fault) : status;
+    status = status == OK ? take_effects(call, values[EFFECTS], fault) : status;
     if (status == OK) {
         take_outcome(call, values[OUTCOME]);
     }

@@ -127,6 +127,36 @@ static void done(struct engine_call *engine)
     http_wake(engine->context);
 }
 
+/* Of a seal with effects: the last of the group goes on. */
+static void one_done(struct engine_call *engine)
+{
+    struct http_exchange *exchange = engine->context;
+    struct api_call *call = exchange->state;
+    if (atomic_fetch_sub(&call->left, 1) == 1) {
+        http_wake(exchange);
+    }
+}
+
+/* One commit: the seal and its effects. */
+static void submit_group(struct api_call *call)
+{
+    struct api_request *request = call->request;
+    struct engine_call *group[1 + API_SEAL_EFFECTS_MAX];
+    struct err err = {.status = OK};
+    group[0] = &call->door.engine;
+    for (size_t i = 0; i < call->effect_count; i++) {
+        group[i + 1] = call->effects[i];
+        group[i + 1]->context = request->exchange;
+        group[i + 1]->done = one_done;
+    }
+    call->door.engine.done = one_done;
+    atomic_store(&call->left, 1 + call->effect_count);
+    if (engine_submit_all(door_engine(request->api->door), group, 1 + call->effect_count, &err) !=
+        OK) {
+        api_fail(request, &err);
+    }
+}
+
 static void refused(struct door_call *call)
 {
     answer(CONTAINER_OF(call, struct api_call, door));
@@ -151,6 +181,10 @@ static void submit(struct api_call *call)
     }
     request->exchange->state = call;
     request->exchange->resume = resume;
+    if (call->effect_count > 0) {
+        submit_group(call);
+        return;
+    }
     call->door.engine.done = done;
     call->door.refused = refused;
     door_submit(request->api->door, request->exchange->loop, &call->door);

@@ -10,9 +10,13 @@
 #ifndef ONCE_API_CALL_H
 #define ONCE_API_CALL_H
 
+#include <stdatomic.h>
+
 #include "api/routes.h"
 #include "canon/json.h"
 #include "door/members.h"
+
+enum { API_SEAL_EFFECTS_MAX = 64 }; /* of one seal: far more than a handler makes */
 
 /* One call to the engine for one request. A batch has many. */
 struct api_call {
@@ -25,6 +29,10 @@ struct api_call {
     int64_t flooded_ms;  /* > 0: refused as a flood; when to come back */
     size_t answer_bytes; /* reserved of a batch's answer for this one */
     char location[64];   /* of the operation, for a first_seen */
+    /* The effects of a seal: one dependent group with it, in its commit. */
+    struct engine_call *effects[API_SEAL_EFFECTS_MAX];
+    size_t effect_count;
+    _Atomic size_t left; /* of a seal that is alone, and its effects: not decided yet */
 };
 
 /* What a call is answered with: a document in a buffer, or a problem. */

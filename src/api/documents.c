@@ -106,6 +106,32 @@ static void put_in_progress(
     buf_str(out, "\"}");
 }
 
+/* What became of the effects of a seal, each by its name and where to look. */
+static void put_effects(struct api_call *call, struct buf *out)
+{
+    const struct api_outbox *outbox = &call->request->api->outbox;
+    struct jsonw json = {.out = out, .comma = true};
+    char id[KIND_ID_TEXT_BYTES];
+    char url[64];
+    jsonw_open(&json, "effects", '[');
+    for (size_t i = 0; i < call->effect_count; i++) {
+        const struct decision *decision = &call->effects[i]->decision;
+        const struct record *effect = &decision->next;
+        if (decision->kind == DECISION_ENQUEUED) {
+            outbox->made(outbox->state, effect);
+        }
+        (void)snprintf(url, sizeof url, "/v1/effects/%s",
+            kind_id_put(id, RECORD_EFFECT, &effect->operation_id));
+        jsonw_open(&json, NULL, '{');
+        jsonw_str(&json, "effect_id", id);
+        jsonw_bytes(&json, "idempotency_key", effect->key.key);
+        jsonw_str(&json, "status", kind_word(RECORD_EFFECT, effect->status, effect->attempt));
+        jsonw_str(&json, "status_url", url);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, ']');
+}
+
 static void put_sealed(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     const struct record *record = &call->door.engine.decision.next;
@@ -117,6 +143,9 @@ static void put_sealed(struct api_call *call, struct buf *out, struct api_docume
     put_time(out, ",\"first_seen_at\":", record->created_ms);
     put_time(out, ",\"sealed_at\":", record->sealed_ms);
     put_time(out, ",\"window_expires_at\":", record->window_expires_ms);
+    if (call->effect_count > 0) {
+        put_effects(call, out);
+    }
     buf_char(out, '}');
     ret_document->status = 200;
 }
@@ -290,6 +319,28 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
         .retry = PROBLEM_RETRY_NO};
 }
 
+/* A seal did not happen because one of its effects could not. False: it was not an effect. */
+static bool put_effect_refusal(struct api_call *call, struct api_document *ret_document)
+{
+    for (size_t i = 0; i < call->effect_count; i++) {
+        const struct engine_call *effect = call->effects[i];
+        if (effect->refused && effect->decision.kind == DECISION_CONFLICT_REJECTED) {
+            ret_document->problem = (struct problem){.status = 409,
+                .code = "idempotency_conflict",
+                .detail = SLICE_LIT("the key of an effect was used with another payload; neither "
+                                    "the seal nor any of its effects was made"),
+                .effect = PROBLEM_EFFECT_NO,
+                .retry = PROBLEM_RETRY_NO};
+            return true;
+        }
+        if (effect->refused) {
+            ret_document->problem = api_problem_of(&effect->err);
+            return true;
+        }
+    }
+    return false;
+}
+
 enum status api_document_of(
     struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
@@ -300,6 +351,11 @@ enum status api_document_of(
         ret_document->problem = refusal_not_found;
     } else if (call->flooded_ms > 0) {
         put_flood(call, ret_document);
+    } else if (engine->err.status != OK && engine->refused &&
+               engine->decision.kind != DECISION_SEALED) {
+        put_decision(call, out, ret_document); /* of a group that did not happen: why */
+    } else if (engine->err.status != OK && put_effect_refusal(call, ret_document)) {
+        /* said */
     } else if (engine->err.status != OK) {
         ret_document->problem = api_problem_of(&engine->err);
     } else {
@@ -323,7 +379,9 @@ size_t api_document_bytes_max(const struct api_call *call)
     case REQUEST_RELEASE:
     case REQUEST_UNKNOWN:
     case REQUEST_RENEW: break;
-    case REQUEST_SEAL: return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len;
+    case REQUEST_SEAL:
+        return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len +
+               call->effect_count * (PLAIN_BYTES + ESCAPED_BYTES * LIMIT_KEY_BYTES_MAX);
     case REQUEST_RESOLVE: return PLAIN_BYTES + operation_document_bytes_max();
     case REQUEST_LEASE_OVER:
     case REQUEST_HOLDER_GONE:

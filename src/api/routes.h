@@ -35,6 +35,7 @@ struct api {
     struct api_held *held;                    /* the policy for requests that begin now */
     struct api_routes tables[API_TABLES_MAX]; /* its own first */
     size_t table_count;
+    struct api_outbox outbox;
 };
 
 struct api_call;

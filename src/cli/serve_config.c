@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "cli/out.h"
 #include "server/server.h"
@@ -314,13 +315,14 @@ static int show_json(
 
 static void show_text(const char *path, const struct config *config)
 {
+    char store[SECRET_URL_BYTES_MAX];
     out_text("%s: ok\n", path == NULL ? "no file, defaults" : path);
     for (size_t i = 0; i < config->listen_count; i++) {
         bool is_unix = config_address(config->listen[i]) == CONFIG_ADDRESS_UNIX;
         out_text("%-8s%s%s\n", "listen", config->listen[i],
             config->tls_cert != NULL && !is_unix ? " (TLS)" : "");
     }
-    out_text("%-8s%s\n", "store", config->store);
+    out_text("%-8s%s\n", "store", secret_url_put(store, config->store));
     if (config->has_auth) {
         out_text("%-8s%llu token%s\n", "auth", (unsigned long long)config->token_count,
             config->token_count == 1 ? "" : "s");

@@ -286,6 +286,10 @@ static enum status settle(struct dispatch_call *call, struct err *err)
         settle_later(call, command, request);
     } else {
         outcall_settle(call->out, request, &engine->outcome_body);
+        if (call->out->point == OUTCALL_NOT_SENT) {
+            /* Callers see the reason, and where handlers are is not for them. The log has it. */
+            request->reason = SLICE_LIT("the handler could not be reached; nothing was sent");
+        }
         if (request->kind == REQUEST_RETRY) {
             engine->outcome_body = SLICE_EMPTY;
             settle_later(call, command, request);

@@ -7,7 +7,7 @@
  *   retry       of what was given up: the handler certainly did nothing. While nobody knows what it
  *               did, it has to be resolved first (409 outcome_unknown).
  *   cancel      of what has not started
- *   compensate  of what was executed or has failed: its acknowledged effects are undone
+ *   compensate  is refused: what a command did is undone effect by effect
  *   resolve     of what nobody knows; not_executed: the handler is called again
  */
 #include "api/body.h"
@@ -137,7 +137,15 @@ void command_recover(struct api_request *request)
     } else if (status == OK && slice_is(asked.action, "cancel")) {
         made->kind = REQUEST_CANCEL;
     } else if (status == OK && slice_is(asked.action, "compensate")) {
-        made->kind = REQUEST_COMPENSATE;
+        /* What a command did is its effects: each is undone, and settled, by itself. */
+        execution_refuse(
+            execution, &(struct problem){.status = 409,
+                           .code = "wrong_status",
+                           .detail = SLICE_LIT("a command is compensated effect by effect: POST "
+                                               "/v1/effects/{effect_id}/compensate"),
+                           .effect = PROBLEM_EFFECT_NO,
+                           .retry = PROBLEM_RETRY_NO});
+        return;
     } else if (status == OK) {
         status = member_refuse(
             &fault, NULL, "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");

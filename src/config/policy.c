@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/macros.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "config/impl.h"
 
@@ -144,7 +145,8 @@ static enum status take_mismatch(struct policy_reader *policy, const struct yaml
 static enum status take_fence(struct policy_reader *policy, const struct yaml_node *node)
 {
     static const char *const stores[] = {"journal", "redis", "postgres"};
-    const char *url = policy->reader->config->store;
+    char shown[SECRET_URL_BYTES_MAX];
+    const char *url = secret_url_put(shown, policy->reader->config->store);
     if (!is_value(policy, node, KEY_FENCE)) {
         return OK;
     }

@@ -25,6 +25,7 @@
  *   QUEUED → CLAIMING    start         it is its turn
  *   FOUND → CALLING      run_granted   it is granted already (dispatch_run)
  *   CLAIMING → CALLING   on_claimed    it is ours
+ *   CLAIMING → SETTLING  drop_stale    a newer version of its source was sealed meanwhile
  *   CALLING → SETTLING   settle        the answer was judged, or nothing could be sent
  *   any but QUEUED → RESTING   job_rest   until its next attempt or question, or after a store that
  *                                      could not be reached; then FOUND again
@@ -35,6 +36,8 @@
  *   D2  a record has one job at most (the table by id). A due that is found meanwhile is noted in
  *       the job, which looks again when it is over: none is lost.
  *   D3  CALLING has a grant of this process, whose fence it settles under, or asks (P6).
+ *   D5  one of an order keeps its lane while it rests, so that those after it do not overtake it. A
+ *       restart forgets who rested: then the one that is due first goes first.
  *   D4  one that has taken a place of its target (in_flight) gives it back exactly once.
  */
 #ifndef ONCE_DISPATCH_IMPL_H

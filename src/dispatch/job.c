@@ -8,7 +8,7 @@ static const unsigned nexts[JOB_STATES] = {
     [JOB_FOUND] = TO(READING) | TO(QUEUED) | TO(CALLING),
     [JOB_READING] = TO(QUEUED) | TO(CALLING) | TO(SETTLING) | TO(RESTING),
     [JOB_QUEUED] = TO(CLAIMING),
-    [JOB_CLAIMING] = TO(CALLING) | TO(RESTING),
+    [JOB_CLAIMING] = TO(CALLING) | TO(SETTLING) | TO(RESTING),
     [JOB_CALLING] = TO(SETTLING) | TO(RESTING),
     [JOB_SETTLING] = TO(RESTING),
     [JOB_RESTING] = TO(FOUND),
@@ -124,6 +124,15 @@ static struct job *found_take(struct dispatch *dispatch)
     return CONTAINER_OF(item, struct job, item);
 }
 
+static void leave_lane(struct job *job)
+{
+    if (job->has_lane) {
+        job->has_lane = false;
+        turns_over(&job->gauge->turns, job->lane);
+        job->lane = NULL;
+    }
+}
+
 /* Length-framed, so that no two lanes are taken for one (P9). */
 static void lane_key(struct job *job, const struct record *record, struct slice order)
 {
@@ -147,9 +156,13 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     if (plan->kind->lane != NULL) {
         order = plan->kind->lane(plan, record, &arena);
     }
-    job->is_ordered = order.len > 0;
+    struct digest before = job->lane_key;
     lane_key(job, record, order);
     arena_release(&arena);
+    if (job->gauge != target->gauge || !digest_equal(&before, &job->lane_key)) {
+        leave_lane(job); /* that it kept while it rested: it has a different one now */
+    }
+    job->is_ordered = order.len > 0;
     job->gauge = target->gauge;
     (void)pthread_mutex_lock(&dispatch->lock);
     job->tenant = gauge_tenant(target->gauge, record->key.tenant);
@@ -167,6 +180,12 @@ static void count_waiting(struct dispatch_gauge *gauge)
 void job_queue(struct job *job)
 {
     struct turns *turns = &job->gauge->turns;
+    if (job->has_lane) { /* it rested: those after it waited */
+        job_move(job, JOB_QUEUED);
+        turns_put_back(turns, job->lane, &job->item);
+        count_waiting(job->gauge);
+        return;
+    }
     struct turns_lane *lane = turns_lane(turns, &job->lane_key, job->tenant, job->is_ordered);
     if (lane == NULL) {
         dispatch_lost(job->dispatch); /* it comes again */
@@ -180,19 +199,12 @@ void job_queue(struct job *job)
     count_waiting(job->gauge);
 }
 
-static void leave_lane(struct job *job)
-{
-    if (job->has_lane) {
-        job->has_lane = false;
-        turns_over(&job->gauge->turns, job->lane);
-        job->lane = NULL;
-    }
-}
-
 void job_rest(struct job *job, int64_t ms)
 {
     struct net_loop *loop = dispatch_loop(job->dispatch);
-    leave_lane(job);
+    if (!job->is_ordered) {
+        leave_lane(job);
+    }
     job_move(job, JOB_RESTING);
     ASSERT(job->run == NULL);
     net_loop_deadline(loop, &job->deadline, net_loop_now(loop) + (uint64_t)(ms < 1 ? 1 : ms));

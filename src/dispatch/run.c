@@ -69,8 +69,11 @@ static void leave(struct dispatching *run, int64_t rest_ms)
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
     bool ends = atomic_load(&dispatch->is_draining);
+    /* One of an order keeps its lane while it rests: those after it wait until it is done or given
+     * up. */
+    bool rests = rest_ms <= REST_MS_MAX || (job->is_ordered && job->has_lane);
     run_free(run);
-    if (rest_ms > 0 && rest_ms <= REST_MS_MAX && !ends) {
+    if (rest_ms > 0 && rests && !ends) {
         job_rest(job, rest_ms);
     } else {
         job_over(job);
@@ -194,6 +197,38 @@ static void report(const struct dispatching *run, const struct engine_call *engi
             .logs = dispatch->logs});
 }
 
+static void on_dropped(struct dispatching *run)
+{
+    const struct engine_call *cancel = &run->claim;
+    if (cancel->err.status == OK) {
+        report(run, cancel, 0);
+    }
+    leave(run, cancel->err.status == OK || cancel->err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+}
+
+static void on_claim_done(struct engine_call *engine);
+
+/* A newer version of its source was sealed while it waited: it is never called out about. After a
+ * crash before this is durable it is claimed and found stale again. */
+static void drop_stale(struct dispatching *run)
+{
+    struct dispatch *dispatch = run->job->dispatch;
+    struct err err;
+    run->record = run->claim.decision.next;
+    run->claim = (struct engine_call){
+        .request = {.kind = REQUEST_CANCEL,
+            .operation_id = run->job->operation_id,
+            .reason = SLICE_LIT("stale: a newer version was sealed while it waited"),
+            .actor = actor},
+        .arena = &run->arena,
+        .done = on_claim_done};
+    run->then = on_dropped;
+    job_move(run->job, JOB_SETTLING);
+    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
+        run_claim_refused(run, &err);
+    }
+}
+
 static void on_claimed(struct dispatching *run)
 {
     struct job *job = run->job;
@@ -201,6 +236,10 @@ static void on_claimed(struct dispatching *run)
     const struct engine_call *claim = &run->claim;
     if (claim->err.status != OK) {
         leave(run, claim->err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+        return;
+    }
+    if (claim->decision.kind == DECISION_STALE_VERSION) {
+        drop_stale(run);
         return;
     }
     if (claim->decision.kind != DECISION_CLAIMED) {

@@ -284,7 +284,7 @@ void effect_create(struct api_request *request)
     }
     arrival->request = request;
     struct config *config = effects_config(request->state);
-    struct effect_sender sender = effects_sender(request, config);
+    struct effect_sender sender = effects_sender(request->state, request, config);
     enum status status =
         effect_envelope_read(&sender, body, &arrival->door.engine, &arrival->order, &fault);
     arrival->order.type = NULL; /* the configuration's, which may go meanwhile */

@@ -76,6 +76,33 @@ struct api_routes effects_routes(struct effects *effects)
     return (struct api_routes){routes, COUNT(routes), effects};
 }
 
+/* ---- effects of a seal ------------------------------------------------------------------- */
+
+static enum status outbox_read(void *state, struct api_request *request,
+    const struct json_value *envelope, struct slice command_id, struct engine_call *call,
+    struct member_fault *fault)
+{
+    struct effect_order order;
+    struct config *config = effects_config(state);
+    struct effect_sender sender = effects_sender(state, request, config);
+    sender.command_id = command_id;
+    enum status status = effect_envelope_read(&sender, envelope, call, &order, fault);
+    config_free(config);
+    return status;
+}
+
+static void outbox_made(void *state, const struct record *record)
+{
+    effects_offer(state, record);
+}
+
+struct api_outbox effects_outbox(struct effects *effects)
+{
+    return (struct api_outbox){outbox_read, outbox_made, effects};
+}
+
+/* ---- configurations ---------------------------------------------------------------------- */
+
 enum status effects_reload_prepare(
     struct effects *effects, struct config *config, void **ret_made, struct err *err)
 {
@@ -112,9 +139,9 @@ struct config *effects_config(struct effects *effects)
     return config;
 }
 
-struct effect_sender effects_sender(const struct api_request *request, const struct config *config)
+struct effect_sender effects_sender(
+    const struct effects *effects, const struct api_request *request, const struct config *config)
 {
-    const struct effects *effects = request->state;
     const struct http_exchange *exchange = request->exchange;
     return (struct effect_sender){.types = &config->effects,
         .vault = effects->vault,

@@ -38,6 +38,7 @@ enum status effects_new(const struct effects_options *options, struct effects **
 void effects_free(struct effects *effects);
 /* For the API. */
 struct api_routes effects_routes(struct effects *effects);
+struct api_outbox effects_outbox(struct effects *effects);
 
 /* As of struct server_door: what is made is the configuration, held. What changes about connectors
  * and types is evidence (CCO-13), with secrets as digests, before it is used. E_INVALID: effects

@@ -40,7 +40,8 @@ void effects_mark_secrets(
 /* The configuration now; give it back with config_free. Only while code runs without waiting. */
 struct config *effects_config(struct effects *effects);
 /* Who sends the effects of this request. */
-struct effect_sender effects_sender(const struct api_request *request, const struct config *config);
+struct effect_sender effects_sender(
+    const struct effects *effects, const struct api_request *request, const struct config *config);
 /* Leave in the evidence what a different configuration changes. E_NOMEM, and the engine's. */
 enum status effects_note_change(
     struct effects *effects, const struct config *config, struct err *err) MUST_CHECK;

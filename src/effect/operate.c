@@ -227,7 +227,7 @@ static enum status compose_compensate(struct effect_action *self, struct err *er
 {
     struct api_request *request = self->query.request;
     struct config *config = effects_config(request->state);
-    struct effect_sender sender = effects_sender(request, config);
+    struct effect_sender sender = effects_sender(request->state, request, config);
     const struct config_effect *type =
         config_effect_find(&config->effects, self->record->key.scope);
     struct slice name = SLICE_EMPTY;

@@ -638,7 +638,9 @@ static void make_outcall(struct fenced *fenced, struct slice body)
         .method = request->exchange->head->method,
         .timeouts = {.connect_ms = route->connect_ms,
             .first_byte_ms = route->first_byte_ms,
-            .total_ms = route->total_ms},
+            .total_ms = route->total_ms,
+            /* S12: from then on others may take this process for gone, whatever the lease says. */
+            .send_until_boot_ms = fenced->call.engine.boot_before_ms + LIMIT_HOLDER_GONE_MS},
         .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
         .request_id = request->exchange->request_id,

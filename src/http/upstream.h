@@ -14,9 +14,9 @@
  *            U6  every wait has a limit: connect, first byte, total; and a body that stands still.
  *            U7  one that was idle and whose peer has closed it, as far as the kernel knows, is not
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
- *            U8  nothing is sent once total_ms is over, by the boot clock. The timers of a loop do
- *                not ensure that: they stand still while the machine sleeps, and a loop that was
- *                stopped may see a new connection before its timers.
+ *            U8  nothing is sent once total_ms or send_until_boot_ms is over, by the boot clock.
+ *                The timers of a loop do not ensure that: they stand still while the machine
+ *                sleeps, and a loop that was stopped may see a new connection before its timers.
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
  * Ownership: a call is the caller's memory and must live, with its head and body, until its last
  *            event or upstream_cancel. The upstream lives until it is closed on each loop.
@@ -68,11 +68,12 @@ struct upstream_events {
 };
 
 struct upstream_timeouts {
-    int64_t connect_ms;    /* to a connection that can send, TLS included, of one address */
-    int64_t first_byte_ms; /* from the last byte sent to the head of the answer */
-    int64_t total_ms;      /* from the start to the end of the answer; 0: none, and then a body
+    int64_t connect_ms;         /* to a connection that can send, TLS included, of one address */
+    int64_t first_byte_ms;      /* from the last byte sent to the head of the answer */
+    int64_t total_ms;           /* from the start to the end of the answer; 0: none, and then a body
                               that stands still for first_byte_ms fails (streams) */
-    int64_t switched_ms;   /* after a 101: without a byte in either direction */
+    int64_t switched_ms;        /* after a 101: without a byte in either direction */
+    int64_t send_until_boot_ms; /* by the boot clock: nothing is sent from then on; 0: no limit */
 };
 
 struct upstream_call {

@@ -253,15 +253,19 @@ static void late(struct upstream_call *call, const char *what, int64_t ms)
 /* U8: whoever waits for the answer may have given up, and the grant behind it may be over. */
 static bool is_too_late(const struct upstream_call *call)
 {
-    int64_t total_ms = call->timeouts.total_ms;
-    return total_ms > 0 && clock_boot_ms() - call->started_boot_ms >= total_ms;
+    const struct upstream_timeouts *limits = &call->timeouts;
+    int64_t boot_ms = clock_boot_ms();
+    return (limits->total_ms > 0 && boot_ms - call->started_boot_ms >= limits->total_ms) ||
+           (limits->send_until_boot_ms > 0 && boot_ms >= limits->send_until_boot_ms);
 }
 
 bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call)
 {
     struct upstream_exchange *exchange = call->exchange;
     if (is_too_late(call)) {
-        late(call, "the whole exchange with", call->timeouts.total_ms);
+        upstream_call_fail(call, UPSTREAM_CAUSE_TIMEOUT,
+            "it is too late to send to '%s' (%s): the call began %lld ms ago", name_of(conn),
+            conn->address->text, (long long)(clock_boot_ms() - call->started_boot_ms));
         return true;
     }
     struct slice pieces[] = {call->head, call->is_streamed ? SLICE_EMPTY : call->body};

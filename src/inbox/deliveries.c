@@ -142,8 +142,15 @@ static void answer_deliveries(struct api_query *self)
     buf_init(&out, &self->request->mem, ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "deliveries", '[');
+    struct slice wanted = SLICE_EMPTY;
+    (void)!api_param(self->request, "status", &wanted);
     for (size_t i = 0; i < query->count; i++) {
-        put_delivery(&json, query->records[i], SLICE_EMPTY, self->request->exchange->arena);
+        const struct record *record = query->records[i];
+        if (wanted.len > 0 &&
+            !slice_is(wanted, kind_word(RECORD_DELIVERY, record->status, record->attempt))) {
+            continue; /* "failed" is two statuses, of which a scan asks for none */
+        }
+        put_delivery(&json, record, SLICE_EMPTY, self->request->exchange->arena);
     }
     jsonw_close(&json, ']');
     if (query->has_more) {
@@ -161,7 +168,8 @@ static bool take_status(struct slice text, enum record_status *ret_status)
     for (unsigned status = 1; status < RECORD_STATUS_END; status++) {
         const char *word = kind_word(RECORD_DELIVERY, (enum record_status)status, 1);
         if (word != NULL && slice_is(text, word)) {
-            *ret_status = (enum record_status)status;
+            *ret_status =
+                status == RECORD_FAILED ? (enum record_status)0 : (enum record_status)status;
             return true;
         }
     }

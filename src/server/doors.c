@@ -54,6 +54,15 @@ static enum status api_policy_of(
     return OK;
 }
 
+static void *state_of(const struct server *server, const char *name)
+{
+    size_t i = 0;
+    while (strcmp(server_doors[i].name, name) != 0) {
+        i++;
+    }
+    return server->states[i];
+}
+
 /* The routes of the doors that are open and have no listener. */
 static size_t gather_routes(const struct server *server, struct api_routes *ret_routes)
 {
@@ -73,6 +82,7 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
     struct api_options options = {.door = server->door,
         .routes = routes,
         .routes_count = gather_routes(server, routes),
+        .outbox = effects_outbox(state_of(server, "effects")),
         .own_listener = server->own_listener,
         .server = server->http,
         .store = server->facts.store,

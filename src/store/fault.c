@@ -164,6 +164,12 @@ static void fault_listen(struct store *store, store_notice notice, void *context
     wrapped->ops->listen(wrapped, notice, context);
 }
 
+static const char *fault_caution(struct store *store, size_t number)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    return wrapped->ops->caution(wrapped, number);
+}
+
 /* What the wrapped store may leave out of its table. */
 static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
@@ -172,6 +178,7 @@ static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wr
     ops->beat = wrapped->beat == NULL ? NULL : fault_inner_beat;
     ops->listen = wrapped->listen == NULL ? NULL : fault_listen;
     ops->chains = wrapped->chains == NULL ? NULL : fault_inner_chains;
+    ops->caution = wrapped->caution == NULL ? NULL : fault_caution;
 }
 
 static const struct store_housekeeping fault_housekeeping = {

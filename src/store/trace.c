@@ -129,6 +129,12 @@ static void trace_listen(struct store *store, store_notice notice, void *context
     (void)trace_say(trace, "listen", "", OK, NULL);
 }
 
+static const char *trace_caution(struct store *store, size_t number)
+{
+    struct store *wrapped = trace_of(store)->wrapped;
+    return wrapped->ops->caution(wrapped, number);
+}
+
 /* What the wrapped store may leave out of its table. */
 static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
@@ -137,6 +143,7 @@ static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wr
     ops->beat = wrapped->beat == NULL ? NULL : trace_beat;
     ops->listen = wrapped->listen == NULL ? NULL : trace_listen;
     ops->chains = wrapped->chains == NULL ? NULL : trace_chains;
+    ops->caution = wrapped->caution == NULL ? NULL : trace_caution;
 }
 
 /* The duties that the wrapped store has; the table itself is left out when it has none. */

@@ -39,7 +39,7 @@ def test_doctor_is_content_with_a_sound_store(filled):
         "processes": "PASS", "keys": "PASS", "unknown": "WARN"}
     assert found["keys"]["text"] == "2 live, 0 in progress"
     assert re.search(r"^1 unknown operation\(s\), the oldest for \d+", found["unknown"]["text"])
-    assert re.search(r"^0 write to it now; 4 chain", found["processes"]["text"])
+    assert re.search(r"^0 write to it now; [45] chain", found["processes"]["text"])
     process = filled.start("run", "-k", "b", "--", "sh", "-c", "echo; sleep 60")
     process.stdout.readline()
     assert "1 in progress" in checks(filled("doctor", "--json"))["keys"]["text"]
@@ -77,7 +77,7 @@ def test_tail_prints_the_newest_checkpoint(filled):
     newest = json.loads(filled("tail", "-n", "1", "--json").text)
     lines = done.text.split("\n")
     assert lines[0] == f"once/{newest['chain_id']}" and lines[1] == str(newest["seq"])
-    assert re.fullmatch(f"— {lines[0]} \\S+", lines[5]) and lines[6:] == [""]
+    assert re.fullmatch(f"— {lines[0]} \\S+", lines[-2]) and lines[-1] == ""
 
 
 def test_backup_says_what_to_use_instead(filled, tmp_path):

@@ -9,10 +9,13 @@ The end of a Gateway is part of the test: it has to stop by itself, with 0, and 
 have anything to say.
 """
 import re
+import shutil
 import socket
 import struct
+import tempfile
 import threading
 
+import stores
 from once_server import BINARY, SANITIZER_REPORT, STDERR_SHOWN, Server
 
 WAIT_S = 30  # far above what anything takes; a hang is a failure, not a wait
@@ -205,6 +208,9 @@ class Gateway(Server):
     def __init__(self, upstream, more="", above="", **how):
         """more: lines of the section gateway; above: lines of the file before it."""
         self.upstream = upstream
+        if stores.SHARED:  # there is no operator's socket in a data directory
+            self.api_directory = tempfile.mkdtemp(prefix="once-")
+            above += f"listen: unix:{self.api_directory}/once.sock\n"
         super().__init__(config=f"{above}gateway:\n  listen: 127.0.0.1:0\n"
             f"  upstream: {upstream.url}\n{more}", **how)
 
@@ -225,6 +231,8 @@ class Gateway(Server):
                 assert found is None, self.stderr()[found.start():][:STDERR_SHOWN]
         finally:
             self.remove()
+            if stores.SHARED:
+                shutil.rmtree(self.api_directory)
 
     def link(self):
         return Link(socket.create_connection(("127.0.0.1", self.port)))
@@ -237,7 +245,8 @@ class Gateway(Server):
     def own(self, data):
         """Over the operator's socket."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(str(self.data_dir / "once.sock"))
+            place = self.api_directory if stores.SHARED else self.data_dir
+            sock.connect(f"{place}/once.sock")
             link = Link.__new__(Link)
             link.socket, link.pending = sock, b""
             sock.settimeout(WAIT_S)

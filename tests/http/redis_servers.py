@@ -31,7 +31,7 @@ class Load(threading.Thread):
     granted: every answer "first_seen" of a key; sealed: the outcomes that were acknowledged."""
 
     def __init__(self, server, name):
-        super().__init__()
+        super().__init__(daemon=True)  # a test that fails does not wait for it
         self.server, self.name = server, name
         self.over, self.fault = threading.Event(), None
         self.granted, self.sealed, self.refused, self.number = {}, {}, 0, 0

@@ -195,6 +195,77 @@ def test_operating_on_nothing_and_with_nothing(effects):
     assert effects.ask("retryEffects", {"limit": 1001})[0] == 422
 
 
+# --- Effects of a seal ----------------------------------------------------------------------------
+
+
+def begin(server, key):
+    status, _, grant = server.request("POST", "/v1/fences",
+        {"scope": "s", "key": key, "payload": 1})
+    assert status == 201
+    return grant
+
+
+def seal(server, grant, effects, **more):
+    body = {"fence": grant["fence"], "status": "executed", "effects": effects, **more}
+    return check("sealFence",
+        server.request("POST", f"/v1/fences/{grant['operation_id']}/seal", body))
+
+
+OF_SEAL = {name: value for name, value in CAPTURE.items() if name != "command_id"}
+
+
+def test_a_seal_writes_its_effects_down_in_its_commit(effects):
+    server = effects.server
+    grant = begin(server, "k1")
+    status, _, sealed = seal(server, grant, [OF_SEAL, {**OF_SEAL, "ordinal": 1}])
+    assert (status, sealed["decision"], len(sealed["effects"])) == (200, "sealed", 2)
+    shown = server.request("GET", sealed["effects"][1]["status_url"])[2]
+    assert (shown["command_id"], shown["ordinal"]) == (grant["operation_id"], 1)
+    again = seal(server, grant, [OF_SEAL, {**OF_SEAL, "ordinal": 1}])
+    assert again[2] == sealed
+    assert len(effects.ask("listEffects")[2]["effects"]) == 2
+
+
+def test_a_seal_and_its_effects_happen_together_or_not_at_all(effects):
+    server = effects.server
+    taken = effects.create(idempotency_key="taken")
+    grant = begin(server, "k2")
+    other = {**OF_SEAL, "idempotency_key": "taken", "payload": {"amount": 7}}
+    status, _, refused = seal(server, grant, [OF_SEAL, other])
+    assert (status, refused["code"], refused["effect"]) == (409, "idempotency_conflict", "no")
+    shown = server.request("GET", "/v1/operations/" + grant["operation_id"])[2]
+    assert shown["status"] == "in_progress"
+    listed = [one["effect_id"] for one in effects.ask("listEffects")[2]["effects"]]
+    assert listed == [taken["effect_id"]]
+    stale = {**grant, "fence": grant["fence"] + 1000}
+    status, _, refused = seal(server, stale, [OF_SEAL])
+    assert (status, refused["code"]) == (409, "stale_fence")
+    assert len(effects.ask("listEffects")[2]["effects"]) == 1
+    for bad, status, code in (({**OF_SEAL, "effect_type": "none"}, 404, "unknown_effect_type"),
+                              ({**OF_SEAL, "wait": "1s"}, 400, "invalid_member"),
+                              ({**OF_SEAL, "x": 1}, 400, "unknown_member"),
+                              (7, 400, "invalid_body")):
+        answer = seal(server, grant, [OF_SEAL, bad])
+        assert (answer[0], answer[2]["code"]) == (status, code)
+        assert "effects[1]" in answer[2]["detail"]
+    assert len(effects.ask("listEffects")[2]["effects"]) == 1
+    assert seal(server, grant, [OF_SEAL])[0] == 200
+
+
+def test_seals_of_a_batch_carry_effects(effects):
+    server = effects.server
+    one, two = begin(server, "k3"), begin(server, "k4")
+    items = [{"operation_id": grant["operation_id"], "fence": grant["fence"] + more,
+        "status": "executed", "effects": [OF_SEAL, {**OF_SEAL, "ordinal": 1}]}
+        for grant, more in ((one, 0), (two, 1000))]
+    answers = check("batchFences", server.request("POST", "/v1/fences/batch", items))[2]
+    assert len(answers[0]["effects"]) == 2 and answers[1]["code"] == "stale_fence"
+    assert len(effects.ask("listEffects")[2]["effects"]) == 2
+    too_many = [{**items[0], "effects": [OF_SEAL] * 64}] * 20
+    answer = check("batchFences", server.request("POST", "/v1/fences/batch", too_many))
+    assert (answer[0], answer[2]["code"]) == (400, "batch_too_large")
+
+
 def test_nothing_of_a_payload_is_readable_at_rest(effects):
     effects.create()
     effects.create(ordinal=1, effect_id="with-a-name")

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import stores
 from raw_gateway import JSON, Gateway, Upstream, request
 
 EVENTS = "Content-Type: text/event-stream\r\n"
@@ -244,6 +245,7 @@ def test_the_total_time_bounds_a_stream():
         script.go_on()
 
 
+@stores.journal_only("its next process knows at once; test_shared.py has the others")
 def test_a_gateway_that_is_killed_in_a_stream_leaves_an_unknown():
     script = Stream()
     with Upstream(script) as upstream, Gateway(upstream) as gateway:

@@ -7,6 +7,7 @@ import time
 from urllib.parse import unquote
 
 import pytest
+import stores
 from once_gateway import DUPLICATES_FREE, request_for
 from once_server import BINARY, until
 
@@ -18,6 +19,7 @@ RECONCILE = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "
 
 # --- One store ------------------------------------------------------------------------------------
 
+@stores.journal_only("one process at a time has it")
 def test_a_second_gateway_on_one_store_is_refused_with_the_pid_of_the_first(gateway, origin):
     done = subprocess.run([BINARY, "gateway", "--listen", "127.0.0.1:0", "--upstream", origin.url,
         "--store", gateway.store], capture_output=True, text=True, timeout=60)
@@ -29,6 +31,7 @@ def test_a_second_gateway_on_one_store_is_refused_with_the_pid_of_the_first(gate
     assert gateway.post("k").is_replay
 
 
+@stores.journal_only("one process at a time has it")
 def test_a_server_and_a_gateway_on_one_store_are_refused_too(gateway):
     done = gateway.cli("serve", "--listen", "127.0.0.1:0", "--store", gateway.store)
     assert done.returncode == 69 and f"in use by pid {gateway.pid}" in done.stderr, done

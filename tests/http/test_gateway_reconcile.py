@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import stores
 from once_gateway import DUPLICATES_FREE
 from once_server import Broken, request_bytes
 from stepping_clock import SteppingClock
@@ -172,6 +173,7 @@ def by_socket(gateway, path, body):
     return int(head.split()[1]), json.loads(content)
 
 
+@stores.journal_only("its next process knows at once")
 def test_what_a_killed_gateway_held_is_asked_about_when_the_next_one_starts(origin, make_gateway):
     """Its calls died with it, so nobody waits for their leases; others keep theirs."""
     gateway = make_gateway(routes=[route(lease="10m")], limits=DUPLICATES_FREE)
@@ -206,6 +208,7 @@ def test_a_reload_brings_something_to_ask(origin, make_gateway):
     gateway.wait_status("a", "executed")
 
 
+@stores.journal_only("a due is found 10 s later elsewhere")
 def test_no_more_than_sixteen_are_asked_at_a_time(origin, reconciling):
     gateway = reconciling(reconcile={"every": "1h", "every_max": "1h"},
         timeout={"connect": "2s", "first_byte": "20s", "total": "30s"})
@@ -637,6 +640,7 @@ def test_a_clock_that_steps_holds_no_key_for_longer(origin, stepped):
     stepped(NOT_DONE, check)
 
 
+@stores.journal_only("a due is found 10 s later elsewhere")
 def test_quiet_counts_from_when_it_became_unknown_not_from_when_it_began(origin, make_gateway):
     """A slow call: most of the time between the request and the first question is the call's."""
     ask = {"quiet": "3s", "every": "100ms", "every_max": "200ms"}

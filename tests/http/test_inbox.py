@@ -286,6 +286,47 @@ def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
     assert [c["key"] for c in handler.calls] == ["a", "c", "e"]
 
 
+def test_an_older_version_that_waited_is_dropped_as_stale(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+    handler.pause_s = 0.5
+    for event_id, version in (("new", 20), ("old", 10), ("newer", 30)):
+        body = json.dumps({"id": event_id, "created": version, "object": "x"}).encode()
+        answer = server.request("POST", "/in/s", body, signed("stripe", body))[2]
+        assert answer["receipts"][0]["decision"] == "first_seen"
+    settled(server, count=2)
+    one = settled(server, "failed", 1, key="old")[0]
+    assert one["attempt"] == 0 and one["reason"].startswith("stale")
+    assert [c["key"] for c in handler.calls] == ["new", "newer"]
+    entries = server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
+    assert "delivery.stale" in [entry["type"] for entry in entries]
+
+
+def test_a_poison_head_is_parked_and_those_after_it_go_on(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}\n" + QUICK))
+    handler.answers = [500] * 4
+    for version in (1, 2, 3):
+        body = json.dumps({"id": f"v{version}", "created": version, "object": "x"}).encode()
+        server.request("POST", "/in/s", body, signed("stripe", body))
+    settled(server, "dead_letter", 1, key="v1")
+    settled(server, count=2)
+    assert [c["key"] for c in handler.calls] == ["v1"] * 4 + ["v2", "v3"]
+
+
+def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 2, backoff: 20ms}"))
+    handler.answers = [500, 500]
+    send(server, "s", "stripe")
+    one = settled(server, "dead_letter")[0]
+    server.request("POST", f"/v1/deliveries/{one['delivery_id']}/skip", {"reason": "r"})
+    entries = server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
+    assert [entry["type"] for entry in entries if entry["type"] != "access.read"] == [
+        "delivery.received", "execution.started", "delivery.retried", "execution.started",
+        "delivery.dead_lettered", "delivery.skipped"]
+    server.stop()
+    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_versions_of_one_thing_are_delivered_one_at_a_time(inbox, handler):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
     handler.pause_s = 0.3

@@ -71,9 +71,15 @@ def test_a_body_may_be_anything_or_nothing(gateway, origin):
     assert (answer.status, answer.body, answer.is_replay) == (204, b"", True)
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
 @pytest.mark.parametrize("status, code", [("executed", 200), ("failed", 422)])
-def test_without_an_outcome_a_duplicate_gets_what_is_known_and_never_the_reason(held, status, code):
+def test_without_an_outcome_a_duplicate_gets_what_is_known_and_never_the_reason(held, status, code,
+        is_stopped):
+    if is_stopped:
+        held.stop()
     assert settle(held, "k", "--effect-id", "ch_1", status=status).returncode == 0
+    if is_stopped:
+        held.start()
     answer = held.post("k")
     operation = held.operations(key="k")[0]["operation_id"]
     assert answer.status == code and answer.is_replay

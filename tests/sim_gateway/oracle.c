@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "sim_gateway.h"
 
 struct sim_attempt *oracle_attempt(struct slice operation_id, uint64_t fence)
@@ -60,6 +61,7 @@ static void granted(const struct engine_call *call)
     struct sim_attempt *attempt = &sim->attempts[sim->attempt_count++];
     *attempt = (struct sim_attempt){.fence = record->fence,
         .key = key_of(&record->key),
+        .granted_ms = sim->now_ms,
         .lease_ends_ms = record->lease_expires_ms};
     (void)op_id_put(attempt->operation_id, &record->operation_id);
     read_request_id(call->request.trace, attempt->request_id);
@@ -206,6 +208,9 @@ void oracle_sending(const struct sim_attempt *attempt)
     }
     if (sim->now_ms >= attempt->lease_ends_ms) {
         sim_violate("P1: key %d is sent after its lease has ended", attempt->key);
+    }
+    if (sim->now_ms - attempt->granted_ms >= LIMIT_HOLDER_GONE_MS) {
+        sim_violate("S12: key %d is sent when its holder was taken for gone", attempt->key);
     }
 }
 

@@ -114,6 +114,7 @@ struct sim_attempt {
     int key;
     int payload;
     bool is_durable; /* the grant was flushed */
+    int64_t granted_ms;
     int64_t lease_ends_ms;
     enum sim_sent sent;
     int effects;

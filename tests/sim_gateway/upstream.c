@@ -208,6 +208,11 @@ static void advance(struct sim_call *call)
             fail(call, UPSTREAM_CAUSE_UNREACHABLE, "refused");
             break;
         }
+        if (call->call->timeouts.send_until_boot_ms > 0 &&
+            clock_read(&sim->clock).boot_ms >= call->call->timeouts.send_until_boot_ms) {
+            fail(call, UPSTREAM_CAUSE_TIMEOUT, "too late to be sent"); /* U8 */
+            break;
+        }
         call->state = CALL_SENDING;
         if (call->attempt != NULL) {
             oracle_sending(call->attempt);

@@ -321,6 +321,73 @@ static void a_server_that_was_away_is_found_again(void **state)
     assert_int_equal(commit_one(fixture->store, &record, &err), OK);
 }
 
+struct left {
+    uint64_t first_seq; /* of the entries that are left, of one chain */
+    uint64_t last_seq;
+    struct digest before; /* hash that the first one goes on from */
+    struct entry_pace pace;
+};
+
+static bool left_see(void *context, const struct entry *entry)
+{
+    struct left *left = context;
+    if (left->first_seq == 0) {
+        left->first_seq = entry->seq;
+        left->before = left->pace.hash;
+    } else {
+        assert_int_equal(entry->seq, left->last_seq + 1); /* P10 */
+    }
+    left->last_seq = entry->seq;
+    return true;
+}
+
+static bool chain_keep(void *context, const struct store_chain *chain)
+{
+    struct store_chain *chains = context;
+    chains[chain->seq > chain->removed_seq ? 0 : 1] = *chain; /* something is left, or nothing */
+    return true;
+}
+
+/* The oldest first, in pieces; what is gone is noted in its chain, and a cursor into it goes on
+ * with what is left. */
+static void evidence_past_its_retention_leaves(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { OLD = 700, YOUNG = 20, DAY_MS = 86400000 };
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    kit_put_flush(fixture->beside, &record, 0);
+    assert_int_equal(kit_close(fixture->beside), OK); /* its chain is one entry */
+    for (unsigned i = 2; i < 2 + OLD + YOUNG; i++) {
+        struct record next = kit_record(i, i); /* its entry is a millisecond after the last */
+        kit_put_flush(fixture->store, &next, 0);
+    }
+    for (int64_t i = 0; i < 9; i++) {
+        assert_int_equal(
+            kit_maintain(fixture->store, KIT_NOW + INT64_C(400) * DAY_MS + OLD, &err), OK);
+    }
+    fixture->beside = open_at(fixture, fixture->port);
+    struct left left = {.pace = {.bytes_max = SIZE_MAX}};
+    const struct entry_range all = {.pace = &left.pace};
+    assert_int_equal(
+        fixture->beside->ops->entries(fixture->beside, &all, left_see, &left, &err), OK);
+    assert_int_equal(left.first_seq, OLD + 1);
+    assert_int_equal(left.last_seq, OLD + YOUNG);
+    struct store_chain chains[2] = {{.removed_seq = 0}};
+    assert_int_equal(fixture->beside->ops->chains(fixture->beside, chain_keep, chains, &err), OK);
+    assert_int_equal(chains[0].removed_seq, OLD);
+    assert_int_equal(chains[0].seq, OLD + YOUNG);
+    assert_true(digest_equal(&chains[0].removed_hash, &left.before));
+    struct left again = {.first_seq = 0};
+    struct entry_range range = {.after = {.seq = 5}};
+    memcpy(range.after.chain_id, chains[0].chain_id, sizeof range.after.chain_id);
+    assert_int_equal(
+        fixture->beside->ops->entries(fixture->beside, &range, left_see, &again, &err), OK);
+    assert_int_equal(again.first_seq, OLD + 1);
+    struct record last = kit_record(2 + OLD + YOUNG, 2 + OLD + YOUNG);
+    kit_put_flush(fixture->store, &last, 0); /* its own chain is there */
+}
+
 static void nobody_can_tell_only_when_nobody_answers(void **state)
 {
     struct fixture *fixture = *state;
@@ -401,6 +468,7 @@ int main(void)
         ON_SERVER(a_server_without_memory_refuses_and_goes_on),
         ON_SERVER(a_record_that_was_forgotten_and_made_anew_is_a_different_one),
         ON_SERVER(a_server_that_was_away_is_found_again),
+        ON_SERVER(evidence_past_its_retention_leaves),
         ON_SERVER(nobody_can_tell_only_when_nobody_answers),
         TEST(a_wrong_url_is_refused_and_shows_no_password),
     };

@@ -244,6 +244,7 @@ enum status call_words(struct redis *self, const char *const *words, size_t coun
     redisReply *reply = NULL;
     size_t hops = 0;
     bool was_open = link_is_open(&self->link);
+    ASSERT(count > 0);
     enum status status = call_failed(self, err);
     status = status == OK ? call_connect(self, err) : status;
     if (status != OK) {

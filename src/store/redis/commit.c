@@ -251,6 +251,7 @@ static enum status look_up(struct redis *self, uint64_t number, struct err *err)
 {
     redisReply *reply = NULL;
     uint64_t happened = 0;
+    ASSERT(number > 0);
     redis_link_close(&self->link);
     call_begin(self);
     call_text(self, self->chain);
@@ -284,14 +285,17 @@ static enum status commit_settle(struct redis *self, uint64_t number, struct err
                             : err_set(err, E_UNAVAILABLE,
                                   "the connection to the Redis server broke before the commit");
     }
-    (void)err_set(err, status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN,
+    if (status == E_CORRUPT) {
+        return err_set(err, E_CORRUPT, "%s", last.text);
+    }
+    (void)err_set(err, E_UNKNOWN,
         "the connection to the Redis server broke during a commit, and for %d s nobody could say "
         "whether it holds: %s",
         REDIS_LOOK_UP_MS_MAX / 1000, last.text);
     if (self->url.wait > 0) {
         err_hint(err, "with min-replicas-to-write the server refuses such a commit beforehand");
     }
-    return status == E_CORRUPT ? E_CORRUPT : E_UNKNOWN;
+    return E_UNKNOWN;
 }
 
 /* ---- commit --------------------------------------------------------------------------------- */
@@ -387,6 +391,30 @@ static enum status forget_some(struct redis *self, uint64_t *ret_count, struct e
     return status;
 }
 
+/* Remove some of the evidence that is past its retention. Once a minute, and at once again as long
+ * as there is more: each piece is short, because the server does nothing else meanwhile. */
+static enum status retain_some(struct redis *self, int64_t boot_ms, bool *ret_more, struct err *err)
+{
+    redisReply *reply = NULL;
+    uint64_t count = 0;
+    int64_t now_ms = time_now(self).time_ms;
+    ASSERT(self->retain_ms > 0); /* P10: nothing goes at once */
+    if (boot_ms >= self->retained_ms && boot_ms - self->retained_ms < REDIS_RETAIN_EVERY_MS) {
+        return OK;
+    }
+    call_begin(self);
+    call_i64(self, now_ms > self->retain_ms ? now_ms - self->retain_ms : 0);
+    call_u64(self, REDIS_RETAIN_MAX);
+    enum status status = call_run(self, &redis_script_retain, &reply, err);
+    if (status == OK && !reply_u64(reply, &count)) {
+        status = call_fail(self, reply_malformed(&redis_script_retain, err));
+    }
+    freeReplyObject(reply);
+    *ret_more = status == OK && count == REDIS_RETAIN_MAX;
+    self->retained_ms = status != OK || *ret_more ? self->retained_ms : boot_ms;
+    return status;
+}
+
 enum status redis_maintain(struct store *store, struct err *err)
 {
     struct redis *self = redis_of(store);
@@ -401,7 +429,9 @@ enum status redis_maintain(struct store *store, struct err *err)
          i++) {
         status = forget_some(self, &count, err);
     }
-    if (status == OK && count < REDIS_FORGET_MAX) {
+    bool more = false;
+    status = status == OK ? retain_some(self, boot_ms, &more, err) : status;
+    if (status == OK && count < REDIS_FORGET_MAX && !more) {
         self->maintained_ms = boot_ms;
     }
     return status;

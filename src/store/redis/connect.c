@@ -139,6 +139,8 @@ enum status link_authenticate(struct redis_link *link, uint64_t deadline_ns, str
     const char *words[3] = {"AUTH", url->user, url->password};
     const char *plain[2] = {"AUTH", url->password};
     bool named = url->user[0] != '\0';
+    ASSERT(link_is_open(link));
+    ASSERT(url->password[0] != '\0');
     enum status status = greet(link, named ? words : plain, named ? 3 : 2, deadline_ns, err);
     if (status != OK) {
         err_hint(err, "the user and password of the store's URL, or REDISCLI_AUTH");
@@ -151,6 +153,7 @@ static enum status role_check(struct redis_link *link, uint64_t deadline_ns, str
 {
     redisReply *reply = NULL;
     struct slice role = SLICE_EMPTY;
+    ASSERT(link_is_open(link));
     enum status status =
         link_command(link, (const char *const[]){"ROLE"}, 1, deadline_ns, &reply, err);
     if (status == OK && (!reply_text(reply_at(reply, 0), &role) || !slice_is(role, "master"))) {

@@ -20,7 +20,8 @@
 enum {
     REDIS_CONNECT_MS_MAX = 2000,  /* a connection and its greeting; the engine's thread waits */
     REDIS_ANSWER_MS_MAX = 5000,   /* an answer: a server that takes longer is not there */
-    REDIS_LOOK_UP_MS_MAX = 10000, /* what became of a commit; past it nobody can tell */
+    REDIS_LOOK_UP_MS_MAX = 90000, /* what became of a commit; a server that fails over, or loads
+                                     its file, is back by then. Past it nobody can tell */
     REDIS_BACKOFF_MS_MIN = 50,    /* between two tries to connect, at first … */
     REDIS_BACKOFF_MS_MAX = 1000,  /* … and in the end: the store is back within a second */
     REDIS_REPLY_BYTES = 64 << 10, /* read from the socket at once */
@@ -29,6 +30,8 @@ enum {
     REDIS_NAME_BYTES_MAX = 64,           /* of a store: it is in front of every key */
     REDIS_FORGET_MAX = 256,              /* records forgotten by one script … */
     REDIS_FORGET_SCRIPTS_MAX = 4,        /* … and scripts in one piece of housekeeping */
+    REDIS_RETAIN_EVERY_MS = 60000,       /* between two looks for old evidence */
+    REDIS_RETAIN_MAX = 256,              /* entries that one script removes */
     REDIS_SCAN_LOOKS = 512,              /* keys looked at by one script */
     REDIS_SCAN_READS = 64,               /* records read by one script, unless more are asked for */
     REDIS_ENTRIES = 64,                  /* read at once */
@@ -174,7 +177,7 @@ struct redis_script {
 extern const struct redis_script redis_script_beat, redis_script_chain, redis_script_chains,
     redis_script_close, redis_script_commit, redis_script_due, redis_script_expire,
     redis_script_open, redis_script_place, redis_script_prepare, redis_script_resolve,
-    redis_script_scan;
+    redis_script_retain, redis_script_scan;
 
 /* The operation that a prepared batch found under a key: a commit must still find it there. */
 struct redis_stamp {
@@ -224,6 +227,8 @@ struct redis {
     uint64_t incarnation;        /* as which we beat; 0: not yet */
     uint64_t beat_ns;            /* when we last did, by clock_nanos */
     int64_t maintained_ms;       /* boot clock of the last housekeeping that found nothing */
+    int64_t retained_ms;         /* … and of the last look for old evidence that did */
+    int64_t retain_ms;           /* evidence older than this goes */
     uint64_t fence;              /* the highest that was used, or in a batch that was (P4) */
     uint64_t fence_drawn;        /* the highest of the batch that is prepared */
     struct store_head head_now;

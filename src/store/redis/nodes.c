@@ -21,6 +21,8 @@ static bool same_address(const struct redis_address *a, const struct redis_addre
 
 static void node_add(struct redis_nodes *nodes, const struct redis_address *address)
 {
+    ASSERT(nodes->count <= REDIS_NODES_MAX);
+    ASSERT(address->host[0] != '\0');
     for (size_t i = 0; i < nodes->count; i++) {
         if (same_address(&nodes->known[i], address)) {
             return;
@@ -130,6 +132,8 @@ static enum status sentinel_ask(struct redis_link *link, uint64_t deadline_ns,
     redisReply *reply = NULL;
     struct slice host;
     struct slice port;
+    ASSERT(link_is_open(link));
+    ASSERT(link->url->sentinels);
     enum status status = link_ask(link, words, 3, deadline_ns, &reply, err);
     if (status == OK && reply->type == REDIS_REPLY_ERROR && link->url->password[0] != '\0' &&
         strncmp(reply->str, "NOAUTH", 6) == 0) {
@@ -186,6 +190,7 @@ enum status nodes_ask_sentinels(struct redis_link *link, uint64_t deadline_ns,
 static enum status open_by_sentinels(struct redis_link *link, uint64_t deadline_ns, struct err *err)
 {
     struct redis_address address = {.host = ""};
+    ASSERT(link->url->service[0] != '\0');
     enum status status = nodes_ask_sentinels(link, share_ns(deadline_ns, false), &address, err);
     return status == OK ? link_connect(link, &address, deadline_ns, err) : status;
 }

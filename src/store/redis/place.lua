@@ -1,10 +1,11 @@
 -- ARGV: chain, seq. Returns: the position in the stream of that entry; 0 before all of them.
 local chain, seq = unpack(ARGV)
-local last = redis.call('HGET', chain_key(chain), 'seq')
+local found = redis.call('HMGET', chain_key(chain), 'seq', 'removed_seq')
+local last = found[1]
 if not last or tonumber(last) < tonumber(seq) then
     return {err = 'NOPLACE the store has no such entry'}
 end
-if seq == '0' then return 0 end
+if tonumber(seq) <= tonumber(found[2] or '0') then return 0 end -- what is left comes after it
 local near = redis.call('ZREVRANGEBYSCORE', tag .. 'places:' .. chain, seq, '-inf', 'LIMIT', 0, 1)[1]
 local from = near and near .. '-1' or '-'
 while true do

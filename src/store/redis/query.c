@@ -450,6 +450,18 @@ enum status redis_entries(struct store *store, const struct entry_range *range, 
 
 /* ---- chains --------------------------------------------------------------------------------- */
 
+/* Number and hash of an entry; there is no hash when there is no entry. */
+static bool last_take(const redisReply *row, size_t at, uint64_t *ret_seq, struct digest *ret_hash)
+{
+    uint64_t seq = 0;
+    if (!reply_u64(reply_at(row, at), &seq) ||
+        (seq > 0 && !hash_take(reply_at(row, at + 1), ret_hash))) {
+        return false;
+    }
+    *ret_seq = seq;
+    return true;
+}
+
 static bool chain_take(const redisReply *row, struct store_chain *ret_chain)
 {
     struct slice text;
@@ -462,9 +474,11 @@ static bool chain_take(const redisReply *row, struct store_chain *ret_chain)
         !reply_u64(reply_at(row, 2), &chain.incarnation) ||
         !reply_u64(reply_at(row, 3), &started_ms) || started_ms > INT64_MAX ||
         !reply_u64(reply_at(row, 4), &seen_ms) || seen_ms > INT64_MAX ||
-        !reply_u64(reply_at(row, 5), &ended)) {
+        !reply_u64(reply_at(row, 5), &ended) || !last_take(row, 6, &chain.seq, &chain.hash) ||
+        !last_take(row, 8, &chain.removed_seq, &chain.removed_hash)) {
         return false;
     }
+    chain.settled = true; /* a commit and its entries are there at once */
     chain.started_ms = (int64_t)started_ms;
     chain.seen_ms = (int64_t)seen_ms;
     chain.ended = ended != 0;

@@ -12,6 +12,8 @@
 #include "base/rand.h"
 #include "store/redis/impl.h"
 
+#define RETAIN_MS_DEFAULT (INT64_C(400) * 86400000)
+
 static void redis_head(struct store *store, struct store_head *ret_head)
 {
     struct redis *self = redis_of(store);
@@ -255,6 +257,7 @@ enum status redis_open(
     self->store.ops = &redis_ops;
     self->given = options->clock;
     self->read_only = options->read_only;
+    self->retain_ms = options->retain_ms == 0 ? RETAIN_MS_DEFAULT : options->retain_ms;
     status = redis_tls_init(&self->tls, &self->url, err);
     status = status == OK ? settings_check(self, err) : status;
     if (status == OK) {

@@ -229,6 +229,8 @@ enum status tls_start(
 ssize_t tls_read(struct redis_link *link, char *ret_bytes, size_t size, short *ret_events)
 {
     size_t got = 0;
+    ASSERT(link->ssl != NULL);
+    ASSERT(size > 0);
     ERR_clear_error();
     int result = SSL_read_ex(link->ssl, ret_bytes, size, &got);
     return result == 1 ? (ssize_t)got : wants(link, result, ret_events);
@@ -237,6 +239,8 @@ ssize_t tls_read(struct redis_link *link, char *ret_bytes, size_t size, short *r
 ssize_t tls_write(struct redis_link *link, struct slice bytes, short *ret_events)
 {
     size_t sent = 0;
+    ASSERT(link->ssl != NULL);
+    ASSERT(bytes.len > 0); /* OpenSSL's answer to nothing is not defined */
     ERR_clear_error();
     int result = SSL_write_ex(link->ssl, bytes.data, bytes.len, &sent);
     return result == 1 ? (ssize_t)sent : wants(link, result, ret_events);

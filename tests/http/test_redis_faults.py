@@ -1,0 +1,328 @@
+"""What the Redis store promises when its server fails, and no more (docs/stores.md)."""
+import socket
+import threading
+import time
+
+import pytest
+
+import fences
+from redis_servers import (Load, RedisStoreServer, check_sealed, servers, wait_granted, with_load)
+from once_server import LONG, Broken
+from stepping_clock import SteppingClock
+from test_linearizable import judge, run_clients
+
+pytestmark = pytest.mark.skipif(not servers.Redis.installed(), reason="there is no redis-server")
+
+
+@pytest.fixture
+def once(request):
+    """once(url) -> `once serve` on it; all are ended."""
+    made = request.node.once_servers = []
+
+    def make(url, *options, **how):
+        made.append(RedisStoreServer(url, *options, config=fences.NO_LIMITS, **how))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.remove()
+
+
+@pytest.fixture
+def redis():
+    with servers.Redis() as server:
+        yield server
+
+
+def alive(server_list):
+    return [server for server in server_list if server.process.poll() is None]
+
+
+def test_a_killed_server_with_appendfsync_always_loses_nothing(redis, once):
+    """P1, P2, P3: four processes under load, and nobody is restarted."""
+    four = [once(redis.url) for _ in range(4)]
+
+    def kill(_):
+        for number in range(10 if LONG else 3):
+            time.sleep(0.2)
+            redis.kill()
+            redis.start()
+            wait_granted(four[0], f"after-{number}")
+
+    loads = with_load(four, kill, each=1)
+    lost, count = check_sealed(four[3], loads)
+    print(f"{count} keys, {sum(load.refused for load in loads)} refused")
+    assert lost == []
+    assert count > 40
+    assert len(alive(four)) == 4
+
+
+def test_a_server_that_is_away_is_waited_for(redis, once):
+    """P11: nothing is granted meanwhile, not ready, and it goes on by itself. The process had a
+    commit under way when it went."""
+    server = once(redis.url)
+    load = Load(server, "k")
+    time.sleep(0.3)
+    redis.kill()
+    end = time.monotonic() + (60 if LONG else 12)
+    time.sleep(0.5)
+    granted = dict(load.granted)
+    while time.monotonic() < end:
+        assert server.process.poll() is None
+        time.sleep(0.1)
+    assert load.granted == granted
+    redis.start()
+    wait_granted(server, "after", seconds=20)
+    lost, count = check_sealed(server, [load.end()])
+    assert (lost, server.process.poll()) == ([], None)
+    assert count > 5
+    assert server.request("GET", "/readyz")[0] == 200
+
+
+def test_a_full_server_refuses_by_name_and_loses_nothing(redis, once):
+    """P12: no record is dropped, what runs can be sealed after there is room again."""
+    server = once(redis.url)
+    with server.wire() as wire:
+        kept = [fences.begin(wire, f"k{number}", {"n": number}) for number in range(50)]
+        redis.ask("CONFIG", "SET", "maxmemory", "1")
+        status, _, refusal = wire.request("POST", "/v1/fences", fences.begin_body("new", {}))
+        assert status in (503, 507) and refusal["effect"] == "no"
+        assert "maxmemory" in refusal["detail"]
+        redis.ask("CONFIG", "SET", "maxmemory", "0")
+        for number, answer in enumerate(kept):
+            assert fences.begin(wire, f"k{number}", {"n": number}).decision == "in_progress"
+            sealed = fences.seal(wire, answer.operation_id, answer.fence, {"n": number})
+            assert sealed.decision == "sealed"
+        assert fences.begin(wire, "new", {}).decision == "first_seen"
+    assert server.process.poll() is None
+
+
+# --- Failover by hand, to a replica that lags -----------------------------------------------------
+
+class Switch(threading.Thread):
+    """A port that leads to one server, and later to another: what a failover does to a name."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.target, self.pairs, self.is_losing = port, [], False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                peer = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                if self.listener.fileno() < 0:
+                    return
+                client.close()
+                continue
+            self.pairs.append((client, peer))
+            for one, other in ((client, peer), (peer, client)):
+                threading.Thread(target=self.copy, args=(one, other), daemon=True).start()
+
+    def copy(self, one, other):
+        try:
+            while data := one.recv(1 << 16):
+                if not self.is_losing:
+                    other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(2)
+            except OSError:
+                pass
+
+    def lead(self, port):
+        self.target = port
+        for pair in self.pairs:
+            for end in pair:
+                try:
+                    end.shutdown(2)
+                except OSError:
+                    pass
+
+    def lose(self):
+        """Nothing arrives any more, and neither side knows it yet."""
+        self.is_losing = True
+
+    def close(self):
+        self.listener.close()
+
+
+@pytest.fixture
+def pair():
+    """A primary, a replica that has all of it, and the way between them."""
+    with servers.Redis() as primary:
+        way = Switch(primary.port)
+        with servers.Redis(replicaof=f"127.0.0.1 {way.port}") as replica:
+            servers.wait_until(
+                lambda: "master_link_status:up" in replica.cli("INFO", "replication"))
+            primary.cli("SET", "probe", "1")
+            servers.wait_until(lambda: replica.cli("GET", "probe") == "1")
+            yield primary, replica, way
+        way.close()
+
+
+def test_a_failover_without_wait_loses_what_lagged_and_the_process_stops(pair, once):
+    """What the table says for wait=0: the loss is there, and it is noticed (P11)."""
+    primary, replica, way = pair
+    switch = Switch(primary.port)
+    server = once(f"redis://127.0.0.1:{switch.port}")
+    with server.wire() as wire:
+        fences.begin(wire, "early", {})
+        servers.wait_until(lambda: replica.ask("ZCARD", "{once}:keys") == b":1")
+        way.lose()
+        answer = fences.begin(wire, "late", {})  # acknowledged, and only the primary has it
+        assert answer.decision == "first_seen"
+    primary.kill()
+    replica.cli("REPLICAOF", "NO", "ONE")
+    switch.lead(replica.port)
+    end = time.monotonic() + 20
+    while server.process.poll() is None and time.monotonic() < end:
+        try:
+            with server.wire() as wire:
+                again = wire.request("POST", "/v1/fences", fences.begin_body("late", {}))
+                assert again[0] != 201  # never a second grant by the process that knows
+        except (Broken, OSError):
+            pass
+        time.sleep(0.05)
+    assert server.process.poll() == 70
+    assert "had acknowledged" in server.stderr()
+    fresh = once(f"redis://127.0.0.1:{switch.port}")  # one that does not know grants it again …
+    with fresh.wire() as wire:
+        assert fences.begin(wire, "late", {}).decision == "first_seen"
+        assert fences.begin(wire, "early", {}).decision in ("in_progress", "held_unknown")
+    switch.close()
+
+
+def test_a_failover_with_wait_loses_nothing_that_was_answered(pair, once):
+    """What the table says for wait=1: what the replica lacks was never answered."""
+    primary, replica, way = pair
+    switch = Switch(primary.port)
+    server = once(f"redis://127.0.0.1:{switch.port}?wait=1&wait_timeout=300ms")
+    load = Load(server, "k")
+    time.sleep(0.5)
+    assert len(load.sealed) > 3
+    way.lose()  # from here on nothing can be answered, though the replica is connected
+    time.sleep(0.1)
+    answered = len(load.granted)
+    time.sleep(0.5)
+    assert len(load.granted) - answered <= 1  # the one that was on its way
+    primary.kill()
+    replica.cli("REPLICAOF", "NO", "ONE")
+    switch.lead(replica.port)
+    load.over.set()
+    server.kill9()  # it waits for a replica of the new primary, and there is none
+    load.join()
+    lost, count = check_sealed(once(f"redis://127.0.0.1:{switch.port}"), [load])
+    assert lost == []
+    assert count > 3
+    switch.close()
+
+
+# --- What weakens a promise is said ---------------------------------------------------------------
+
+def doctor(server, url):
+    ran = server.cli("doctor", "--store", url)
+    return ran.stdout + ran.stderr
+
+
+def test_weak_settings_are_named_and_the_password_is_not(once):
+    with servers.Redis(appendfsync="everysec", requirepass="sekret") as redis:
+        url = f"redis://:sekret@127.0.0.1:{redis.port}/0"
+        server = once(url)
+        _, _, ready = server.request("GET", "/readyz?verbose")
+        said = [check["detail"] for check in ready["checks"] if check["name"] == "store_caution"]
+        assert len(said) == 1 and "appendfsync is everysec" in said[0]
+        assert all(check["ok"] for check in ready["checks"])
+        servers.wait_until(lambda: '"store_caution"' in server.stderr())  # it follows the lines
+        checked = doctor(server, url)
+        assert "WARN  durability   appendfsync is everysec" in checked
+        assert "PASS  processes    1 write to it now; " in checked
+        for text in (str(ready), server.stderr(), checked, "\n".join(server.lines)):
+            assert "sekret" not in text
+            assert "127.0.0.1" in text
+
+
+def test_strong_settings_are_not_warned_about(redis, once):
+    server = once(redis.url)
+    _, _, ready = server.request("GET", "/readyz?verbose")
+    assert "store_caution" not in [check["name"] for check in ready["checks"]]
+    assert "store_caution" not in server.stderr()
+    assert "WARN  durability" not in doctor(server, redis.url)
+
+
+# --- Four processes ------------------------------------------------------------------------------
+
+SKEWS_S = (0, 300, -300, 30)
+
+
+@pytest.fixture
+def four(redis, once, tmp_path):
+    """Four processes on one store, whose machines disagree about the time by minutes."""
+    made = []
+    for number, skew_s in enumerate(SKEWS_S):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        clock = SteppingClock(directory)
+        clock.set(skew_s)
+        made.append(once(redis.url, env=clock.env))
+    return made
+
+
+def test_four_processes_answer_in_one_order_though_one_is_killed(four):
+    """P1, P3, P4, P7: linearizable, with minutes between the processes' clocks (P8)."""
+    def kill_one_after_the_other():
+        for number in range(12 if LONG else 4):
+            time.sleep(0.6)
+            four[number % 4].kill9()
+            four[number % 4].restart()
+
+    judge(run_clients(four, "four", True, kill_one_after_the_other))
+
+
+def test_leases_and_windows_go_by_one_clock(four):
+    """P8: a process whose clock is minutes ahead ends no lease and forgets no key early."""
+    with four[0].wire() as wire:
+        lease = fences.begin(wire, "lease", {}, lease="60s")
+        short = fences.begin(wire, "short", {}, lease="300ms")
+        sealed = fences.begin(wire, "window", {}, ttl="60s")
+        fences.seal(wire, sealed.operation_id, sealed.fence, {"n": 1})
+    time.sleep(1.5)  # each has done its housekeeping
+    for server in four[1:]:
+        with server.wire() as wire:
+            assert fences.begin(wire, "lease", {}, lease="60s").decision == "in_progress"
+            assert fences.begin(wire, "window", {}).decision == "duplicate_replayed"
+            assert fences.begin(wire, "short", {}).decision == "held_unknown"
+    assert short.fence > lease.fence
+
+
+def test_what_a_killed_process_held_is_unknown_to_the_others(redis, once):
+    """DESIGN 4: nobody takes it for free. The lease ends it, or the heartbeat."""
+    one, other = once(redis.url), once(redis.url)
+    with one.wire() as wire:
+        held = fences.begin(wire, "held", {}, lease="500ms")
+    one.kill9()
+    with other.wire() as wire:
+        assert fences.begin(wire, "held", {}).decision in ("in_progress", "held_unknown")
+        time.sleep(0.7)
+        assert fences.begin(wire, "held", {}).decision == "held_unknown"
+        took = fences.begin(wire, "held", {}, on_unknown="takeover")
+        assert took.decision == "first_seen" and took.fence > held.fence
+        assert fences.seal(wire, held.operation_id, held.fence, {}).decision == "stale_fence"
+
+
+@pytest.mark.parametrize("policy, taken", [("allkeys-lru", False), ("volatile-lru", True)])
+def test_a_policy_that_would_drop_live_records_is_refused(once, policy, taken):
+    """P12: no key of a store has an expiry, so that a volatile policy drops none of them."""
+    with servers.Redis(maxmemory_policy=policy) as redis:
+        if taken:
+            assert fences.begin(once(redis.url).wire(), "k", {}).decision == "first_seen"
+            return
+        with pytest.raises(AssertionError, match="maxmemory-policy"):
+            once(redis.url)
+        assert redis.ask("DBSIZE") == b":0"

@@ -1,0 +1,291 @@
+/*
+ * Several processes over one shared store, from one seed: between the prepare of one and its commit
+ * others run whole batches on the same keys, and a commit may fail. Each answer is compared with
+ * what the commits before it say, in the order in which they happened (P1, P3, P4, P7).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "check_c.h"
+#include "engine/cycle.h"
+#include "store/mem.h"
+
+enum {
+    PROCESSES = 3,
+    KEYS = 4,
+    CALLS_MAX = 3, /* of one batch, each of a key of its own: their order does not matter then */
+    STEPS = 120,   /* batches of one run, and those that run between their two touches */
+    SEEDS = 300,
+    GRANTS_MAX = 4096
+};
+
+/* What the commits so far say of a key. */
+struct model {
+    bool granted;
+    bool sealed;
+    uint64_t fence; /* of the last grant */
+    struct op_id operation_id;
+    bool payload;     /* which of the two it was granted for */
+    char outcome[24]; /* of the seal */
+};
+
+struct process {
+    struct store *store;
+    struct store_ops ops;
+    struct cycle cycle;
+    bool is_busy; /* between prepare and commit */
+};
+
+static struct world {
+    uint64_t random;
+    struct store_mem_hub *hub;
+    const struct store_ops *inner;
+    struct process processes[PROCESSES];
+    struct model keys[KEYS];
+    uint64_t fences[GRANTS_MAX]; /* all that were granted */
+    size_t grants;
+    size_t answers;
+    size_t between; /* batches that ran inside of another one … */
+    size_t again;   /* … and calls that had to be decided again for it */
+} world;
+
+static uint64_t pick(uint64_t below)
+{
+    world.random += 0x9e3779b97f4a7c15; /* splitmix64 */
+    uint64_t x = world.random;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return (x ^ (x >> 31)) % below;
+}
+
+static struct clock_reading read_clock(void *context)
+{
+    (void)context;
+    return (struct clock_reading){1794770607000, 1794770607000};
+}
+
+static const struct clock still = {.read = read_clock, .boot_id = 3};
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+struct asked {
+    struct engine_call call;
+    size_t key;
+    bool payload; /* of a begin: one of two */
+    char outcome[24];
+};
+
+static void ask(struct asked *asked, size_t key, struct arena *arena)
+{
+    static char names[KEYS][4] = {"a", "b", "c", "d"};
+    const struct model *model = &world.keys[key];
+    *asked = (struct asked){.call = {.arena = arena}, .key = key};
+    struct request *request = &asked->call.request;
+    uint64_t chance = pick(10);
+    if (chance < 5 || model->fence == 0) {
+        asked->payload = pick(8) == 0;
+        request->kind = REQUEST_BEGIN;
+        request->key.tenant = SLICE_LIT("default");
+        request->key.key = slice_str(names[key]);
+        request->policy = policy_default;
+        request->fingerprint.bytes[0] = asked->payload ? 2 : 1;
+        assert_int_equal(record_key_seal(&request->key, NULL), OK);
+        return;
+    }
+    request->kind = chance < 7 ? REQUEST_SEAL : REQUEST_RELEASE;
+    request->key.tenant = SLICE_LIT("default");
+    request->operation_id = model->operation_id;
+    request->fence = model->fence - (model->fence > 1 && pick(6) == 0);
+    if (request->kind == REQUEST_SEAL) {
+        int len = snprintf(
+            asked->outcome, sizeof asked->outcome, "%llu", (unsigned long long)pick(1000000));
+        request->status = RECORD_EXECUTED;
+        asked->call.outcome_body = slice_of(asked->outcome, (size_t)len);
+        request->outcome.body = (struct body_ref){.bytes = (size_t)len, .retained = true};
+        digest_sha256(asked->outcome, (size_t)len, &request->outcome.body.digest);
+    }
+}
+
+/* ---- what may be answered -------------------------------------------------------------------- */
+
+static void note_grant(struct model *model, const struct asked *asked)
+{
+    const struct record *record = &asked->call.decision.next;
+    assert_false(model->granted || model->sealed); /* P1 */
+    assert_true(record->fence > model->fence);     /* P4 */
+    for (size_t i = 0; i < world.grants; i++) {
+        assert_true(world.fences[i] != record->fence); /* P4 */
+    }
+    assert_true(world.grants < GRANTS_MAX);
+    world.fences[world.grants++] = record->fence;
+    model->granted = true;
+    model->payload = asked->payload;
+    model->fence = record->fence;
+    model->operation_id = record->operation_id;
+}
+
+static void note(const struct asked *asked)
+{
+    struct model *model = &world.keys[asked->key];
+    bool is_current = model->granted && asked->call.request.fence == model->fence;
+    world.answers++;
+    world.again += asked->call.decided > 1;
+    if (asked->call.decision.change == CHANGE_NONE) {
+        /* It says what was so at its prepare, and others may have changed it since. */
+        assert_int_not_equal(asked->call.decision.kind, DECISION_FIRST_SEEN);
+        return;
+    }
+    switch ((int)asked->call.decision.kind) {
+    case DECISION_FIRST_SEEN: note_grant(model, asked); break;
+    case DECISION_IN_PROGRESS:
+        assert_true(model->granted && asked->payload == model->payload);
+        break;
+    case DECISION_DUPLICATE_REPLAYED:
+        assert_true(model->sealed && asked->payload == model->payload);
+        assert_true(slice_is(asked->call.outcome, model->outcome)); /* P3 */
+        break;
+    case DECISION_CONFLICT_REJECTED:
+        assert_true(model->fence > 0 && asked->payload != model->payload); /* P7 */
+        break;
+    case DECISION_SEALED:
+        assert_true(is_current);
+        model->granted = false;
+        model->sealed = true;
+        memcpy(model->outcome, asked->outcome, sizeof model->outcome);
+        break;
+    case DECISION_RELEASED:
+        assert_true(is_current);
+        model->granted = false;
+        break;
+    default: /* refused: it changes nothing, and the holder is not refused */
+        assert_false(is_current);
+    }
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+static void step(struct process *process)
+{
+    static const size_t arena_bytes = 1 << 20;
+    struct asked asked[CALLS_MAX];
+    struct engine_call *calls[CALLS_MAX];
+    struct arena arena;
+    struct err err = {0};
+    size_t count = 1 + pick(CALLS_MAX);
+    size_t first = pick(KEYS);
+    arena_init(&arena, &mem_libc, arena_bytes);
+    for (size_t i = 0; i < count; i++) {
+        ask(&asked[i], (first + i) % KEYS, &arena);
+        calls[i] = &asked[i].call;
+    }
+    process->is_busy = true;
+    enum status status = cycle_run(&process->cycle, calls, count, &err);
+    process->is_busy = false;
+    assert_true(status == OK || status == E_UNAVAILABLE);
+    for (size_t i = 0; i < count && status == OK; i++) {
+        if (asked[i].call.err.status == OK) {
+            note(&asked[i]); /* those that ran in between were noted before: they committed first */
+        } else {
+            assert_int_equal(asked[i].call.err.status, E_UNAVAILABLE);
+        }
+    }
+    arena_release(&arena);
+}
+
+/* Others run now, or do not. */
+static void let_others_run(void)
+{
+    for (size_t i = 0; i < PROCESSES; i++) {
+        if (!world.processes[i].is_busy && pick(3) == 0) {
+            world.between++;
+            step(&world.processes[i]);
+        }
+    }
+}
+
+static enum status slow_prepare(struct store *store, struct store_batch *batch, struct err *err)
+{
+    enum status status = world.inner->prepare(store, batch, err);
+    if (status == OK) {
+        let_others_run();
+    }
+    return status;
+}
+
+static enum status shaky_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    let_others_run();
+    if (pick(20) == 0) {
+        world.inner->abort(store);
+        return err_set(err, E_UNAVAILABLE, "nobody answers");
+    }
+    return world.inner->commit(store, commit, err);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void process_start(struct process *process)
+{
+    struct err err = {0};
+    assert_int_equal(store_mem_hub_open(world.hub, NULL, &process->store, &err), OK);
+    world.inner = process->store->ops;
+    process->ops = *process->store->ops;
+    process->ops.prepare = slow_prepare;
+    process->ops.commit = shaky_commit;
+    process->store->ops = &process->ops;
+    assert_int_equal(cycle_init(&process->cycle, process->store, &mem_libc, &err), OK);
+}
+
+static bool count_entry(void *context, const struct entry *entry)
+{
+    *(size_t *)context += entry->kind == ENTRY_EVIDENCE;
+    return true;
+}
+
+static void run_seed(uint64_t seed)
+{
+    struct err err = {0};
+    const struct store_options options = {.clock = &still};
+    size_t entries = 0;
+    const struct entry_range all = {.pace = NULL};
+    memset(&world, 0, sizeof world);
+    world.random = seed;
+    assert_int_equal(store_mem_hub_new(&options, NULL, &world.hub, &err), OK);
+    for (size_t i = 0; i < PROCESSES; i++) {
+        process_start(&world.processes[i]);
+    }
+    for (size_t i = 0; i < STEPS; i++) {
+        step(&world.processes[pick(PROCESSES)]);
+    }
+    struct store *store = world.processes[0].store;
+    assert_int_equal(world.inner->entries(store, &all, count_entry, &entries, &err), OK);
+    assert_int_equal(entries, world.answers); /* P10: one for each decision, and no more */
+    for (size_t i = 0; i < PROCESSES; i++) {
+        cycle_release(&world.processes[i].cycle);
+        assert_int_equal(world.inner->close(world.processes[i].store, &err), OK);
+    }
+    store_mem_hub_free(world.hub);
+}
+
+static void processes_that_interleave_answer_in_the_order_of_their_commits(void **state)
+{
+    (void)state;
+    size_t between = 0;
+    size_t again = 0;
+    uint64_t seeds = getenv("ONCE_TEST_LONG") == NULL ? SEEDS : 20 * SEEDS;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        run_seed(seed);
+        between += world.between;
+        again += world.again;
+    }
+    assert_true(between > seeds * 10);
+    assert_true(again > seeds * 5); /* or nothing was learnt about lost races */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(processes_that_interleave_answer_in_the_order_of_their_commits),
+    };
+    return cmocka_run_group_tests_name("sim_shared", tests, NULL, NULL);
+}
