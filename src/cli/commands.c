@@ -785,6 +785,75 @@ static const struct example_def deny_examples[] = {
     {0},
 };
 
+static const char *const redeliver_text[] = {
+    "Delivers a dead letter again, or what waits for its next attempt at once. What is unknown is "
+    "settled with once resolve instead: nobody knows whether its handler did it.",
+    NULL,
+};
+
+static const char *const skip_text[] = {
+    "A dead letter, or a delivery that waits, is never delivered. Its duplicates are still "
+    "recognised.",
+    NULL,
+};
+
+static const struct option_def delivery_options[] = {
+    TEXT("reason", "TEXT", "why, for the evidence"),
+    OPT_STORE,
+    OPT_SERVER,
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def delivery_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "there is no such delivery, or its status does not allow it"), EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT, EXIT(75, "nobody knows whether its handler did it"), EXIT_NOT_ALLOWED,
+    EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def redeliver_examples[] = {
+    {"once redeliver dlv_01890a5d-ac96-774b-bcce-b302099a8057", "the handler is repaired"},
+    {0},
+};
+
+static const struct example_def skip_examples[] = {
+    {"once skip dlv_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"not ours\"",
+        "never deliver it"},
+    {0},
+};
+
+static const char *const inbox_text[] = {
+    "once inbox test SOURCE says what a request to a source of the configuration would be taken "
+    "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
+    "are recognised. Nothing is remembered and nothing is called.",
+    "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
+    "sign now, one per line, for --header @FILE or for curl.",
+    NULL,
+};
+
+static const struct option_def inbox_options[] = {
+    OPT_CONFIG("the configuration with the sources (test)"),
+    TEXT("body", "TEXT", "the body of the request; @FILE reads it from a file", .fallback = ""),
+    TEXT("header", "LINE",
+        "a header of the request (test), as 'Name: value'; or @FILE with one header per line; may "
+        "be repeated",
+        .repeated = true),
+    PATH("secret-file", "the file with the secret (sign)"),
+    TEXT("id", "ID", "what names the event, where a header does (sign)", .fallback = "test-1"),
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(78, "the configuration is invalid or cannot be read"), {0}};
+
+static const struct example_def inbox_examples[] = {
+    {"once inbox sign stripe --secret-file whsec --body @event.json > headers", "as Stripe would"},
+    {"once inbox test shop --config once.yaml --body @event.json --header @headers",
+        "would it be accepted?"},
+    {0},
+};
+
 static const char *const conformance_text[] = {
     "Tests a running server against IDS from outside, and prints a table by requirement. The "
     "server's registry needs the commands that --registry prints; their handlers are this program, "
@@ -979,6 +1048,13 @@ const struct command_def commands[] = {
         "confirm a command that waits for it", .operands_min = 1, .operands_max = 1),
     COMMAND(deny, confirm_options, confirm_exits, "COMMAND_ID",
         "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
+    COMMAND(redeliver, delivery_options, delivery_exits, "DELIVERY_ID",
+        "deliver a dead letter again", .operands_min = 1, .operands_max = 1),
+    COMMAND(skip, delivery_options, delivery_exits, "DELIVERY_ID", "never deliver a delivery",
+        .operands_min = 1, .operands_max = 1),
+    COMMAND(inbox, inbox_options, inbox_exits, "test SOURCE | sign PRESET",
+        "try out a source of the inbox", .operand_choices = {"test", "sign"}, .operands_min = 2,
+        .operands_max = 2),
     COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID]",
         "settle an unknown operation, or many", .operands_max = 1),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),

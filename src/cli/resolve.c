@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cli/work.h"
 
 static enum once_status status_read(const char *name)
 {
@@ -131,6 +132,9 @@ static int check_options(const struct cli *cli)
 int cmd_resolve(struct cli *cli)
 {
     struct given_outcome given;
+    if (cli->operand_count > 0 && work_kind_of_id(cli->operands[0]) != NULL) {
+        return work_decide(cli, cli->operands[0], "resolve");
+    }
     int code = check_options(cli);
     code = code != CLI_OK ? code
                           : given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);

@@ -14,7 +14,10 @@
 
 enum { PATH_BYTES_MAX = 1024, ITEMS_MAX = 100000, BODY_BYTES_MAX = 64 << 10 };
 
-static const struct work_kind kinds[] = {{"cmd_", "commands"}};
+static const struct work_kind kinds[] = {
+    {"cmd_", "commands", "command_id", "command", "actor_id"},
+    {"dlv_", "deliveries", "delivery_id", "source", "key"},
+};
 
 const struct work_kind *work_kind_of_id(const char *id)
 {
@@ -41,7 +44,7 @@ static int open_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_find_server(cli, ret_remote);
     if (code == CLI_OK && *ret_remote == NULL) {
-        cli_say("no server to ask: commands live in a running server");
+        cli_say("no server to ask: commands and deliveries live in a running server");
         cli_hint("once serve runs one on this store; --server URL names a different one");
         return CLI_UNAVAILABLE;
     }
@@ -133,18 +136,19 @@ static int newest_first(const void *a, const void *b)
     return len == 0 ? 0 : memcmp(y.data, x.data, len);
 }
 
-static void print_item(const struct cli *cli, const struct work_item *item, bool is_first)
+static void print_item(const struct cli *cli, const struct work_kind *kind,
+    const struct work_item *item, bool is_first)
 {
     if (cli->json) {
         out_text(is_first ? "" : ",");
         out_bytes(item->json);
         return;
     }
-    out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, SLICE_LIT("command_id"))),
+    out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, slice_str(kind->id))),
         SLICE_ARGS(cli_member(item->root, SLICE_LIT("status"))));
-    out_safe(cli_member(item->root, SLICE_LIT("command")));
+    out_safe(cli_member(item->root, slice_str(kind->what)));
     out_text("  ");
-    out_safe(cli_member(item->root, SLICE_LIT("actor_id")));
+    out_safe(cli_member(item->root, slice_str(kind->who)));
     out_text("  %.*s\n", SLICE_ARGS(item->updated_at));
 }
 
@@ -198,7 +202,7 @@ int work_list(struct cli *cli, const struct work_kind *kind)
         qsort(items, count, sizeof *items, newest_first);
         out_text(cli->json ? "[" : "");
         for (size_t i = 0; i < count && (limit == 0 || i < limit) && !out_broken(); i++) {
-            print_item(cli, &items[i], i == 0);
+            print_item(cli, kind, &items[i], i == 0);
         }
         out_text(cli->json ? "]\n" : "");
     }
@@ -276,4 +280,57 @@ int cmd_confirm(struct cli *cli)
 int cmd_deny(struct cli *cli)
 {
     return answer_command(cli, "deny");
+}
+
+/* ---- what a person decides about a delivery ------------------------------------------------ */
+
+int work_decide(struct cli *cli, const char *id, const char *verb)
+{
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    struct mem mem = arena_mem(&cli->arena);
+    struct buf body;
+    struct jsonw json = {.out = &body};
+    char path[PATH_BYTES_MAX];
+    const struct work_kind *kind = work_kind_of_id(id);
+    if (kind == NULL || strcmp(kind->name, "deliveries") != 0) {
+        return cli_usage(cli, "%s: '%s' is not the id of a delivery", verb, id);
+    }
+    int code = open_server(cli, &remote);
+    const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
+    if (code != CLI_OK || escaped == NULL) {
+        remote_free(remote);
+        return code == CLI_OK ? CLI_UNAVAILABLE : code;
+    }
+    buf_init(&body, &mem, BODY_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    if (strcmp(verb, "resolve") == 0) {
+        jsonw_str_some(&json, "status", cli_text(cli, "status"));
+        jsonw_str_some(&json, "effect_id", cli_text(cli, "effect-id"));
+    }
+    jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
+    jsonw_close(&json, '}');
+    (void)snprintf(path, sizeof path, "/v1/%s/%s/%s", kind->name, escaped, verb);
+    code = remote_ask(remote, path, buf_view(&body), &cli->arena, &answer);
+    if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
+        code = remote_refused(remote, &answer);
+    } else if (code == CLI_OK && cli->json) {
+        out_bytes(answer.text);
+        out_text("\n");
+    } else if (code == CLI_OK) {
+        out_text("%s is %.*s\n", id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
+    }
+    int written = out_finish();
+    remote_free(remote);
+    return code == CLI_OK ? written : code;
+}
+
+int cmd_redeliver(struct cli *cli)
+{
+    return work_decide(cli, cli->operands[0], "redeliver");
+}
+
+int cmd_skip(struct cli *cli)
+{
+    return work_decide(cli, cli->operands[0], "skip");
 }

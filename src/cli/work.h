@@ -1,6 +1,6 @@
 /*
- * work: what Once performs itself (commands), as its server shows it: one, many, and what a person
- * decides about it. A row for each kind; ids say which.
+ * work: what Once performs itself (commands, deliveries), as its server shows it: one, many, and
+ * what a person decides about it. A row for each kind; ids say which.
  */
 #ifndef ONCE_CLI_WORK_H
 #define ONCE_CLI_WORK_H
@@ -10,6 +10,9 @@
 struct work_kind {
     const char *prefix; /* of its ids: "cmd_" */
     const char *name;   /* in the API's paths and documents: "commands" */
+    const char *id;     /* the member with its id */
+    const char *what;   /* the members that a list shows: what it is … */
+    const char *who;    /* … and whose */
 };
 
 /* The kind that an id or a name ("commands") is of; NULL: an operation's, or none. */
@@ -21,5 +24,7 @@ const struct work_kind *work_kind_named(const char *name);
 int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
 /* List those that match --status and --key, newest first. The same. */
 int work_list(struct cli *cli, const struct work_kind *kind) MUST_CHECK;
+/* Redeliver, skip or resolve a delivery, with the options of that command. The same. */
+int work_decide(struct cli *cli, const char *id, const char *verb) MUST_CHECK;
 
 #endif

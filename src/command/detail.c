@@ -61,6 +61,11 @@ static void put_all(const struct detail *detail, bool has_args, bool has_target,
     put_count(&json, "required", detail->required);
     put_count(&json, "effects", detail->effects);
     put_count(&json, "async", detail->async);
+    if (detail->waits_for.len > 0) {
+        jsonw_raw(&json, "waits_for", detail->waits_for);
+    }
+    put_some(&json, "kept_outcome", detail->kept_outcome);
+    put_count(&json, "kept_code", (uint64_t)detail->kept_code);
     jsonw_close(&json, '}');
 }
 
@@ -137,7 +142,10 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .confirmed_by = text_of(root, "confirmed_by"),
         .required = (uint64_t)int_of(root, "required"),
         .effects = (uint64_t)int_of(root, "effects"),
-        .async = (uint64_t)int_of(root, "async")};
+        .async = (uint64_t)int_of(root, "async"),
+        .waits_for = raw_of(bytes, root, "waits_for"),
+        .kept_outcome = text_of(root, "kept_outcome"),
+        .kept_code = int_of(root, "kept_code")};
     digest_of(root, "token_sha256", &ret_detail->token);
     digest_of(root, "submitter", &ret_detail->submitter);
     return OK;

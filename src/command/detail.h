@@ -29,9 +29,12 @@ struct detail {
     int64_t confirmed_ms;    /* 0: not yet */
     struct slice confirmed_by;
     /* Effects that the handler returned. */
-    uint64_t required; /* not acknowledged yet, and waited for */
-    uint64_t effects;  /* in all */
-    uint64_t async;    /* of them: nobody waits for these */
+    uint64_t required;         /* not acknowledged yet, and waited for */
+    uint64_t effects;          /* in all */
+    uint64_t async;            /* of them: nobody waits for these */
+    struct slice waits_for;    /* JSON: [["payment.capture","<key>"],…]; empty: for none */
+    struct slice kept_outcome; /* sealed, base64url: the handler's answer until the command ends */
+    int64_t kept_code;         /* its status */
 };
 
 /* Append it. What is too long (arguments, then the target) is left out. E_INVALID: names alone are

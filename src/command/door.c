@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "command/impl.h"
+#include "command/effects.h"
 
 enum { EXPIRY_ARENA_BYTES_MAX = 1 << 20 };
 
@@ -65,6 +65,7 @@ static enum status registry_new(struct commands *commands, struct config *config
         return err_set(err, E_NOMEM, "out of memory for the registry");
     }
     registry->mem = mem;
+    registry->commands = commands;
     registry->config = config_hold(config);
     atomic_init(&registry->holders, 2); /* ours, and the dispatcher's */
     registry->targets = mem_zalloc(mem, config->command_count + 1, sizeof *registry->targets);
@@ -179,9 +180,18 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
     if (atomic_load(&commands->is_cut) || atomic_load(&commands->expiring) > 0) {
         return false; /* they come again */
     }
+    int64_t now_ms = (int64_t)(clock_nanos() / 1000000);
+    bool looks = now_ms - commands->looked_ms >= COMMAND_LOOK_MS;
     bool taken = true;
+    unsigned looked = 0;
     for (size_t i = 0; taken && i < count; i++) {
-        taken = expire(commands, &dues[i].operation_id);
+        /* What was granted before waits for its effects, not for a confirmation. */
+        if (dues[i].fence == 0) {
+            taken = expire(commands, &dues[i].operation_id);
+        } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
+            taken = command_effects_look(commands, &dues[i].operation_id);
+            commands->looked_ms = now_ms;
+        }
     }
     return true; /* what was not taken is still due, and comes again */
 }

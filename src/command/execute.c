@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "base/percent.h"
 #include "base/text.h"
-#include "command/impl.h"
+#include "command/effects.h"
 #include "engine/operation_document.h"
 #include "http/write.h"
 
@@ -270,6 +270,43 @@ static void mark_outcome(struct engine_call *engine)
     }
 }
 
+static bool is_executed(const struct dispatch_call *call, const struct request *request)
+{
+    return !call->asks && request->kind == REQUEST_SEAL && request->status == RECORD_EXECUTED;
+}
+
+/* The handler did it, and what it returned cannot be kept with that: a person has to see it. */
+static enum status block(struct dispatch_call *call, struct engine_call *engine, struct slice why)
+{
+    struct request *request = &engine->request;
+    call->call_count = 1;
+    engine->outcome_body = SLICE_EMPTY;
+    request->kind = REQUEST_UNKNOWN;
+    request->status = 0;
+    request->outcome = (struct outcome){0};
+    request->effect_id = SLICE_EMPTY;
+    request->detail = SLICE_EMPTY;
+    request->reason = why;
+    return OK;
+}
+
+static enum status take_effects(struct dispatch_call *call, const struct config_command *command,
+    struct engine_call *engine, struct err *err)
+{
+    struct slice why = SLICE_EMPTY;
+    enum status status = command_effects_take(call, command, engine, err);
+    if (status == OK && call->is_alone && call->call_count > 1) {
+        return block(call, engine, SLICE_LIT("the handler's effects were refused by the outbox"));
+    }
+    if (status == OK || status == E_NOMEM) {
+        return status;
+    }
+    struct slice text = slice_str(err->text);
+    text.len = text.len < LIMIT_REASON_BYTES_MAX ? text.len : LIMIT_REASON_BYTES_MAX;
+    status = arena_copy(call->arena, text, &why);
+    return status == OK ? block(call, engine, why) : status;
+}
+
 static enum status settle(struct dispatch_call *call, struct err *err)
 {
     const struct config_command *command = command_of(call);
@@ -301,7 +338,7 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     if (request_settles(request)) {
         mark_outcome(engine);
     }
-    return OK;
+    return is_executed(call, request) ? take_effects(call, command, engine, err) : OK;
 }
 
 const struct dispatch_kind command_kind = {.name = "commands",
@@ -309,4 +346,5 @@ const struct dispatch_kind command_kind = {.name = "commands",
     .target = target_of,
     .unknown = unknown_of,
     .compose = compose,
-    .settle = settle};
+    .settle = settle,
+    .settled = command_effects_settled};

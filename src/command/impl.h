@@ -29,7 +29,8 @@ enum {
 struct registry {
     struct dispatch_plan plan; /* first: the dispatcher's pointer is ours */
     const struct mem *mem;
-    struct config *config; /* held */
+    struct commands *commands; /* whose it is */
+    struct config *config;     /* held */
     struct dispatch_target *targets;
     atomic_uint holders;
 };
@@ -42,7 +43,8 @@ struct commands {
     pthread_mutex_t lock;      /* over registry */
     struct registry *registry; /* for what begins now */
     struct due_subscription expiry;
-    atomic_uint expiring; /* confirmations that are being expired */
+    atomic_uint expiring; /* commands whose due is being acted on */
+    int64_t looked_ms;    /* when effects were last looked at; the engine's thread alone */
     atomic_bool is_cut;
 };
 

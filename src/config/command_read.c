@@ -292,8 +292,28 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
     return status;
 }
 
+/* A type that nobody declares, and what this version cannot do. */
+static void check_effects(
+    struct config *config, struct config_faults *faults, const struct config_command *command)
+{
+    struct config_place place = {.line = command->line, .column = 3};
+    for (size_t i = 0; i < command->effect_count; i++) {
+        if (config_effect_find(&config->effects, slice_str(command->effects[i])) == NULL) {
+            config_fault_at(config, faults, &place, "declare it under effects:",
+                "the command names a type of effect that is not there");
+        }
+    }
+    if (command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE) {
+        config_fault_at(config, faults, &place, "on_effect_failure: fail or block",
+            "on_effect_failure: compensate is not supported by this version");
+    }
+}
+
 void commands_check(struct config *config, struct config_faults *faults)
 {
+    for (size_t i = 0; i < config->command_count; i++) {
+        check_effects(config, faults, &config->commands[i]);
+    }
     for (size_t i = 0; i < config->command_count && !config->has_auth; i++) {
         if (config->commands[i].confirm == CONFIG_CONFIRM_STEP_UP) {
             struct config_place place = {.line = config->commands[i].line, .column = 3};

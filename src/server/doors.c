@@ -507,6 +507,24 @@ const struct server_door server_doors[] = {
 };
 _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
 
+/* ---- the inbox, tried out ------------------------------------------------------------------ */
+
+enum status server_inbox_try(
+    const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)
+{
+    struct inbox_trial asked = {.config = trial->config,
+        .source = slice_str(trial->source),
+        .request = trial->request,
+        .now_ms = trial->now_ms};
+    return inbox_try(&asked, &mem_libc, out, ret_accepted, err);
+}
+
+enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
+    struct slice body, int64_t now_ms, struct buf *out, struct err *err)
+{
+    return inbox_sign(slice_str(preset), secret, slice_str(id), body, now_ms, out, err);
+}
+
 /* ---- which route ------------------------------------------------------------------------- */
 
 static unsigned method_bit(const char *method)

@@ -87,4 +87,19 @@ const char *server_store_shown(const char *url, struct arena *arena);
 const char *server_route(
     const struct config *config, const char *method, const char *target, struct arena *arena);
 
+/* A request to a source of the inbox, as `once inbox test` has it. */
+struct server_inbox_trial {
+    const struct config *config;
+    const char *source;
+    struct slice request; /* head and body */
+    int64_t now_ms;
+};
+/* What it would be taken for, as JSON; nothing is remembered. E_INVALID: there is no such source,
+ * its secrets cannot be used, or the head is not valid. E_UNAVAILABLE, E_NOMEM. */
+enum status server_inbox_try(const struct server_inbox_trial *trial, struct buf *out,
+    bool *ret_accepted, struct err *err) MUST_CHECK;
+/* The fields of a request that a sender of this preset would sign. E_INVALID, E_NOMEM. */
+enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
+    struct slice body, int64_t now_ms, struct buf *out, struct err *err) MUST_CHECK;
+
 #endif

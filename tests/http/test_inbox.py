@@ -423,6 +423,53 @@ def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
             assert one["status"] == "unknown" and calls <= 1, (event_id, one)
 
 
+def test_people_use_the_command_line(inbox, handler, tmp_path):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+    store = f"journal:{server.data_dir}"
+    handler.answers = [500, 500, "drop"]
+    ids = {}
+    for event_id, status in (("a", "dead_letter"), ("b", "dead_letter"), ("c", "unknown")):
+        send(server, "s", "stripe", event_id)
+        ids[event_id] = settled(server, status, 1, key=event_id)[0]["delivery_id"]
+    listed = server.cli("ls", "deliveries", "--status", "dead_letter", "--store", store)
+    assert listed.returncode == 0 and listed.stdout.count("dlv_") == 2, listed
+    assert len(json.loads(server.cli("ls", "deliveries", "--json", "--store", store).stdout)) == 3
+    shown = server.cli("show", ids["a"], "--store", store)
+    assert "dead_letter" in shown.stdout and "delivery.dead_lettered" in shown.stdout, shown
+    assert server.cli("redeliver", ids["a"], "--store", store).returncode == 0
+    settled(server, key="a")
+    assert server.cli("skip", ids["b"], "--reason", "r", "--store", store).returncode == 0
+    assert server.cli("skip", ids["a"], "--store", store).returncode != 0
+    assert server.cli("redeliver", ids["c"], "--store", store).returncode != 0
+    done = server.cli("resolve", ids["c"], "--status", "executed", "--reason", "asked",
+        "--store", store)
+    assert done.returncode == 0 and "executed" in done.stdout, done
+    assert server.cli("skip", "op_1", "--store", store).returncode == 64
+
+
+def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
+    config, body, head = server.directory / "once.yaml", tmp_path / "body", tmp_path / "headers"
+    body.write_text('{"id":"evt_9","created":7,"object":"pi_1"}')
+    (tmp_path / "secret").write_text(SECRET)
+    made = server.cli("inbox", "sign", "stripe", "--secret-file", tmp_path / "secret", "--body",
+        f"@{body}")
+    assert made.returncode == 0, made
+    head.write_text(made.stdout)
+    test = ["inbox", "test", "s", "--config", config, "--body", f"@{body}", "--header"]
+    done = server.cli(*test, f"@{head}")
+    assert done.returncode == 0 and "key evt_9  version 7 of pi_1" in done.stdout, done
+    said = json.loads(server.cli(*test, f"@{head}", "--json").stdout)
+    assert said["accepted"] and said["window"] == "744h" and said["signature"] == "ok"
+    assert SECRET not in json.dumps(said)
+    done = server.cli(*test, "Stripe-Signature: t=1,v1=00")
+    assert done.returncode == 65 and "malformed" in done.stdout
+    assert server.cli("inbox", "sign", "nobody", "--secret-file", head).returncode == 64
+    assert deliveries(server) == [] and handler.count() == 0
+    fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+    assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
+
+
 def test_every_answer_is_as_the_document_says(inbox, handler):
     server = inbox(s=("stripe", "retry: {attempts: 1}"))
     check("receive", send(server, "s", "stripe", "a"))

@@ -1,0 +1,376 @@
+#include "command/effects.h"
+
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/limits.h"
+#include "canon/jcs.h"
+#include "effect/envelope.h"
+#include "engine/operation_document.h"
+#include "engine/query.h"
+#include "engine/request_builder.h"
+
+enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
+
+/* ---- taking them in ------------------------------------------------------------------------ */
+
+static bool is_allowed(const struct config_command *command, struct slice type)
+{
+    for (size_t i = 0; i < command->effect_count; i++) {
+        if (slice_is(type, command->effects[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the handler answered, without its effects: their payloads are not for documents. */
+static enum status without_effects(
+    const struct json_value *root, struct mem *mem, struct slice *ret_text)
+{
+    struct buf members;
+    struct buf out;
+    struct jcs_how how = {.keep_lossy = true};
+    buf_init(&members, mem, OUTCOME_BYTES_MAX);
+    buf_init(&out, mem, OUTCOME_BYTES_MAX);
+    struct json_value copy = *root;
+    copy.count = 0;
+    for (uint32_t i = 0; i < root->count; i++) {
+        if (!slice_is(json_text(&root->members[i].name), "effects")) {
+            buf_append(&members, (const char *)&root->members[i], sizeof root->members[i]);
+            copy.count++;
+        }
+    }
+    copy.members = (const struct json_member *)(const void *)members.data;
+    if (buf_status(&members) != OK || jcs_write_marked(&copy, &how, &out, NULL, NULL) != OK) {
+        return E_NOMEM;
+    }
+    *ret_text = buf_view(&out);
+    return OK;
+}
+
+/* The outcome until the command ends: sealed, since details are in the evidence. */
+static enum status keep_outcome(const struct commands *commands, const struct record *record,
+    const struct json_value *root, struct slice outcome, struct mem *mem, struct slice *ret_text,
+    struct err *err)
+{
+    struct vault_name name = {.tenant = record->key.tenant,
+        .key_hash = slice_of((const char *)record->key.hash.bytes, sizeof record->key.hash.bytes),
+        .kind = RECORD_COMMAND};
+    struct buf plain;
+    struct buf sealed;
+    buf_init(&plain, mem, OUTCOME_BYTES_MAX);
+    buf_init(&sealed, mem, OUTCOME_BYTES_MAX);
+    const struct json_value *summary = json_find(root, SLICE_LIT("summary"));
+    if (outcome.len <= COMMAND_KEPT_BYTES_MAX) {
+        buf_slice(&plain, outcome);
+    } else {
+        struct jsonw json = {.out = &plain};
+        jsonw_open(&json, NULL, '{');
+        if (json_is(summary, JSON_STRING) && summary->count <= COMMAND_KEPT_BYTES_MAX / 2) {
+            jsonw_bytes(&json, "summary", json_text(summary));
+        }
+        jsonw_close(&json, '}');
+    }
+    enum status status = vault_seal(commands->vault, &name, buf_view(&plain), &sealed, err);
+    char *text = status == OK ? mem_zalloc(mem, 1, BASE64_TEXT_BYTES(sealed.len) + 1) : NULL;
+    if (text == NULL) {
+        return status == OK ? E_NOMEM : status;
+    }
+    *ret_text =
+        slice_of(text, (size_t)(base64_put(text, sealed.data, sealed.len, BASE64_URL) - text));
+    return OK;
+}
+
+/* One of them, as a further call of the group. */
+static enum status take_one(struct dispatch_call *call, const struct config_command *command,
+    const struct effect_sender *sender, const struct json_value *item, struct jsonw *waits,
+    struct detail *detail, struct err *err)
+{
+    const struct json_value *type = json_find(item, SLICE_LIT("effect_type"));
+    struct member_fault fault;
+    struct effect_order order;
+    if (!json_is(type, JSON_STRING) || !is_allowed(command, json_text(type))) {
+        return err_set(err, E_INVALID, "the handler returned an effect that '%s' does not declare",
+            command->name);
+    }
+    struct engine_call *made = dispatch_settle_new(call);
+    if (made == NULL) {
+        return err_set(err, call->call_count == LIMIT_DISPATCH_GROUP_MAX ? E_INVALID : E_NOMEM,
+            "the handler returned too many effects");
+    }
+    enum status status = effect_envelope_read(sender, item, made, &order, &fault);
+    if (status != OK) {
+        *err = fault.err;
+        return status;
+    }
+    made->wait_ms = 0;
+    detail->effects++;
+    if (order.type->required) {
+        detail->required++;
+        jsonw_open(waits, NULL, '[');
+        jsonw_bytes(waits, NULL, made->request.key.scope);
+        jsonw_bytes(waits, NULL, made->request.key.key);
+        jsonw_close(waits, ']');
+    } else {
+        detail->async++;
+    }
+    return OK;
+}
+
+static enum status put_detail(struct dispatch_call *call, const struct detail *detail,
+    struct request *request, struct err *err)
+{
+    struct buf out;
+    buf_init(&out, call->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status = detail_put(detail, &out);
+    request->detail = buf_view(&out);
+    return status == OK ? OK : err_set(err, status, "the command waits for too many effects");
+}
+
+enum status command_effects_take(struct dispatch_call *call, const struct config_command *command,
+    struct engine_call *first, struct err *err)
+{
+    const struct registry *registry = (const struct registry *)(const void *)call->plan;
+    const struct commands *commands = registry->commands;
+    const struct json_value *root = NULL;
+    struct detail detail;
+    struct buf waits_for;
+    struct jsonw waits = {.out = &waits_for};
+    char id[KIND_ID_TEXT_BYTES];
+    struct slice body = first->outcome_body;
+    if (json_read(body, call->arena, &root, NULL) == E_NOMEM) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    const struct json_value *list = json_find(root, SLICE_LIT("effects"));
+    if (list == NULL) {
+        return OK;
+    }
+    if (!json_is(list, JSON_ARRAY) ||
+        detail_read(call->record->detail, call->arena, &detail) != OK) {
+        return err_set(err, E_INVALID, "the handler's effects are not an array");
+    }
+    struct effect_sender sender = {.types = &registry->config->effects,
+        .vault = commands->vault,
+        .engine = door_engine(commands->door),
+        .arena = call->arena,
+        .tenant = call->record->key.tenant,
+        .text = body,
+        .command_id = slice_str(kind_id_put(id, RECORD_COMMAND, &call->record->operation_id)),
+        .request_id = slice_str(call->request_id)};
+    enum status status = arena_copy(call->arena, sender.command_id, &sender.command_id);
+    buf_init(&waits_for, call->mem, LIMIT_DETAIL_BYTES_MAX);
+    jsonw_open(&waits, NULL, '[');
+    for (uint32_t i = 0; status == OK && i < list->count; i++) {
+        status = take_one(call, command, &sender, &list->items[i], &waits, &detail, err);
+    }
+    jsonw_close(&waits, ']');
+    status = status == OK ? without_effects(root, call->mem, &first->outcome_body) : status;
+    if (status != OK) {
+        return status;
+    }
+    if (detail.required == 0) {
+        builder_outcome_body(first, first->outcome_body, LIMIT_OUTCOME_BYTES_MAX);
+        return put_detail(call, &detail, &first->request, err);
+    }
+    detail.waits_for = buf_view(&waits_for);
+    detail.kept_code = first->request.outcome.code;
+    status = keep_outcome(
+        commands, call->record, root, first->outcome_body, call->mem, &detail.kept_outcome, err);
+    first->request.kind = REQUEST_WAIT;
+    first->request.status = 0;
+    first->request.outcome = (struct outcome){0};
+    first->request.effect_id = SLICE_EMPTY;
+    first->outcome_body = SLICE_EMPTY;
+    first->request.delay_ms = COMMAND_LOOK_MS;
+    first->request.reason = SLICE_LIT("waiting for its required effects");
+    return status == OK ? put_detail(call, &detail, &first->request, err) : status;
+}
+
+void command_effects_settled(struct dispatch_call *call)
+{
+    for (size_t i = 1; i < call->call_count; i++) {
+        const struct engine_call *made = call->calls[i];
+        if (made->err.status == OK && made->decision.next.kind == RECORD_EFFECT) {
+            dispatch_offer(call->dispatch, &made->decision.next);
+        }
+    }
+}
+
+/* ---- waiting for them ---------------------------------------------------------------------- */
+
+/* A command that is looked at: it is read, then each effect that it waits for; then it is woken. */
+struct look {
+    struct query query; /* first */
+    struct engine_call wake;
+    struct commands *commands;
+    struct registry *registry;
+    struct arena arena;
+    struct record record; /* of the command */
+    struct detail detail;
+    const struct json_value *waits_for;
+    uint32_t next; /* of these */
+    bool has_failed;
+};
+
+static void look_over(struct look *look)
+{
+    struct commands *commands = look->commands;
+    registry_drop(look->registry);
+    arena_release(&look->arena);
+    mem_free(commands->mem, look);
+    atomic_fetch_sub(&commands->expiring, 1);
+}
+
+static void on_woken(struct engine_call *call)
+{
+    look_over((struct look *)call->context);
+}
+
+static enum status open_outcome(struct look *look, struct slice *ret_outcome)
+{
+    struct mem mem = arena_mem(&look->arena);
+    const struct record_key *key = &look->record.key;
+    struct vault_name name = {.tenant = key->tenant,
+        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
+        .kind = RECORD_COMMAND};
+    struct slice text = look->detail.kept_outcome;
+    size_t size = 0;
+    struct buf plain;
+    struct err err;
+    char *sealed = arena_alloc(&look->arena, BASE64_BYTES_MAX(text.len) + 1);
+    if (sealed == NULL || !base64_read(text, BASE64_URL, sealed, &size)) {
+        return E_CORRUPT;
+    }
+    buf_init(&plain, &mem, OUTCOME_BYTES_MAX);
+    enum status status =
+        vault_open(look->commands->vault, &name, slice_of(sealed, size), &plain, &err);
+    *ret_outcome = buf_view(&plain);
+    return status;
+}
+
+/* All required ones are acknowledged; or one of them has failed, and the registry says that the
+ * command fails with it. */
+static void wake(struct look *look)
+{
+    struct mem mem = arena_mem(&look->arena);
+    struct slice outcome = SLICE_EMPTY;
+    struct err err;
+    struct buf detail;
+    struct detail next = look->detail;
+    next.required = 0;
+    next.waits_for = SLICE_EMPTY;
+    next.kept_outcome = SLICE_EMPTY;
+    buf_init(&detail, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    if (open_outcome(look, &outcome) != OK || detail_put(&next, &detail) != OK) {
+        look_over(look);
+        return;
+    }
+    look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
+    struct request *request = &look->wake.request;
+    request->kind = REQUEST_WAKE;
+    request->operation_id = look->record.operation_id;
+    request->version = look->record.version;
+    request->status = look->has_failed ? RECORD_FAILED : RECORD_EXECUTED;
+    request->reason = look->has_failed ? SLICE_LIT("a required effect failed")
+                                       : SLICE_LIT("its required effects are acknowledged");
+    request->detail = buf_view(&detail);
+    request->outcome.code = (int32_t)look->detail.kept_code;
+    request->outcome.meta = OUTCOME_META_JSON;
+    builder_outcome_body(&look->wake, outcome, LIMIT_OUTCOME_BYTES_MAX);
+    if (engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
+        look_over(look);
+    }
+}
+
+static void ask_next(struct look *look);
+
+static void on_effect(struct engine_call *call)
+{
+    struct look *look = call->context;
+    const struct record *effect = look->query.record;
+    const struct config_command *command = registry_find(look->registry, look->detail.command);
+    if (call->err.status != OK || effect == NULL || command == NULL) {
+        look_over(look);
+        return;
+    }
+    bool is_acknowledged = record_sealed(effect) && effect->status != RECORD_FAILED &&
+                           effect->status != RECORD_REJECTED;
+    bool has_failed = effect->status == RECORD_FAILED || effect->status == RECORD_REJECTED ||
+                      effect->status == RECORD_DEAD;
+    if (has_failed && command->on_effect_failure == CONFIG_EFFECT_FAILURE_FAIL) {
+        look->has_failed = true;
+        wake(look);
+    } else if (is_acknowledged) {
+        look->next++;
+        ask_next(look);
+    } else {
+        look_over(look); /* still on its way, or for a person to take up: it is looked at again */
+    }
+}
+
+static void submit_query(struct look *look, void (*done)(struct engine_call *call))
+{
+    struct err err;
+    look->query.kind = QUERY_OPERATION;
+    look->query.any_tenant = true;
+    look->query.call = (struct engine_call){.arena = &look->arena, .context = look, .done = done};
+    if (query_submit(door_engine(look->commands->door), &look->query, &err) != OK) {
+        look_over(look);
+    }
+}
+
+static void ask_next(struct look *look)
+{
+    struct err err;
+    if (look->next == look->waits_for->count) {
+        wake(look);
+        return;
+    }
+    const struct json_value *pair = &look->waits_for->items[look->next];
+    look->query = (struct query){.kinds = STORE_KIND(RECORD_EFFECT)};
+    if (!json_is(pair, JSON_ARRAY) || pair->count != 2) {
+        look_over(look);
+        return;
+    }
+    look->query.key = (struct record_key){.tenant = look->record.key.tenant,
+        .scope = json_text(&pair->items[0]),
+        .key = json_text(&pair->items[1])};
+    if (record_key_seal_as(&look->query.key, RECORD_EFFECT, &err) != OK) {
+        look_over(look);
+        return;
+    }
+    submit_query(look, on_effect);
+}
+
+static void on_command(struct engine_call *call)
+{
+    struct look *look = call->context;
+    const struct record *record = look->query.record;
+    bool waits = call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
+                 record->attempt > 0 &&
+                 detail_read(record->detail, &look->arena, &look->detail) == OK &&
+                 json_read(look->detail.waits_for, &look->arena, &look->waits_for, NULL) == OK &&
+                 json_is(look->waits_for, JSON_ARRAY);
+    if (!waits) {
+        look_over(look);
+        return;
+    }
+    look->record = *record;
+    ask_next(look);
+}
+
+bool command_effects_look(struct commands *commands, const struct op_id *id)
+{
+    struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
+    if (look == NULL) {
+        return false;
+    }
+    look->commands = commands;
+    look->registry = registry_take(commands);
+    arena_init(&look->arena, commands->mem, LOOK_ARENA_BYTES_MAX);
+    atomic_fetch_add(&commands->expiring, 1);
+    look->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
+    submit_query(look, on_command);
+    return true;
+}

@@ -1,0 +1,154 @@
+"""The effects of a command: in the outbox with its outcome, and waited for (CCO-10)."""
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from once_server import until
+
+CONFIG = """
+connectors:
+  pay: {{url: "{url}", idempotency: {{header: Idempotency-Key, keeps: 24h}}}}
+effects:
+  payment.capture: {{connector: pay, request: {{path: "/charges"}}, provider_ref: /id,
+    retry: {{attempts: 2, backoff: 10ms, backoff_max: 10ms}}}}
+  mail.send: {{connector: pay, request: {{path: "/mails"}}, required: false}}
+commands:
+  order.pay: {{effects: [payment.capture, mail.send], on_effect_failure: {on_failure},
+    handler: "{url}/handler"}}
+"""
+
+
+class Provider:
+    """The handler, which returns what `args.returns` says, and the provider of its effects."""
+
+    def __init__(self):
+        self.calls, self.charges, self.mails = 0, [], []
+        self.charge_status, self.gate = 200, threading.Event()
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+                status, answer = provider.answer(self.path, body, self.headers)
+                text = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, path, body, headers):
+        if path == "/handler":
+            self.calls += 1
+            return 200, {"summary": "Paid.", "effects": body["args"]["returns"]}
+        if path == "/mails":
+            self.mails.append(headers["Idempotency-Key"])
+            return 200, {}
+        self.gate.wait(30)
+        self.charges.append(headers["Idempotency-Key"])
+        return self.charge_status, {"id": f"ch_{len(self.charges)}"}
+
+    def close(self):
+        self.gate.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def provider():
+    one = Provider()
+    yield one
+    one.close()
+
+
+def config(provider, on_failure="fail"):
+    return CONFIG.format(url=provider.url, on_failure=on_failure)
+
+
+def capture(ordinal=0):
+    return {"effect_type": "payment.capture", "target": {"order_id": "204"}, "ordinal": ordinal,
+        "payload": {"amount": 5}}
+
+
+MAIL = {"effect_type": "mail.send", "target": "ana", "payload": {"text": "paid"}}
+
+
+def pay(server, *returns, order_id="204"):
+    return server.request("POST", "/v1/commands", {"actor_id": "ana", "intent": {"entity": "order",
+        "action": "pay", "target": {"order_id": order_id}}, "args": {"returns": list(returns)}})
+
+
+def get(server, document):
+    return server.request("GET", document["status_url"])[2]
+
+
+def test_a_command_is_executed_when_its_required_effects_are(make_server, provider):
+    server = make_server(config=config(provider))
+    status, _, document = pay(server, capture(0), capture(1), MAIL)
+    assert status == 202 and document["status"] == "awaiting_effects", document
+    assert document["effects"] == {"count": 3, "required_outstanding": 2, "async_completable": 1}
+    assert pay(server, capture(0), capture(1), MAIL)[0] == 202
+    until(lambda: provider.mails, "nobody waits for the mail, and it was not sent")
+    assert get(server, document)["status"] == "awaiting_effects"
+    provider.gate.set()
+    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+    status, _, replay = pay(server, capture(0), capture(1), MAIL)
+    assert status == 200 and replay["summary"] == "Paid."
+    assert replay["outcome"] == {"summary": "Paid."}  # the payloads are the effects' own
+    assert provider.calls == 1 and len(set(provider.charges)) == 2 == len(provider.charges)
+    listed = server.request("GET", "/v1/effects")[2]["effects"]
+    assert {one["command_id"] for one in listed} == {document["operation_id"]}
+
+
+def test_effects_that_nobody_waits_for_are_named(make_server, provider):
+    server = make_server(config=config(provider))
+    status, _, document = pay(server, MAIL)
+    assert status == 201 and document["effects"]["async_completable"] == 1
+    until(lambda: provider.mails, "it was not sent")
+
+
+def test_a_required_effect_that_fails_fails_its_command(make_server, provider):
+    provider.charge_status = 402
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    document = pay(server, capture())[2]
+    until(lambda: get(server, document)["status"] == "failed", "it never failed")
+    assert get(server, document)["reason"] == "a required effect failed"
+
+
+def test_a_blocked_command_waits_for_a_person(make_server, provider):
+    provider.charge_status = 402
+    provider.gate.set()
+    server = make_server(config=config(provider, "block"))
+    document = pay(server, capture())[2]
+    until(lambda: server.request("GET", "/v1/effects?status=failed")[2]["effects"], "not failed")
+    assert get(server, document)["status"] == "awaiting_effects"
+
+
+def test_an_effect_that_is_not_declared_blocks(make_server, provider):
+    server = make_server(config=config(provider))
+    status, _, problem = pay(server, {"effect_type": "money.print", "payload": {}})
+    assert status == 504 and problem["code"] == "outcome_unknown"
+    assert not server.request("GET", "/v1/effects")[2]["effects"]
+
+
+def test_a_kill_while_effects_are_awaited_loses_nothing(make_server, provider):
+    server = make_server(config=config(provider))
+    document = pay(server, capture())[2]
+    server.kill9()
+    provider.gate.set()
+    server.restart()
+    until(lambda: get(server, document)["status"] == "executed", "it was forgotten")
+    assert provider.calls == 1 and len(set(provider.charges)) == 1
