@@ -112,8 +112,8 @@ static const struct {
         " WHERE (xid, chain_id, seq, kind) > ($1::text::xid8, $2, $3, $4::text::entry_kind)"
         " AND xid < pg_snapshot_xmin(pg_current_snapshot())"
         " ORDER BY xid, chain_id, seq, kind LIMIT $8"},
-    /* The end of a chain is to be seen by readers when no transaction is open. That of the functions
-     * is one as soon as they were used. */
+    /* The end of a chain is to be seen by readers when no transaction is open. That of the
+     * functions is one as soon as they were used. */
     {PG_CHAINS,
         "SELECT c.chain_id, c.public_key, c.incarnation, c.started_at, c.heartbeat_at,"
         " c.ended_at IS NOT NULL, c.seq, c.hash,"
