@@ -116,8 +116,8 @@ enum status redis_link_send(struct redis_link *link, struct slice bytes, bool mo
 /* The next answer, to be freed with freeReplyObject. */
 enum status link_answer(struct redis_link *link, redisReply **ret_reply, uint64_t deadline_ns,
     struct err *err) MUST_CHECK;
-/* Whether there is something to read by then. */
-bool link_wait(struct redis_link *link, uint64_t deadline_ns);
+/* Whether there is something to read within wait_ms. wake_fd, -1 for none, ends it before. */
+bool link_wait(struct redis_link *link, int wake_fd, int64_t wait_ms);
 /* One command made of words, and its answer, whatever it is. */
 enum status link_ask(struct redis_link *link, const char *const *words, size_t count,
     uint64_t deadline_ns, redisReply **ret_reply, struct err *err) MUST_CHECK;
@@ -193,6 +193,7 @@ struct redis_listener {
     atomic_bool is_stopping;
     store_notice notice;
     void *context;
+    int wake_fd; /* readable when it is to stop; -1: it notices after LISTEN_TURN_MS */
 };
 
 struct redis {

@@ -126,12 +126,13 @@ enum status link_answer(
     }
 }
 
-bool link_wait(struct redis_link *link, uint64_t deadline_ns)
+bool link_wait(struct redis_link *link, int wake_fd, int64_t wait_ms)
 {
     ASSERT(link_is_open(link));
+    struct pollfd fds[] = {{.fd = link->fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
     return link->reader->len > link->reader->pos ||
            (link->ssl != NULL && SSL_pending(link->ssl) > 0) ||
-           link_wait_ready(link->fd, POLLIN, deadline_ns) == 0;
+           (poll(fds, 2, (int)wait_ms) > 0 && fds[0].revents != 0);
 }
 
 enum status link_ask(struct redis_link *link, const char *const *words, size_t count,

@@ -5,13 +5,15 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "store/redis/impl.h"
 
 enum {
-    LISTEN_TURN_MS = 200,  /* how soon a listener notices that it is to stop */
+    LISTEN_TURN_MS = 200,  /* how soon a listener without a wake_fd notices that it is to stop */
     LISTEN_PAUSE_MS = 500, /* before it connects again */
 };
 
@@ -66,7 +68,7 @@ static void *listen_run(void *context)
             continue;
         }
         uint64_t now_ns = clock_nanos();
-        if (link_wait(&link, now_ns + UINT64_C(1000000) * LISTEN_TURN_MS) &&
+        if (link_wait(&link, self->listener.wake_fd, LISTEN_TURN_MS) &&
             link_answer(&link, &reply, now_ns + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX, NULL) ==
                 OK) {
             message_take(self, reply);
@@ -86,6 +88,7 @@ void redis_listen(struct store *store, store_notice notice, void *context)
     self->listener.context = context;
     self->listener.is_cluster = self->link.nodes.is_cluster;
     atomic_store(&self->listener.is_stopping, false);
+    self->listener.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     /* Without a thread nothing is heard, and those who wait ask again. */
     self->listener.is_running = pthread_create(&self->listener.thread, NULL, listen_run, self) == 0;
 }
@@ -94,7 +97,12 @@ void listener_stop(struct redis *self)
 {
     if (self->listener.is_running) {
         atomic_store(&self->listener.is_stopping, true);
+        (void)eventfd_write(self->listener.wake_fd, 1); /* once run closes a store twice a run */
         (void)pthread_join(self->listener.thread, NULL);
         self->listener.is_running = false;
+    }
+    if (self->listener.wake_fd > 0) {
+        (void)close(self->listener.wake_fd);
+        self->listener.wake_fd = -1;
     }
 }

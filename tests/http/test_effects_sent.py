@@ -1,0 +1,492 @@
+"""Effects on their way out (DESIGN section 11), against a provider that counts: exactly one effect
+where the provider can do its part, never two, and the rest uncertain and visible."""
+import json
+import random
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+import stores
+from once_server import LIGHT, LONG, Broken, until
+from provider import Provider
+
+KEYED = "idempotency: {header: Idempotency-Key, keeps: 24h}"
+ASKED = 'lookup: {get: "/by-key/{idempotency_key}", executed: 200, not_executed: 404, quiet: 1s}'
+ACKNOWLEDGED, FAILED, DEAD = "acknowledged", "failed", "dead_letter"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def key_file(tmp_path_factory):
+    """Processes that share a store need the same key."""
+    path = tmp_path_factory.mktemp("keys") / "body.key"
+    path.write_text("00112233445566778899aabbccddeeff" * 2 + "\n")
+    path.chmod(0o600)
+    SECRETS.append(str(path))
+    yield
+    SECRETS.clear()
+
+
+SECRETS = []
+
+
+def config_of(provider, *connector, effect=(), more=""):
+    lines = "".join(f"    {line}\n" for line in connector)
+    effects = "".join(f"    {line}\n" for line in effect)
+    return f"""
+secrets: {{key_file: {SECRETS[0]}}}
+connectors:
+  pay:
+    url: {provider.url}
+    timeout: {{connect: 1s, first_byte: 5s, total: 6s}}
+{lines}
+effects:
+  payment.capture:
+    connector: pay
+    request: {{path: "/v1/charges/{{target.order_id}}", headers: {{X-Key: "{{idempotency_key}}"}}}}
+    provider_ref: /id
+    retry: {{attempts: 4, backoff: 50ms, backoff_max: 200ms}}
+{effects}
+{more}
+"""
+
+
+@pytest.fixture
+def make_provider():
+    made = []
+
+    def make(**how):
+        made.append(Provider(**how))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.end()
+
+
+class Effects:
+    def __init__(self, server):
+        self.server = server
+
+    def put(self, key, **more):
+        envelope = {"effect_type": "payment.capture", "idempotency_key": key,
+            "target": {"order_id": "o-1"}, "payload": {"amount": 5}, **more}
+        status, _, answer = self.server.request("POST", "/v1/effects", envelope)
+        assert status in (200, 202), answer
+        return answer["effect_id"]
+
+    def show(self, effect_id):
+        status, _, document = self.server.request("GET", f"/v1/effects/{effect_id}")
+        assert status == 200, document
+        return document
+
+    def settled(self, effect_id, status):
+        until(lambda: self.show(effect_id)["status"] == status,
+            f"{effect_id} is not {status}: {self.show(effect_id)}", 20)
+        return self.show(effect_id)
+
+    def uncertain(self, effect_id):
+        until(lambda: self.show(effect_id).get("uncertain"), "it is not uncertain", 20)
+        document = self.show(effect_id)
+        assert document["status"] == "dispatched"
+        return document
+
+
+@pytest.fixture
+def make(make_server, make_provider):
+    """make("line of the connector", …, keeps=True) -> (effects, provider)"""
+    def make_both(*connector, keeps=None, effect=(), more="", **how):
+        keeps = KEYED in connector if keeps is None else keeps
+        provider = make_provider(keeps=keeps, **how)
+        server = make_server(config=config_of(provider, *connector, effect=effect, more=more))
+        return Effects(server), provider
+    return make_both
+
+
+# --- What an answer means ---
+
+@pytest.mark.parametrize("ending,becomes,requests", [
+    ("ok", ACKNOWLEDGED, 1), ("503", ACKNOWLEDGED, 2), ("429", ACKNOWLEDGED, 2),
+    ("408", ACKNOWLEDGED, 2), ("425", ACKNOWLEDGED, 2), ("402", FAILED, 1), ("409", FAILED, 1)])
+def test_an_answer_that_says_what_happened_is_believed(make, ending, becomes, requests):
+    effects, provider = make()
+    provider.script("k", ending)
+    effect_id = effects.put("k")
+    document = effects.settled(effect_id, becomes)
+    assert len(provider.requests) == requests
+    assert provider.effects == ({"k": 1} if becomes == ACKNOWLEDGED else {})
+    assert document["attempt"] == requests
+    if becomes == ACKNOWLEDGED:
+        assert document["acknowledgement"]["provider_ref"] == "ch_k"
+
+
+@pytest.mark.parametrize("ending", ["500", "502", "302", "lost", "lost_before"])
+def test_without_key_and_lookup_what_is_uncertain_is_held(make, ending):
+    effects, provider = make()
+    provider.script("k", ending)
+    effect_id = effects.put("k")
+    effects.uncertain(effect_id)
+    time.sleep(1.5)  # two looks of the janitor: it is not sent again by itself (S3)
+    assert len(provider.requests) == 1
+    assert effects.show(effect_id)["uncertain"]
+    effects.put("k")  # a duplicate does not send it either
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("ending", ["500", "502", "302", "lost", "lost_before"])
+def test_with_a_key_the_same_request_is_sent_again(make, ending):
+    effects, provider = make(KEYED)
+    provider.script("k", ending, "503", ending)
+    effects.settled(effects.put("k"), ACKNOWLEDGED)
+    assert provider.effects == {"k": 1}
+    first, *others = provider.requests
+    assert len(others) == 3
+    for one in others:  # S1: the same but for what names the attempt
+        assert one["body"] == first["body"] and one["path"] == first["path"]
+        assert {**one["headers"], "Request-Id": ""} == {**first["headers"], "Request-Id": ""}
+
+
+def test_past_keeps_nothing_is_sent_again(make):
+    effects, provider = make("idempotency: {header: Idempotency-Key, keeps: 6s}", keeps=True)
+    provider.script("k", "lost")
+    effect_id = effects.put("k")
+    effects.uncertain(effect_id)  # a call may take 6 s: a second one could arrive too late
+    time.sleep(1)
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("ending", ["402", "401"])
+def test_a_refusal_after_uncertainty_does_not_say_that_nothing_happened(make, ending):
+    effects, provider = make(KEYED)
+    provider.script("k", "lost", ending)
+    effects.uncertain(effects.put("k"))
+    assert provider.effects == {"k": 1}
+
+
+def test_attempts_used_up_is_a_dead_letter_only_when_nothing_can_have_happened(make):
+    effects, provider = make(KEYED)
+    provider.script("dead", *["503"] * 10)
+    provider.script("open", "lost", *["503"] * 10)
+    dead, open_one = effects.put("dead"), effects.put("open")
+    assert effects.settled(dead, DEAD)["attempt"] == 4
+    assert effects.uncertain(open_one)["attempt"] == 4
+    assert provider.effects == {"open": 1}
+    assert len(provider.of("dead")) == len(provider.of("open")) == 4
+
+
+def test_retry_after_is_a_lower_bound(make):
+    effects, provider = make()
+    provider.retry_after = "2"
+    provider.script("k", "429")
+    effects.settled(effects.put("k"), ACKNOWLEDGED)
+    first, second = provider.requests
+    assert second["at"] - first["at"] >= 2
+
+
+# --- A lookup ---
+
+def test_a_lookup_settles_what_happened(make):
+    effects, provider = make(ASKED)
+    provider.script("k", "lost")
+    document = effects.settled(effects.put("k"), ACKNOWLEDGED)
+    assert document["acknowledgement"]["provider_ref"] == "ch_k"
+    assert provider.effects == {"k": 1} and len(provider.requests) == 1
+
+
+def test_what_did_not_happen_is_sent_again_after_quiet(make):
+    effects, provider = make(ASKED)
+    provider.script("k", "lost_before")
+    effects.settled(effects.put("k"), ACKNOWLEDGED)
+    first, second = provider.requests
+    assert provider.effects == {"k": 1}
+    assert second["at"] - first["at"] >= 1  # quiet
+
+
+def test_a_lookup_that_does_not_know_yet_is_not_believed_before_quiet(make):
+    effects, provider = make(ASKED.replace("1s", "3s"))
+    provider.hides = True
+    provider.script("k", "lost")
+    effect_id = effects.put("k")
+    until(lambda: provider.questions > 0, "nobody asked")
+    assert effects.show(effect_id)["uncertain"]
+    provider.hides = False
+    effects.settled(effect_id, ACKNOWLEDGED)
+    assert provider.effects == {"k": 1} and len(provider.requests) == 1
+
+
+# --- Secrets, tenants, addresses ---
+
+def test_a_credential_is_read_again_on_reload(make_server, make_provider, tmp_path):
+    provider = make_provider()
+    secret = tmp_path / "secret"
+    secret.write_text("first\n")
+    server = make_server(config=config_of(provider, KEYED, f"auth: {{bearer_file: {secret}}}"))
+    effects = Effects(server)
+    effects.settled(effects.put("a"), ACKNOWLEDGED)
+    secret.write_text("second\n")
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: "reloaded" in server.stderr_path.read_text(), "it was not reloaded")
+    effects.settled(effects.put("b"), ACKNOWLEDGED)
+    seen = [request["headers"]["Authorization"] for request in provider.requests]
+    assert seen == ["Bearer first", "Bearer second"]
+
+
+def test_a_name_must_not_lead_inside(make_server, make_provider):
+    try:
+        socket.getaddrinfo(socket.gethostname(), 80)
+    except OSError:
+        pytest.skip("the name of this machine has no address")
+    provider = make_provider(host="0.0.0.0")
+    name = provider.url.replace("127.0.0.1", socket.gethostname())
+    config = config_of(provider).replace(provider.url, name)
+    effects = Effects(make_server(config=config))
+    effect_id = effects.put("k")
+    until(lambda: effects.show(effect_id)["attempt"] >= 2, "it was not tried")
+    assert provider.requests == []
+    allowed = Effects(make_server(config=config.replace("    timeout:",
+        "    allow_internal: true\n    timeout:")))
+    allowed.settled(allowed.put("k2"), ACKNOWLEDGED)
+
+
+# --- Envelopes ---
+
+def envelope_config(provider):
+    return config_of(provider, KEYED, "protocol: envelope").replace(
+        'request: {path: "/v1/charges/{target.order_id}", headers: '
+        '{X-Key: "{idempotency_key}"}}\n    provider_ref: /id\n', "request: {path: /effects}\n")
+
+
+@pytest.mark.parametrize("status,retryable,becomes", [
+    ("acknowledged", False, ACKNOWLEDGED), ("rejected", False, FAILED), ("failed", False, FAILED)])
+def test_a_service_answers_with_an_acknowledgement(make_server, make_provider, status, retryable,
+                                                   becomes):
+    provider = make_provider()
+    provider.acknowledges = lambda envelope: {"effect_id": envelope["effect_id"],
+        "status": status, "provider_ref": "ref-1", "retryable": retryable}
+    effects = Effects(make_server(config=envelope_config(provider)))
+    effect_id = effects.put("k", x_note=7, policy_refs=["p1"])
+    document = effects.settled(effect_id, becomes)
+    assert document["acknowledgement"]["status"] == status
+    envelope = json.loads(provider.requests[0]["body"])
+    assert envelope["effect_id"] == effect_id and envelope["attempt"] == 1
+    assert envelope["payload"] == {"amount": 5} and envelope["x_note"] == 7
+
+
+def test_an_answer_that_is_no_acknowledgement_is_uncertain(make_server, make_provider):
+    provider = make_provider()
+    provider.acknowledges = lambda envelope: {"ok": True}
+    effects = Effects(make_server(config=envelope_config(provider).replace(KEYED, "")))
+    effects.uncertain(effects.put("k"))
+
+
+def test_a_pending_acknowledgement_is_waited_for(make_server, make_provider):
+    provider = make_provider()
+    provider.acknowledges = lambda envelope: {"effect_id": envelope["effect_id"],
+        "status": "pending"}
+    effects = Effects(make_server(config=envelope_config(provider)))
+    effect_id = effects.put("k")
+    until(lambda: effects.show(effect_id).get("acknowledgement", {}).get("status") == "pending",
+        "it is not known to be pending", 20)
+    time.sleep(0.7)
+    document = effects.show(effect_id)
+    assert document["status"] == "dispatched" and not document.get("uncertain")
+    assert len(provider.requests) == 1
+    assert len(json.loads(provider.requests[0]["body"])["ack_token"]) == 43
+
+
+# --- Many, in turn, in order ---
+
+def test_forty_duplicates_at_once_are_one_effect(make):
+    effects, provider = make()
+    ids, threads = [], []
+    for _ in range(40):
+        threads.append(threading.Thread(target=lambda: ids.append(effects.put("k"))))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 40 and len(set(ids)) == 1
+    effects.settled(ids[0], ACKNOWLEDGED)
+    assert provider.effects == {"k": 1} and len(provider.requests) == 1
+
+
+def test_effects_with_the_same_order_go_one_after_another(make):
+    effects, provider = make(KEYED, effect=('order: "{target.order_id}"',))
+    provider.always = "slow"
+    provider.slow_s = 0.1
+    for number in range(5):
+        effects.put(f"a{number}", target={"order_id": "A"})
+    for number in range(5):
+        effects.put(f"b{number}", target={"order_id": "B"})
+    until(lambda: len(provider.effects) == 10, "they did not all happen")
+    for lane in "ab":
+        assert [key for key in provider.effects if key[0] == lane] == [
+            f"{lane}{number}" for number in range(5)]
+    assert provider.at_once_max == 2  # one of each lane
+
+
+def test_concurrency_is_a_limit(make):
+    effects, provider = make(KEYED, "concurrency: 3")
+    provider.always = "slow"
+    provider.slow_s = 0.05
+    for number in range(20):
+        effects.put(f"k{number}")
+    until(lambda: len(provider.effects) == 20, "they did not all happen")
+    assert provider.at_once_max <= 3
+
+
+def test_not_before_is_kept(make):
+    effects, provider = make()
+    at = time.time() + 2
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
+    effect_id = effects.put("k", not_before=stamp)
+    begun = time.monotonic()
+    effects.settled(effect_id, ACKNOWLEDGED)
+    assert provider.requests[0]["at"] - begun >= 1.5
+
+
+def test_a_provider_that_was_down_is_not_overrun(make):
+    effects, provider = make(KEYED, "breaker: {failures: 3, pause: 1s}", "concurrency: 1")
+    provider.always = "503"
+    ids = [effects.put(f"k{number}") for number in range(12)]
+    time.sleep(0.9)
+    down = len(provider.requests)
+    assert down <= 4  # three in a row, and one that was under way
+    provider.always = None
+    for effect_id in ids:
+        effects.settled(effect_id, ACKNOWLEDGED)
+    assert set(provider.effects.values()) == {1} and len(provider.effects) == 12
+
+
+# --- Compensation ---
+
+def test_capture_and_refund_in_one_commit(make):
+    effects, provider = make(KEYED, more="""
+  payment.refund:
+    connector: pay
+    request: {path: "/v1/refunds", headers: {X-Key: "{idempotency_key}"}}
+""", effect=('compensate: {effect: payment.refund, payload: {charge: "{provider_ref}", '
+             'amount: "{payload.amount}"}}',))
+    effect_id = effects.put("k")
+    effects.settled(effect_id, ACKNOWLEDGED)
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{effect_id}/compensate",
+        {"reason": "the customer changed their mind"})
+    assert status in (200, 202), answer
+    effects.settled(effect_id, "compensated")
+    refund = provider.requests[-1]
+    assert refund["path"] == "/v1/refunds" and refund["body"] == '{"amount":5,"charge":"ch_k"}'
+    assert len(provider.requests) == 2
+
+
+# --- Kills ---
+
+def kill(server):
+    server.process.kill()
+    server.process.wait()
+
+
+STEPS = ["accepted", "kill_before", "kill_after", "answered"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("shield", ["S1", "S4", "S3"])
+def test_a_kill_at_each_step(make, shield, step):
+    lines = {"S1": (KEYED,), "S4": (ASKED,), "S3": ()}[shield]
+    effects, provider = make(*lines)
+    server = effects.server
+    killed = threading.Event()
+
+    def kill_now():
+        kill(server)
+        killed.set()
+
+    provider.kill = kill_now
+    if step.startswith("kill"):
+        provider.script("k", step)
+    effect_id = effects.put("k")
+    if step.startswith("kill"):
+        assert killed.wait(20)
+    elif step == "answered":
+        until(lambda: provider.effects, "nothing happened")
+        kill(server)
+    else:
+        kill(server)
+    server.start()
+    if shield != "S3":
+        effects.settled(effect_id, ACKNOWLEDGED)
+        assert provider.effects == {"k": 1}
+        return
+    until(lambda: effects.show(effect_id).get("uncertain") or
+        effects.show(effect_id)["status"] == ACKNOWLEDGED, "it is neither")
+    time.sleep(0.7)
+    assert provider.effects.get("k", 0) <= 1  # never 2
+    if effects.show(effect_id)["status"] == ACKNOWLEDGED:
+        assert provider.effects == {"k": 1}
+
+
+@pytest.mark.parametrize("shield", ["S1", "S4", "S3"])
+def test_kills_at_random_under_load(make, shield):
+    lines = {"S1": (KEYED,), "S4": (ASKED,), "S3": ()}[shield]
+    effects, provider = make(*lines, "concurrency: 8")
+    server, source = effects.server, random.Random(7)
+    kills = 3 if LIGHT else 160 if LONG else 6
+    provider.always, provider.slow_s = "slow", 0.01
+    ids, number = {}, 0
+    for _ in range(kills):
+        stop = time.monotonic() + source.uniform(0.05, 0.4)
+        timer = threading.Timer(stop - time.monotonic(), kill, (server,))
+        timer.start()
+        while server.process.poll() is None:
+            try:
+                ids[f"k{number}"] = effects.put(f"k{number}")
+            except (Broken, OSError, AssertionError):
+                continue  # nobody knows whether it was taken: the same again after the start
+            number += 1
+        timer.join()
+        server.start()
+    for key, effect_id in ids.items():
+        until(lambda: effects.show(effect_id)["status"] == ACKNOWLEDGED or
+            (shield == "S3" and effects.show(effect_id).get("uncertain")), f"{key} is open")
+    assert max(provider.effects.values(), default=0) <= 1  # never 2
+    if shield != "S3":
+        assert all(provider.effects[key] == 1 for key in ids)
+
+
+def test_a_drain_waits_for_calls_under_way(make):
+    effects, provider = make()
+    provider.script("k", "slow")
+    effect_id = effects.put("k")
+    until(lambda: provider.requests, "nothing was sent")
+    effects.server.process.terminate()
+    assert effects.server.process.wait(20) == 0
+    effects.server.start()
+    assert effects.show(effect_id)["status"] == ACKNOWLEDGED
+    assert provider.effects == {"k": 1}
+
+
+@pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
+def test_two_processes_over_one_store(make_server, make_provider):
+    provider = make_provider(keeps=False)  # it would count a second call
+    config = config_of(provider)
+    one = make_server(config=config)
+    two = make_server(config=config, data_dir=one.data_dir)
+    both = [Effects(one), Effects(two)]
+    ids = [both[number % 2].put(f"k{number}") for number in range(60)]
+    for effect_id in ids:
+        both[0].settled(effect_id, ACKNOWLEDGED)
+    assert provider.effects == {f"k{number}": 1 for number in range(60)}
+    assert len(provider.requests) == 60
+
+
+@pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
+def test_a_process_that_is_gone_is_taken_over(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    config = config_of(provider, KEYED)
+    one = make_server(config=config)
+    two = make_server(config=config, data_dir=one.data_dir)
+    provider.kill = lambda: kill(one)
+    provider.script("k", "kill_after")
+    effect_id = Effects(one).put("k")
+    until(lambda: Effects(two).show(effect_id)["status"] == ACKNOWLEDGED, "nobody took over", 90)
+    assert provider.effects == {"k": 1}
