@@ -501,6 +501,7 @@ static const struct {
     {"W3", "what it waited for came too late, so nothing changes"},
     {"W4", "it does not wait, so nothing changes"},
     {"W5", "it was never granted, so it cannot have been executed"},
+    {"W6", "it has changed since it was looked at"},
     {"W6", "it changed after it was read, so nothing changes"},
     {"X1", "the operation no longer exists"},
     {"X2", "it was cancelled before it ran"},

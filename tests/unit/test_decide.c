@@ -445,6 +445,28 @@ static void a_command_waits_and_is_not_started_after_its_confirmation_is_over(vo
     assert_int_equal(ask_at(START_MS, &waiting, wake).kind, DECISION_WRONG_STATUS);
 }
 
+static void a_wake_for_an_earlier_version_starts_nothing(void **state)
+{
+    (void)state;
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_COMMAND);
+    enqueue.status = RECORD_WAITING;
+    struct record waiting = ask_at(START_MS, NULL, enqueue).next;
+    struct request wake = holder_request(REQUEST_WAKE, &waiting);
+    wake.status = RECORD_IN_PROGRESS;
+    wake.version = waiting.version;
+    assert_int_equal(ask_at(START_MS, &waiting, wake).kind, DECISION_CLAIMED);
+    /* Denied and submitted again meanwhile: the same operation, with a different token. */
+    struct request deny = holder_request(REQUEST_WAKE, &waiting);
+    deny.status = RECORD_REJECTED;
+    struct record denied = ask_at(START_MS, &waiting, deny).next;
+    enqueue.policy.retry_rejected = true;
+    struct record again = ask_at(START_MS, &denied, enqueue).next;
+    assert_int_equal(again.status, RECORD_WAITING);
+    struct decision said = ask_at(START_MS, &again, wake);
+    assert_int_equal(said.kind, DECISION_WRONG_STATUS);
+    assert_int_equal(said.change, CHANGE_NONE);
+}
+
 static void what_is_compensated_keeps_its_outcome(void **state)
 {
     (void)state;
@@ -553,6 +575,7 @@ int main(void)
         TEST(what_a_dead_process_held_is_unknown_at_once_and_nothing_else),
         TEST(what_becomes_unknown_is_due_at_once_where_its_door_reconciles),
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
+        TEST(a_wake_for_an_earlier_version_starts_nothing),
         TEST(what_is_compensated_keeps_its_outcome),
         TEST(only_a_person_takes_up_what_was_given_up),
         TEST(an_operation_is_not_asked_what_only_work_is),
