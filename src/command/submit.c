@@ -493,6 +493,34 @@ static bool admit(struct execution *execution)
     return false;
 }
 
+/* The registry's own limit on submissions, of each tenant; duplicates count too. */
+static bool is_within_rate(struct execution *execution)
+{
+    const struct config_command *command = execution->envelope.command;
+    struct flood *flood = door_flood(execution->commands->door);
+    struct flood_rate rate = {command->rate, command->rate < 1 ? 1 : command->rate};
+    struct record_key key = {.tenant = execution->request->caller.tenant,
+        .scope = SLICE_LIT("command rates"),
+        .key = slice_str(command->name)};
+    int64_t after_ms = 0;
+    struct err err;
+    if (!(command->rate > 0) || record_key_seal(&key, &err) != OK) {
+        return true;
+    }
+    if (!flood_refuse(flood, &key, rate, clock_nanos(), &after_ms)) {
+        flood_count(flood, &key, rate, clock_nanos());
+        return true;
+    }
+    execution_refuse(
+        execution, &(struct problem){.status = 429,
+                       .code = "limit_reached",
+                       .detail = SLICE_LIT("this command is submitted faster than its rate"),
+                       .effect = PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_AFTER,
+                       .retry_after_ms = after_ms});
+    return false;
+}
+
 static void refuse_envelope(struct execution *execution, const struct envelope_fault *fault)
 {
     execution_refuse(execution, &(struct problem){.status = fault->status,
@@ -546,7 +574,7 @@ void command_submit(struct api_request *request)
         refuse_envelope(execution, &fault);
     } else if (status != OK) {
         execution_fail(execution, &(struct err){.status = E_NOMEM, .text = "out of memory"});
-    } else {
+    } else if (is_within_rate(execution)) {
         ask(execution);
     }
 }

@@ -225,6 +225,15 @@ def test_a_client_that_leaves_changes_nothing(server, shop):
     assert list(shop.calls.values()) == [1]
 
 
+def test_a_rate_of_the_registry_is_kept(make_server, shop):
+    more = f'  order.spam: {{rate: 2, handler: "{shop.url}/order.spam"}}\n'
+    server = make_server(config=shop.config(more=more))
+    answers = [submit(server, envelope("spam", order_id=str(i))) for i in range(6)]
+    statuses = [status for status, _, _ in answers]
+    assert statuses[:2] == [201, 201] and 429 in statuses
+    assert sum(shop.calls.values()) == statuses.count(201)
+
+
 # --- The handler's contract ---
 
 

@@ -112,7 +112,8 @@ static const struct {
         " WHERE (xid, chain_id, seq, kind) > ($1::text::xid8, $2, $3, $4::text::entry_kind)"
         " AND xid < pg_snapshot_xmin(pg_current_snapshot())"
         " ORDER BY xid, chain_id, seq, kind LIMIT $8"},
-    /* The end of a chain is to be seen by readers when no transaction is open. */
+    /* The end of a chain is to be seen by readers when no transaction is open. That of the
+     * functions is one as soon as they were used. */
     {PG_CHAINS,
         "SELECT c.chain_id, c.public_key, c.incarnation, c.started_at, c.heartbeat_at,"
         " c.ended_at IS NOT NULL, c.seq, c.hash,"
@@ -120,7 +121,8 @@ static const struct {
         " coalesce(r.seq, 0), r.hash, CASE WHEN c.chain_id = '" PG_FUNCTIONS_CHAIN "'"
         " THEN (SELECT count(*) FROM unchained) ELSE 0 END FROM chains c LEFT JOIN LATERAL (SELECT"
         " seq, hash FROM removals WHERE chain_id = c.chain_id ORDER BY seq DESC LIMIT 1) AS r"
-        " ON true ORDER BY c.number"},
+        " ON true WHERE c.chain_id <> '" PG_FUNCTIONS_CHAIN "' OR c.seq > 0"
+        " OR EXISTS (SELECT FROM unchained) ORDER BY c.number"},
     /* A bounded piece of what is over. A record of a batch that is under way is left alone: the
      * batch has read it. */
     {PG_EXPIRE,
