@@ -361,7 +361,9 @@ static const char *const resolve_text[] = {
 
 static const struct option_def resolve_options[] = {
     CHOICE("status", "STATUS", "what happened", .required = true,
-        .choices = {"executed", "failed", "not_executed"}),
+        .choices = {"executed", "failed", "not_executed", "acknowledged", "not_sent"}),
+    NUMBER("attempt", "N",
+        "of an effect: the attempt you checked; if there has been a newer one, nothing is settled"),
     TEXT("reason", "TEXT",
         "how you found out; kept in the evidence, at most 255 bytes, never shown to clients",
         .required = true),
@@ -745,6 +747,55 @@ static const struct example_def check_examples[] = {
     {0},
 };
 
+static const char *const retry_text[] = {
+    "Sends a dead letter again, or a pending effect now. An effect whose outcome nobody knows is "
+    "refused: look at the provider, then settle it with once resolve.",
+    NULL,
+};
+
+static const char *const cancel_text[] = {
+    "Settles a pending effect, or a dead letter, as failed. It is not sent.",
+    NULL,
+};
+
+static const char *const compensate_text[] = {
+    "Undoes an acknowledged effect by the effect that its type names in the configuration. It is "
+    "made once, however often it is asked for. Refused while nobody knows whether the effect "
+    "happened.",
+    NULL,
+};
+
+static const struct option_def effect_options[] = {
+    TEXT("reason", "TEXT", "why; kept in the evidence, at most 255 bytes"),
+    OPT_STORE,
+    OPT_SERVER,
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def effect_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
+    EXIT(65, "no such effect, or its status does not allow it"), EXIT_NO_SERVER, EXIT_NO_OUTPUT,
+    EXIT(75, "nobody knows whether the effect happened"), EXIT(77, "the token lacks the right"),
+    EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def retry_examples[] = {
+    {"once retry eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"the provider is back\"",
+        "send a dead letter again"},
+    {0},
+};
+
+static const struct example_def cancel_examples[] = {
+    {"once cancel eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"the order was withdrawn\"",
+        "do not send it"},
+    {0},
+};
+
+static const struct example_def compensate_examples[] = {
+    {"once compensate eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"returned\"",
+        "refund a charge"},
+    {0},
+};
+
 static const char *const confirm_text[] = {
     "Starts a command that awaits its confirmation, with the token that its first submission got. "
     "The token starts it once. Every refusal is the same, whatever is wrong.",
@@ -1038,8 +1089,9 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "[operations|commands]", "list operations or commands",
-        .operand_choices = {"operations", "commands"}, .operands_max = 1),
+    COMMAND(ls, ls_options, ls_exits, "[operations|commands|effects|deliveries]",
+        "list operations, commands, effects or deliveries",
+        .operand_choices = {"operations", "commands", "effects", "deliveries"}, .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",
@@ -1048,6 +1100,14 @@ const struct command_def commands[] = {
         "confirm a command that waits for it", .operands_min = 1, .operands_max = 1),
     COMMAND(deny, confirm_options, confirm_exits, "COMMAND_ID",
         "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID]",
+        "settle an unknown operation, or many, or an uncertain effect", .operands_max = 1),
+    COMMAND(retry, effect_options, effect_exits, "EFFECT_ID",
+        "send a dead letter again, or a pending effect now", .operands_min = 1, .operands_max = 1),
+    COMMAND(cancel, effect_options, effect_exits, "EFFECT_ID",
+        "do not send a pending effect at all", .operands_min = 1, .operands_max = 1),
+    COMMAND(compensate, effect_options, effect_exits, "EFFECT_ID", "undo an acknowledged effect",
+        .operands_min = 1, .operands_max = 1),
     COMMAND(redeliver, delivery_options, delivery_exits, "DELIVERY_ID",
         "deliver a dead letter again", .operands_min = 1, .operands_max = 1),
     COMMAND(skip, delivery_options, delivery_exits, "DELIVERY_ID", "never deliver a delivery",
@@ -1055,8 +1115,6 @@ const struct command_def commands[] = {
     COMMAND(inbox, inbox_options, inbox_exits, "test SOURCE | sign PRESET",
         "try out a source of the inbox", .operand_choices = {"test", "sign"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID]",
-        "settle an unknown operation, or many", .operands_max = 1),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),
     COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
     COMMAND(backup, backup_options, backup_exits, "DIRECTORY",

@@ -126,7 +126,7 @@ void document_help(const struct command_def *command)
 
 int document_unknown(const char *typed)
 {
-    enum { NAMES_MAX = 32 };
+    enum { NAMES_MAX = 64 }; /* twice as many commands as there are */
     const char *names[NAMES_MAX];
     size_t count = 0;
     for (const struct command_def *c = commands; c->name != NULL; c++) {

@@ -46,7 +46,8 @@ static int check_options(struct cli *cli)
     const char *what = cli->operand_count > 0 ? cli->operands[0] : "operations";
     const char *status = cli_text(cli, "status");
     if (strcmp(what, "operations") != 0) {
-        return cli_usage(cli, "ls: '%s' cannot be listed: operations and commands can", what);
+        return cli_usage(cli,
+            "ls: '%s' cannot be listed: operations, commands, effects and deliveries can", what);
     }
     if (status != NULL && (int)status_read(status) == 0) {
         return cli_usage(cli,

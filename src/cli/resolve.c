@@ -7,9 +7,10 @@
 #include "base/limits.h"
 #include "cli/work.h"
 
+/* An effect's words mean the same of an operation. */
 static enum once_status status_read(const char *name)
 {
-    if (strcmp(name, "executed") == 0) {
+    if (strcmp(name, "executed") == 0 || strcmp(name, "acknowledged") == 0) {
         return ONCE_EXECUTED;
     }
     return strcmp(name, "failed") == 0 ? ONCE_FAILED : ONCE_STATUS_RELEASED;
@@ -132,8 +133,11 @@ static int check_options(const struct cli *cli)
 int cmd_resolve(struct cli *cli)
 {
     struct given_outcome given;
-    if (cli->operand_count > 0 && work_kind_of_id(cli->operands[0]) != NULL) {
-        return work_decide(cli, cli->operands[0], "resolve");
+    const struct work_kind *kind =
+        cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
+    if (kind != NULL) {
+        return strcmp(kind->name, "effects") == 0 ? work_resolve(cli, kind, cli->operands[0])
+                                                  : work_decide(cli, cli->operands[0], "resolve");
     }
     int code = check_options(cli);
     code = code != CLI_OK ? code

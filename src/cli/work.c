@@ -1,4 +1,4 @@
-/* Commands and their like on paper; once confirm and once deny. */
+/* Commands and effects on paper; once confirm and once deny; once retry, cancel, compensate. */
 #include "cli/work.h"
 
 #include <stdio.h>
@@ -16,6 +16,7 @@ enum { PATH_BYTES_MAX = 1024, ITEMS_MAX = 100000, BODY_BYTES_MAX = 64 << 10 };
 
 static const struct work_kind kinds[] = {
     {"cmd_", "commands", "command_id", "command", "actor_id"},
+    {"eff_", "effects", "effect_id", "effect_type", "command_id"},
     {"dlv_", "deliveries", "delivery_id", "source", "key"},
 };
 
@@ -44,7 +45,7 @@ static int open_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_find_server(cli, ret_remote);
     if (code == CLI_OK && *ret_remote == NULL) {
-        cli_say("no server to ask: commands and deliveries live in a running server");
+        cli_say("no server to ask: commands, effects and deliveries live in a running server");
         cli_hint("once serve runs one on this store; --server URL names a different one");
         return CLI_UNAVAILABLE;
     }
@@ -113,7 +114,8 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *id)
         for (uint32_t i = 0; i < answer.root->count; i++) {
             print_member(answer.text, &answer.root->members[i]);
         }
-        tell_story(cli, remote, cli_member(answer.root, SLICE_LIT("operation_id")));
+        struct slice operation_id = cli_member(answer.root, SLICE_LIT("operation_id"));
+        tell_story(cli, remote, operation_id.len > 0 ? operation_id : slice_str(id));
     }
     int written = out_finish_listing();
     remote_free(remote);
@@ -144,8 +146,10 @@ static void print_item(const struct cli *cli, const struct work_kind *kind,
         out_bytes(item->json);
         return;
     }
+    bool is_uncertain = json_is(json_find(item->root, SLICE_LIT("uncertain")), JSON_TRUE);
     out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, slice_str(kind->id))),
-        SLICE_ARGS(cli_member(item->root, SLICE_LIT("status"))));
+        SLICE_ARGS(
+            is_uncertain ? SLICE_LIT("uncertain") : cli_member(item->root, SLICE_LIT("status"))));
     out_safe(cli_member(item->root, slice_str(kind->what)));
     out_text("  ");
     out_safe(cli_member(item->root, slice_str(kind->who)));
@@ -270,6 +274,94 @@ static int answer_command(struct cli *cli, const char *verb)
     int written = out_finish();
     remote_free(remote);
     return code == CLI_OK ? written : code;
+}
+
+/* ---- effects ------------------------------------------------------------------------------- */
+
+/* POST /v1/effects/{id}/{verb}, and print what became of it. */
+static int act(struct cli *cli, const char *id, const char *verb, const struct buf *body)
+{
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    char path[PATH_BYTES_MAX];
+    int code = open_server(cli, &remote);
+    if (code != CLI_OK) {
+        return code;
+    }
+    const char *escaped = remote_escape(&cli->arena, id);
+    (void)snprintf(path, sizeof path, "/v1/effects/%s/%s", escaped == NULL ? "" : escaped, verb);
+    code = remote_ask(remote, path, buf_view(body), &cli->arena, &answer);
+    if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
+        code = remote_refused(remote, &answer);
+    } else if (code == CLI_OK && cli->json) {
+        out_bytes(answer.text);
+        out_text("\n");
+    } else if (code == CLI_OK) {
+        const struct json_value *undo = json_find(answer.root, SLICE_LIT("compensation"));
+        out_text("%s is %.*s", id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
+        if (undo != NULL) {
+            out_text(", compensated by %.*s", SLICE_ARGS(cli_member(undo, SLICE_LIT("effect_id"))));
+        }
+        out_text("\n");
+    }
+    int written = out_finish();
+    remote_free(remote);
+    return code == CLI_OK ? written : code;
+}
+
+static int act_with_reason(struct cli *cli, const char *verb)
+{
+    const struct work_kind *kind = work_kind_of_id(cli->operands[0]);
+    struct mem mem = arena_mem(&cli->arena);
+    struct buf body;
+    struct jsonw json = {.out = &body};
+    if (kind == NULL || strcmp(kind->name, "effects") != 0) {
+        return cli_usage(cli, "%s: '%s' is not the id of an effect", verb, cli->operands[0]);
+    }
+    buf_init(&body, &mem, BODY_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
+    jsonw_close(&json, '}');
+    return act(cli, cli->operands[0], verb, &body);
+}
+
+int cmd_retry(struct cli *cli)
+{
+    return act_with_reason(cli, "retry");
+}
+
+int cmd_cancel(struct cli *cli)
+{
+    return act_with_reason(cli, "cancel");
+}
+
+int cmd_compensate(struct cli *cli)
+{
+    return act_with_reason(cli, "compensate");
+}
+
+int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id)
+{
+    const char *status = cli_text(cli, "status");
+    struct mem mem = arena_mem(&cli->arena);
+    struct buf body;
+    struct jsonw json = {.out = &body};
+    if (strcmp(kind->name, "effects") != 0) {
+        return cli_usage(cli, "resolve: '%s' is not an operation or an effect", id);
+    }
+    buf_init(&body, &mem, BODY_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_str(&json, "status",
+        strcmp(status, "executed") == 0       ? "acknowledged"
+        : strcmp(status, "not_executed") == 0 ? "not_sent"
+                                              : status);
+    jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
+    jsonw_str_some(&json, "provider_ref", cli_text(cli, "effect-id"));
+    if (cli_flag(cli, "attempt")) {
+        jsonw_u64(&json, "attempt", (uint64_t)cli_count(cli, "attempt"));
+    }
+    jsonw_close(&json, '}');
+    return act(cli, id, "resolve", &body);
 }
 
 int cmd_confirm(struct cli *cli)

@@ -1,6 +1,6 @@
 /*
- * work: what Once performs itself (commands, deliveries), as its server shows it: one, many, and
- * what a person decides about it. A row for each kind; ids say which.
+ * work: what Once performs itself (commands, effects, deliveries), as its server shows it: one,
+ * many, and what a person decides about it. A row for each kind; ids say which.
  */
 #ifndef ONCE_CLI_WORK_H
 #define ONCE_CLI_WORK_H
@@ -24,6 +24,8 @@ const struct work_kind *work_kind_named(const char *name);
 int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
 /* List those that match --status and --key, newest first. The same. */
 int work_list(struct cli *cli, const struct work_kind *kind) MUST_CHECK;
+/* Settle an uncertain effect, by the options of once resolve. The same. */
+int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
 /* Redeliver, skip or resolve a delivery, with the options of that command. The same. */
 int work_decide(struct cli *cli, const char *id, const char *verb) MUST_CHECK;
 
