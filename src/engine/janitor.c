@@ -340,7 +340,7 @@ static enum status read_kind(struct janitor *janitor, struct err *err)
     if (janitor->cycle->away.status != OK) {
         return OK;
     }
-    struct store_counts counts;
+    struct store_counts counts = {.records = 0};
     enum status status = store->ops->counts(store, STORE_KIND(kind), &counts, err);
     cycle_touched(janitor->cycle, status, false, err);
     if (status == OK) {

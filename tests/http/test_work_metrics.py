@@ -5,7 +5,7 @@ import signal
 import pytest
 
 import prometheus
-from once_server import Wire, until
+from once_server import until
 from provider import Provider
 
 CONNECTOR = """
@@ -24,15 +24,18 @@ LATER = "2999-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
-def provider():
+def provider(tmp_path):
     made = Provider(keeps=False)
+    made.key_file = tmp_path / "body.key"  # what a shared store asks for
+    made.key_file.write_text("00112233445566778899aabbccddeeff" * 2 + "\n")
+    made.key_file.chmod(0o600)
     yield made
     made.end()
 
 
 def config_of(provider, more="", **failures):
     """A connector and an effect of each name, whose breaker opens after so many failures."""
-    return more + "connectors:" + "".join(
+    return more + f"secrets: {{key_file: {provider.key_file}}}\nconnectors:" + "".join(
         CONNECTOR.format(name=name, url=provider.url, failures=count)
         for name, count in failures.items()) + "effects:" + "".join(
         EFFECT.format(name=name) for name in failures)
@@ -46,9 +49,9 @@ def put(server, key, name="pay", token=None, **more):
 
 
 def figures(server, token=None):
-    """{(name, ((label, value), …)): number} of the whole page, or of what a token sees."""
+    """{(name, ((label, value), …)): number} of the page that a token sees."""
     field = b"Authorization: Bearer %s\r\n" % token.encode() if token else b""
-    with server.wire() if token else Wire(str(server.data_dir / "once.sock")) as wire:
+    with server.wire() as wire:
         wire.send(b"GET /metrics HTTP/1.1\r\nHost: once\r\n" + field + b"\r\n")
         status, _, body = wire.answer_bytes()
     assert status == 200, body
