@@ -62,7 +62,7 @@ const struct config_option config_options[] = {
                 "every right, which only loopback addresses allow. SIGHUP reads tokens again.",
         .unsure = "One token per program, with only execute."),
     ROW("secrets.key_file", LIST, AT(key_files), .count = offsetof(struct config, key_file_count),
-        .max = CONFIG_KEY_FILES_MAX, .at_start = true, .env = "ONCE_KEY_FILE",
+        .max = CONFIG_KEY_FILES_MAX, .at_start = true, .env = "ONCE_SECRETS_KEY_FILE",
         .absent = "body.key in the journal's directory, made when it is first needed",
         .example = "[/etc/once/body.key, /etc/once/old.key]",
         .help = "Files with the keys that bodies are encrypted with while they wait to be sent: "

@@ -54,8 +54,14 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
     begin->key = (struct record_key){.tenant = slice_str(request->route->tenant),
         .principal = fenced->principal,
         .key = fenced->key};
-    enum status status = request_form_scope(http_text(head, head->method_text), request->path,
-        request->exchange->arena, &begin->key.scope);
+    struct request_form_place place = {
+        .method = http_text(head, head->method_text), .path = request->path};
+    /* An API that serves several names by their Host has as many things at one path. */
+    struct slice host;
+    if (request->route->preserve_host && http_find_single(head, SLICE_LIT("Host"), &host)) {
+        place.host = host;
+    }
+    enum status status = request_form_scope(&place, request->exchange->arena, &begin->key.scope);
     status = status == OK ? record_key_seal(&begin->key, &fenced->fault) : status;
     return status == OK ? request_names_check(begin, &fenced->fault) : status;
 }

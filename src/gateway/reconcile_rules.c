@@ -177,10 +177,13 @@ bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
     }
     size_t len = (size_t)(space - text.data);
     unsigned method = config_method(slice_of(text.data, len));
-    struct slice path = slice_of(space + 1, text.len - len - 1);
-    if (method == 0 || path.len == 0 || path.data[0] != '/') {
+    struct slice target = slice_of(space + 1, text.len - len - 1);
+    /* A host may stand before the path. */
+    const char *slash = target.len == 0 ? NULL : memchr(target.data, '/', target.len);
+    if (method == 0 || slash == NULL) {
         return false;
     }
+    struct slice path = slice_of(slash, target.len - (size_t)(slash - target.data));
     *ret_scope = (struct reconcile_scope){
         .method = method, .path = path, .is_cut = memchr(path.data, '#', path.len) != NULL};
     return true;

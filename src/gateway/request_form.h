@@ -66,8 +66,15 @@ bool request_form_is_json(struct slice content_type);
  * everything below. The time is at most the product of both lengths. */
 bool route_glob(const char *glob, struct slice path);
 
-/* "POST /v1/payments"; one that is too long is cut and ends in "#" and a digest of all of it. */
-enum status request_form_scope(struct slice method, struct slice path, struct arena *arena,
+/* What a scope is made of. */
+struct request_form_place {
+    struct slice method;
+    struct slice host; /* where the API serves several names (preserve_host); else empty */
+    struct slice path; /* canonical */
+};
+/* "POST /v1/payments", "POST shop.example/v1/payments"; the host is in lower case. One that is too
+ * long is cut and ends in "#" and a digest of all of it. */
+enum status request_form_scope(const struct request_form_place *place, struct arena *arena,
     struct slice *ret_scope) MUST_CHECK;
 
 /* `Prefer: wait=N` (RFC 7240), in milliseconds; -1: it is absent, or badly written. */

@@ -205,9 +205,12 @@ enum status request_form_query(
 /* ---- the scope ----------------------------------------------------------------------------- */
 
 enum status request_form_scope(
-    struct slice method, struct slice path, struct arena *arena, struct slice *ret_scope)
+    const struct request_form_place *place, struct arena *arena, struct slice *ret_scope)
 {
-    size_t size = method.len + 1 + path.len;
+    struct slice method = place->method;
+    struct slice host = place->host;
+    struct slice path = place->path;
+    size_t size = method.len + 1 + host.len + path.len;
     size_t room = size < LIMIT_SCOPE_BYTES_MAX ? LIMIT_SCOPE_BYTES_MAX : size;
     char *text = arena_alloc(arena, room + 1); /* for the terminator after hex digits */
     if (text == NULL) {
@@ -217,8 +220,12 @@ enum status request_form_scope(
         memcpy(text, method.data, method.len);
     }
     text[method.len] = ' ';
+    char *at = text + method.len + 1;
+    for (size_t i = 0; i < host.len; i++) {
+        *at++ = http_lower(host.data[i]);
+    }
     if (path.len > 0) {
-        memcpy(text + method.len + 1, path.data, path.len);
+        memcpy(at, path.data, path.len);
     }
     /* No path of a request has a '#', so no short scope looks like one that was cut. */
     if (size > LIMIT_SCOPE_BYTES_MAX || memchr(text, '#', size) != NULL) {

@@ -84,7 +84,8 @@ static struct slice check_path(struct slice path, struct arena *arena)
     ASSERT(form.len <= path.len || path.len == 0);
     ASSERT(!has(form, SLICE_LIT("/../")) && !has(form, SLICE_LIT("/./")));
     struct slice scope;
-    ASSERT(request_form_scope(SLICE_LIT("POST"), form, arena, &scope) == OK);
+    struct request_form_place place = {.method = SLICE_LIT("POST"), .path = form};
+    ASSERT(request_form_scope(&place, arena, &scope) == OK);
     ASSERT(scope.len > 5 && scope.len <= LIMIT_SCOPE_BYTES_MAX);
     return form;
 }

@@ -275,6 +275,24 @@ def test_a_route_may_hand_on_the_clients_host(make_gateway, origin):
             assert origin.requests[-1].all("X-Forwarded-Host") == ["shop.example:81"]
 
 
+def test_keys_of_two_hosts_that_are_handed_on_are_apart(make_gateway, origin):
+    gateway = make_gateway(routes=[{"match": "/kept/**", "preserve_host": True}, {"match": "/**"}])
+
+    def send(path, host):
+        return gateway.send("POST", path, {"a": 1}, key="order-1", headers={"Host": host})
+
+    first = send("/kept/a", "one.example")
+    other = send("/kept/a", "two.example")
+    again = send("/kept/a", "ONE.example")
+    assert len(origin.requests) == 2
+    assert other.fields.get("Idempotent-Replayed") is None
+    assert again.fields["Idempotent-Replayed"] == "true" and again.body == first.body
+    # Where the API does not see the Host, it is one thing under both names.
+    send("/a", "one.example")
+    assert send("/a", "two.example").fields["Idempotent-Replayed"] == "true"
+    assert len(origin.requests) == 3
+
+
 def test_the_health_path_is_the_gateways_own(make_gateway, origin):
     gateway = make_gateway(gateway={"health": "/healthz"})
     for path in ("/healthz", "/healthz?x=1", "/%68ealthz"):

@@ -174,6 +174,8 @@ static void a_scope_of_the_gateway_is_read_and_no_other(void **state)
     assert_false(scope.is_cut);
     assert_true(reconcile_scope(SLICE_LIT("DELETE /"), &scope));
     assert_int_equal(scope.method, CONFIG_METHOD_DELETE);
+    assert_true(reconcile_scope(SLICE_LIT("POST shop.example:81/v1/payments"), &scope));
+    assert_true(slice_is(scope.path, "/v1/payments"));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_false(reconcile_scope(slice_str(others[i]), &scope));
     }
@@ -188,7 +190,8 @@ static void a_scope_that_was_cut_shows(void **state)
     (void)state;
     memset(path + 1, 'x', sizeof path - 2);
     arena_init(&arena, &mem_libc, 1 << 16);
-    assert_int_equal(request_form_scope(SLICE_LIT("PUT"), slice_str(path), &arena, &text), OK);
+    struct request_form_place place = {.method = SLICE_LIT("PUT"), .path = slice_str(path)};
+    assert_int_equal(request_form_scope(&place, &arena, &text), OK);
     assert_true(reconcile_scope(text, &scope));
     assert_true(scope.is_cut);
     assert_int_equal(scope.method, CONFIG_METHOD_PUT);

@@ -646,12 +646,22 @@ static void no_glob_takes_long(void **state)
 
 /* ---- scope and wait ------------------------------------------------------------------------ */
 
+static enum status scope_of(struct slice path, struct arena *arena, struct slice *ret_scope)
+{
+    struct request_form_place place = {.method = SLICE_LIT("POST"), .path = path};
+    return request_form_scope(&place, arena, ret_scope);
+}
+
 static void a_scope_is_the_method_and_the_path(void **state)
 {
     struct slice scope;
-    assert_int_equal(
-        request_form_scope(SLICE_LIT("POST"), SLICE_LIT("/v1/payments"), *state, &scope), OK);
+    assert_int_equal(scope_of(SLICE_LIT("/v1/payments"), *state, &scope), OK);
     assert_true(slice_is(scope, "POST /v1/payments"));
+    struct request_form_place place = {.method = SLICE_LIT("POST"),
+        .host = SLICE_LIT("Shop.Example:81"),
+        .path = SLICE_LIT("/v1/payments")};
+    assert_int_equal(request_form_scope(&place, *state, &scope), OK);
+    assert_true(slice_is(scope, "POST shop.example:81/v1/payments"));
 }
 
 static void long_scopes_are_cut_and_stay_apart(void **state)
@@ -661,22 +671,19 @@ static void long_scopes_are_cut_and_stay_apart(void **state)
     memset(path, 'a', sizeof path);
     path[0] = '/';
     size_t most = LIMIT_SCOPE_BYTES_MAX - 5;
-    assert_int_equal(
-        request_form_scope(SLICE_LIT("POST"), slice_of(path, most), *state, &fits), OK);
+    assert_int_equal(scope_of(slice_of(path, most), *state, &fits), OK);
     assert_int_equal(fits.len, LIMIT_SCOPE_BYTES_MAX);
     assert_null(memchr(fits.data, '#', fits.len));
-    assert_int_equal(
-        request_form_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &cut), OK);
+    assert_int_equal(scope_of(slice_of(path, most + 1), *state, &cut), OK);
     assert_int_equal(cut.len, LIMIT_SCOPE_BYTES_MAX);
     assert_int_equal(cut.data[cut.len - 2 * DIGEST_BYTES - 1], '#');
     path[most] = 'b';
-    assert_int_equal(
-        request_form_scope(SLICE_LIT("POST"), slice_of(path, most + 1), *state, &other), OK);
+    assert_int_equal(scope_of(slice_of(path, most + 1), *state, &other), OK);
     assert_int_equal(other.len, LIMIT_SCOPE_BYTES_MAX);
     assert_false(slice_equal(cut, other));
     /* What looks like a cut one is none. */
     struct slice forged = slice_of(cut.data + 5, cut.len - 5);
-    assert_int_equal(request_form_scope(SLICE_LIT("POST"), forged, *state, &other), OK);
+    assert_int_equal(scope_of(forged, *state, &other), OK);
     assert_false(slice_equal(cut, other));
     assert_true(other.len <= LIMIT_SCOPE_BYTES_MAX);
 }
@@ -741,7 +748,7 @@ static void without_memory_nothing_is_read_and_that_is_said(void **state)
     assert_int_equal(request_form_path(SLICE_LIT("/a"), &arena, &out, NULL), E_NOMEM);
     assert_int_equal(request_form_query(SLICE_LIT("a"), &arena, &out, NULL), E_NOMEM);
     assert_int_equal(request_form_content_type(SLICE_LIT("a/b"), &arena, &out), E_NOMEM);
-    assert_int_equal(request_form_scope(SLICE_LIT("PUT"), SLICE_LIT("/"), &arena, &out), E_NOMEM);
+    assert_int_equal(scope_of(SLICE_LIT("/"), &arena, &out), E_NOMEM);
     arena_release(&arena);
 }
 
