@@ -362,9 +362,15 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 static enum status put_detail(
     struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
+    struct effect_detail detail = sending->detail;
     struct buf out;
-    buf_init(&out, call->mem, LIMIT_DETAIL_BYTES_MAX);
-    enum status status = effect_detail_encode(&sending->detail, &out, NULL);
+    buf_init(&out, call->mem, 4 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status = effect_detail_encode(&detail, &out, NULL);
+    if (status == E_LIMIT && detail.redacted.len > 0) { /* what was answered comes first */
+        detail.redacted = SLICE_EMPTY;
+        buf_clear(&out);
+        status = effect_detail_encode(&detail, &out, NULL);
+    }
     if (status == OK) {
         request->detail = buf_view(&out);
     }

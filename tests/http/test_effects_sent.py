@@ -451,6 +451,16 @@ def test_a_later_acknowledgement_settles_what_is_uncertain(make_server, make_pro
     assert len(provider.requests) == 1
 
 
+def test_a_later_acknowledgement_finds_its_token_however_much_is_kept(make_server, make_provider):
+    later = Later(make_server, make_provider())
+    for size in range(2500, 3400, 100):  # with the redacted payload: near detail_bytes_max
+        later.effects.put(f"k{size}", x_note="n" * size, payload={"text": "t" * 600})
+    for number in range(9):
+        envelope = later.envelope(number)
+        until(lambda: later.ack(envelope, provider_ref="r")[0] == 200, "it is not taken", 5)
+        assert later.effects.show(envelope["effect_id"])["acknowledgement"]["provider_ref"] == "r"
+
+
 def test_a_later_acknowledgement_of_a_compensation_settles_its_original(make_server,
                                                                         make_provider):
     provider = make_provider()
