@@ -89,10 +89,14 @@ class Effects:
         return self.show(effect_id)
 
     def uncertain(self, effect_id):
-        until(lambda: self.show(effect_id).get("uncertain"), "it is not uncertain", 20)
-        document = self.show(effect_id)
-        assert document["status"] == "dispatched"
-        return document
+        shown = []
+
+        def is_so():
+            shown[:] = [self.show(effect_id)]  # with a key it is sent again a moment later
+            return shown[0].get("uncertain")
+        until(is_so, "it is not uncertain", 20)
+        assert shown[0]["status"] == "dispatched"
+        return shown[0]
 
 
 @pytest.fixture
