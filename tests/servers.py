@@ -10,6 +10,7 @@
 Each server has a directory of its own and is ended by its pid. Exit 77 (skipped) when the package
 is not there.
 """
+import errno
 import glob
 import os
 import pwd
@@ -45,6 +46,18 @@ def free_port():
                 return port
             except OSError:
                 continue
+
+
+def bind_apart(sock, address="127.0.0.1"):
+    """Bind where no client of another test looks for a server that is gone: a provider that ended
+    leaves its port to the kernel, and Once goes on calling it for as long as its test lasts."""
+    while True:
+        try:
+            sock.bind((address, random.randrange(10000, 32000)))
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 class Postgres:

@@ -30,6 +30,10 @@
     TEXT("store", "URL",                                                                           \
         "where operations are remembered: journal:DIRECTORY, or just a directory",                 \
         .fallback = "journal:./once-data", .env = "ONCE_STORE")
+/* A paragraph of the commands about what Once performs itself. */
+#define NAMED_BY_BEGINNING                                                                         \
+    "The beginning of the id is enough if no other begins with it. If several do, they are "       \
+    "listed and nothing changes."
 /* For the commands that read or settle operations. */
 #define OPT_SERVER                                                                                 \
     TEXT("server", "URL",                                                                          \
@@ -280,6 +284,8 @@ static const char *const show_text[] = {
     "For an operation of once run, the recorded output is shown too. With --json, an outcome "
     "that was JSON is printed byte for byte, and so is a first request that was JSON with a "
     "canonical form; anything else is text or base64.",
+    "The id of a command (cmd_), an effect (eff_) or a delivery (dlv_), or the beginning of one, "
+    "shows that, as the server shows it.",
     NULL,
 };
 
@@ -356,6 +362,7 @@ static const char *const resolve_text[] = {
     "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
     "once says how many were settled; the same line again goes on with the rest.",
     "If a server holds the store, the operation is settled through the server.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
@@ -750,11 +757,13 @@ static const struct example_def check_examples[] = {
 static const char *const retry_text[] = {
     "Sends a dead letter again, or a pending effect now. An effect whose outcome nobody knows is "
     "refused: look at the provider, then settle it with once resolve.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const cancel_text[] = {
     "Settles a pending effect, or a dead letter, as failed. It is not sent.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
@@ -762,6 +771,7 @@ static const char *const compensate_text[] = {
     "Undoes an acknowledged effect by the effect that its type names in the configuration. It is "
     "made once, however often it is asked for. Refused while nobody knows whether the effect "
     "happened.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
@@ -799,12 +809,14 @@ static const struct example_def compensate_examples[] = {
 static const char *const confirm_text[] = {
     "Starts a command that awaits its confirmation, with the token that its first submission got. "
     "The token starts it once. Every refusal is the same, whatever is wrong.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const deny_text[] = {
     "Rejects a command that awaits its confirmation. Nothing has begun, so it may be submitted "
     "again. Without --confirmation the right confirm or operate is needed.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
@@ -839,12 +851,14 @@ static const struct example_def deny_examples[] = {
 static const char *const redeliver_text[] = {
     "Delivers a dead letter again, or what waits for its next attempt at once. What is unknown is "
     "settled with once resolve instead: nobody knows whether its handler did it.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const skip_text[] = {
     "A dead letter, or a delivery that waits, is never delivered. Its duplicates are still "
     "recognised.",
+    NAMED_BY_BEGINNING,
     NULL,
 };
 

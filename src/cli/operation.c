@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/check.h"
 #include "base/macros.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jcs.h"
 #include "cli/backend.h"
 
@@ -233,65 +235,53 @@ const struct json_value *operation_member(const struct operation *operation, con
 
 enum { SHOWN_MAX = 10 }; /* of several that were found: more do not help to choose */
 
-/* What fits what was typed. */
-struct search {
-    struct cli *cli;
-    const char *prefix;    /* of the id; NULL: any */
-    const char *principal; /* NULL: any */
-    size_t count;
-    char first[OPERATION_ID_BYTES]; /* its id */
-    struct buf shown;               /* a line for each */
-};
-
-static void show_found(struct search *search, const struct operation *operation)
+bool found_is_prefix(const char *id_prefix, const char *typed)
 {
-    buf_str(&search->shown, "  ");
-    buf_slice(&search->shown, operation->id);
-    buf_str(&search->shown, "  ");
-    buf_str(&search->shown, once_status_name(operation->status));
-    const char *names[] = {"  scope ", ", key ", ", principal "};
-    struct slice values[] = {operation->scope, operation->key, operation->principal};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        if (values[i].len > 0) {
-            buf_str(&search->shown, names[i]);
-            jcs_put_string(&search->shown, values[i]); /* quoted, and safe for a terminal */
-        }
-    }
-    buf_str(&search->shown, "\n");
+    size_t begin = strlen(id_prefix);
+    size_t len = strlen(typed);
+    return strncmp(typed, id_prefix, begin) == 0 && len < begin + UUID_TEXT_BYTES - 1 &&
+           strspn(typed + begin, "0123456789abcdef-") == len - begin;
 }
 
-static int take_found(void *context, const struct operation *operation)
+void found_add(struct found *found, struct slice id, struct slice status,
+    const struct found_member *members, size_t member_count)
 {
-    struct search *search = context;
-    size_t len = search->prefix == NULL ? 0 : strlen(search->prefix);
-    if (operation->id.len < len ||
-        (len > 0 && memcmp(operation->id.data, search->prefix, len) != 0) ||
-        (search->principal != NULL && !slice_is(operation->principal, search->principal))) {
-        return 0;
+    const char *between = "  ";
+    if (found->count == 0) {
+        ASSERT(id.len < sizeof found->first);
+        memcpy(found->first, id.data, id.len);
+        buf_init(&found->shown, &mem_libc, 1 << 20);
     }
-    if (search->count == 0) {
-        memcpy(search->first, operation->id.data, operation->id.len);
+    if (found->count++ >= SHOWN_MAX) {
+        return;
     }
-    if (search->count < SHOWN_MAX) {
-        show_found(search, operation);
+    buf_str(&found->shown, "  ");
+    buf_slice(&found->shown, id);
+    buf_str(&found->shown, "  ");
+    buf_slice(&found->shown, status);
+    for (size_t i = 0; i < member_count; i++) {
+        if (members[i].value.len > 0) {
+            buf_printf(&found->shown, "%s%s ", between, members[i].name);
+            jcs_put_string(&found->shown, members[i].value); /* quoted, and safe for a terminal */
+            between = ", ";
+        }
     }
-    search->count++;
-    return 0;
+    buf_str(&found->shown, "\n");
 }
 
 /* Its id; or list what there is. */
-static int pick(struct search *search, const char **ret_id)
+static int pick(const struct found *found, struct arena *arena, const char **ret_id)
 {
     struct slice id = SLICE_EMPTY;
-    if (search->count > 1) {
-        cli_say("%zu operations match; name one of them", search->count);
-        (void)fwrite(search->shown.data, 1, search->shown.len, stderr);
-        if (search->count > SHOWN_MAX) {
-            (void)fprintf(stderr, "  and %zu more\n", search->count - SHOWN_MAX);
+    if (found->count > 1) {
+        cli_say("%zu %s match; name one of them", found->count, found->kind);
+        (void)fwrite(found->shown.data, 1, found->shown.len, stderr);
+        if (found->count > SHOWN_MAX) {
+            (void)fprintf(stderr, "  and %zu more\n", found->count - SHOWN_MAX);
         }
         return CLI_DATA;
     }
-    if (arena_copy(&search->cli->arena, slice_of(search->first, sizeof search->first), &id) != OK) {
+    if (arena_copy(arena, slice_of(found->first, sizeof found->first), &id) != OK) {
         cli_say("out of memory");
         return CLI_UNAVAILABLE;
     }
@@ -299,18 +289,48 @@ static int pick(struct search *search, const char **ret_id)
     return CLI_OK;
 }
 
+int found_pick(struct found *found, int code, struct arena *arena, const char **ret_id)
+{
+    *ret_id = NULL;
+    if (found->count > 0) {
+        code = code == CLI_OK ? pick(found, arena, ret_id) : code;
+        buf_release(&found->shown);
+    }
+    return code;
+}
+
+/* What fits what was typed. */
+struct search {
+    struct cli *cli;
+    const char *prefix;    /* of the id; NULL: any */
+    const char *principal; /* NULL: any */
+    struct found found;
+};
+
+static int take_found(void *context, const struct operation *operation)
+{
+    struct search *search = context;
+    struct slice prefix = search->prefix == NULL ? SLICE_EMPTY : slice_str(search->prefix);
+    const struct found_member members[] = {
+        {"scope", operation->scope},
+        {"key", operation->key},
+        {"principal", operation->principal},
+    };
+    if (slice_starts(operation->id, prefix) &&
+        (search->principal == NULL || slice_is(operation->principal, search->principal))) {
+        found_add(&search->found, operation->id, slice_str(once_status_name(operation->status)),
+            members, COUNT(members));
+    }
+    return 0;
+}
+
 /* *ret_id stays NULL when nothing fits. */
 static int search_for(struct backend *backend, const struct once_filter *filter,
     struct search *search, const char **ret_id)
 {
-    *ret_id = NULL;
-    buf_init(&search->shown, &mem_libc, 1 << 20);
+    search->found.kind = "operations";
     int code = backend->ops->iterate(backend, filter, take_found, search);
-    if (code == CLI_OK && search->count > 0) {
-        code = pick(search, ret_id);
-    }
-    buf_release(&search->shown);
-    return code;
+    return found_pick(&search->found, code, &search->cli->arena, ret_id);
 }
 
 static int not_found(const char *what, const char *name)
@@ -320,19 +340,11 @@ static int not_found(const char *what, const char *name)
     return CLI_DATA;
 }
 
-/* The beginning of an id, and less than all of it. */
-static bool is_prefix(const char *typed)
-{
-    size_t len = strlen(typed);
-    return strncmp(typed, "op_", 3) == 0 && len < OPERATION_ID_BYTES - 1 &&
-           strspn(typed + 3, "0123456789abcdef-") == len - 3;
-}
-
 int operation_name(struct cli *cli, struct backend *backend, const char *typed, const char **ret)
 {
     struct search search = {.cli = cli, .prefix = typed};
     *ret = typed;
-    if (!is_prefix(typed)) {
+    if (!found_is_prefix("op_", typed)) {
         return CLI_OK; /* whoever takes ids says whether it is one */
     }
     int code = search_for(backend, &(struct once_filter){0}, &search, ret);

@@ -7,11 +7,14 @@
 #ifndef ONCE_CLI_OPERATION_H
 #define ONCE_CLI_OPERATION_H
 
+#include "base/buf.h"
 #include "canon/json.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 
 struct backend;
+
+enum { FOUND_ID_BYTES = 41 }; /* "cmd_" and a UUID, terminated: no id is longer */
 
 /* What duplicates get. */
 struct operation_outcome {
@@ -63,6 +66,28 @@ const struct json_value *operation_member(const struct operation *operation, con
 
 /* Called for each operation. Return 0 to go on. It is valid during the call. */
 typedef int (*operation_visit)(void *context, const struct operation *operation);
+
+/* Records of one kind that fit what was typed: one is taken, several are listed to choose from. */
+struct found {
+    const char *kind; /* "operations" */
+    size_t count;
+    char first[FOUND_ID_BYTES]; /* its id */
+    struct buf shown;           /* a line for each of the first few */
+};
+/* What is shown of one beside its id and status; empty values are left out. */
+struct found_member {
+    const char *name;
+    struct slice value;
+};
+/* The text is the beginning of an id with this prefix, and less than all of it. */
+bool found_is_prefix(const char *id_prefix, const char *typed);
+/* Count one, whose id is shorter than FOUND_ID_BYTES. */
+void found_add(struct found *found, struct slice id, struct slice status,
+    const struct found_member *members, size_t member_count);
+/* The id of the one, in the arena; NULL when there is none. 0, or an exit code with the message
+ * written: also when there are several, which are listed. code is of the search: when it failed,
+ * that is the result. Releases what was collected. */
+int found_pick(struct found *found, int code, struct arena *arena, const char **ret_id) MUST_CHECK;
 
 /* The id of the one operation whose id begins with this text, or is it. 0, or an exit code with the
  * message written: also when there are several, which are listed. *ret is in cli's arena. */

@@ -102,8 +102,7 @@ int remote_unreadable(const struct remote *remote, struct err *err)
     return CLI_UNAVAILABLE;
 }
 
-/* Where the next page begins. False: it is not a cursor, or the same again. */
-static bool take_next(
+bool remote_take_next(
     const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_is_last)
 {
     const struct json_value *next = json_find(page, SLICE_LIT("next"));
@@ -136,7 +135,7 @@ int remote_evidence(struct remote *remote, const char *operation_id, char cursor
     }
     ret_page->entries = json_find(answer.root, SLICE_LIT("entries"));
     if (!json_is(ret_page->entries, JSON_ARRAY) ||
-        !take_next(answer.root, cursor, &ret_page->is_last)) {
+        !remote_take_next(answer.root, cursor, &ret_page->is_last)) {
         (void)err_set(&err, E_INVALID, "the answer is not a page of evidence");
         return remote_unreadable(remote, &err);
     }

@@ -28,6 +28,10 @@ enum status remote_read_entry(const struct json_value *object, struct arena *are
 
 enum { CURSOR_BYTES_MAX = 256, CHAIN_ID_BYTES_MAX = 64 }; /* as a server made them */
 
+/* Where the page after this one begins. False: it is not a cursor, or the same again. */
+bool remote_take_next(
+    const struct json_value *page, char cursor[CURSOR_BYTES_MAX], bool *ret_is_last) MUST_CHECK;
+
 /* A page of evidence. */
 struct remote_page {
     const struct json_value *entries; /* an array */

@@ -203,8 +203,10 @@ int cmd_why(struct cli *cli)
         return code;
     }
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    if (work_kind_of_id(id) != NULL) {
-        code = tell_entries(&story, &backend, id);
+    const struct work_kind *kind = work_kind_of_id(id);
+    if (kind != NULL) {
+        code = work_name(cli, backend.remote, kind, id, &id);
+        code = code != CLI_OK ? code : tell_entries(&story, &backend, id);
         arena_release(&story.arena);
         backend_close(&backend);
         return code;

@@ -10,14 +10,19 @@
 #include "canon/jsonw.h"
 #include "cli/backend.h"
 #include "cli/out.h"
-#include "cli/remote.h"
+#include "cli/remote_read.h"
 
-enum { PATH_BYTES_MAX = 1024, ITEMS_MAX = 100000, BODY_BYTES_MAX = 64 << 10 };
+enum {
+    PATH_BYTES_MAX = 1024,
+    ITEMS_MAX = 100000,
+    BODY_BYTES_MAX = 64 << 10,
+    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page, and its tree */
+};
 
 static const struct work_kind kinds[] = {
-    {"cmd_", "commands", "command_id", "command", "actor_id"},
-    {"eff_", "effects", "effect_id", "effect_type", "command_id"},
-    {"dlv_", "deliveries", "delivery_id", "source", "key"},
+    {"cmd_", "commands", "command_id", "command", "actor_id", "command"},
+    {"eff_", "effects", "effect_id", "effect_type", "command_id", "effect"},
+    {"dlv_", "deliveries", "delivery_id", "source", "key", "delivery"},
 };
 
 const struct work_kind *work_kind_of_id(const char *id)
@@ -40,14 +45,145 @@ const struct work_kind *work_kind_named(const char *name)
     return NULL;
 }
 
+static int no_server(void)
+{
+    cli_say("no server to ask: commands, effects and deliveries live in a running server");
+    cli_hint("once serve runs one on this store; --server URL names a different one");
+    return CLI_UNAVAILABLE;
+}
+
 /* The server that was named, or that holds the store. */
 static int open_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_find_server(cli, ret_remote);
-    if (code == CLI_OK && *ret_remote == NULL) {
-        cli_say("no server to ask: commands, effects and deliveries live in a running server");
-        cli_hint("once serve runs one on this store; --server URL names a different one");
-        return CLI_UNAVAILABLE;
+    return code == CLI_OK && *ret_remote == NULL ? no_server() : code;
+}
+
+/* ---- pages ------------------------------------------------------------------------------- */
+
+/* The records of a kind, page by page. */
+struct pages {
+    struct cli *cli;
+    struct remote *remote;
+    const struct work_kind *kind;
+    struct arena *arena; /* for a page, until the caller clears it */
+    bool is_filtered;    /* by --status and --key, which other commands have for other things */
+    bool is_over;
+    char after[CURSOR_BYTES_MAX]; /* empty: from the start */
+    struct slice text;            /* of the page at hand */
+    const struct json_value *list;
+};
+
+static const char *page_path(const struct pages *pages)
+{
+    const char *names[] = {"status", "key"};
+    struct mem mem = arena_mem(pages->arena);
+    struct buf path;
+    buf_init(&path, &mem, PATH_BYTES_MAX);
+    buf_printf(&path, "/v1/%s?limit=1000", pages->kind->name);
+    for (size_t i = 0; pages->is_filtered && i < COUNT(names); i++) {
+        const char *value = cli_text(pages->cli, names[i]);
+        const char *escaped = value == NULL ? NULL : remote_escape(pages->arena, value);
+        if (escaped != NULL) {
+            buf_printf(&path, "&%s=%s", names[i], escaped);
+        }
+    }
+    if (pages->after[0] != '\0') {
+        buf_printf(&path, "&after=%s", pages->after);
+    }
+    buf_char(&path, '\0');
+    return buf_status(&path) == OK ? path.data : NULL;
+}
+
+static int next_page(struct pages *pages)
+{
+    struct err err = {0};
+    struct remote_answer answer;
+    const char *path = page_path(pages);
+    if (path == NULL) {
+        cli_say("--status and --key are too long");
+        return CLI_USAGE;
+    }
+    int code = remote_get(pages->remote, path, pages->arena, &answer);
+    if (code != CLI_OK) {
+        return code;
+    }
+    pages->text = answer.text;
+    pages->list = json_find(answer.root, slice_str(pages->kind->name));
+    if (!json_is(pages->list, JSON_ARRAY) ||
+        !remote_take_next(answer.root, pages->after, &pages->is_over)) {
+        (void)err_set(&err, E_INVALID, "the answer is not a page of %s", pages->kind->name);
+        return remote_unreadable(pages->remote, &err);
+    }
+    return CLI_OK;
+}
+
+/* Uncertain is no status of an effect, and still what a person looks for. */
+static struct slice shown_status(const struct json_value *item)
+{
+    return json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE)
+               ? SLICE_LIT("uncertain")
+               : cli_member(item, SLICE_LIT("status"));
+}
+
+/* ---- by the beginning of an id ------------------------------------------------------------- */
+
+static void take_page(const struct pages *pages, struct slice prefix, struct found *found)
+{
+    for (uint32_t i = 0; i < pages->list->count; i++) {
+        const struct json_value *item = &pages->list->items[i];
+        struct slice id = cli_member(item, slice_str(pages->kind->id));
+        const struct found_member members[] = {
+            {pages->kind->what, cli_member(item, slice_str(pages->kind->what))},
+            {pages->kind->who, cli_member(item, slice_str(pages->kind->who))},
+        };
+        if (id.len < FOUND_ID_BYTES && slice_starts(id, prefix)) {
+            found_add(found, id, shown_status(item), members, COUNT(members));
+        }
+    }
+}
+
+int work_name(struct cli *cli, struct remote *remote, const struct work_kind *kind,
+    const char *typed, const char **ret)
+{
+    int code = CLI_OK;
+    struct arena arena;
+    struct found found = {.kind = kind->name};
+    struct pages pages = {.cli = cli, .remote = remote, .kind = kind, .arena = &arena};
+    *ret = typed;
+    if (remote == NULL) {
+        return no_server();
+    }
+    if (!found_is_prefix(kind->prefix, typed)) {
+        return CLI_OK; /* whoever takes ids says whether it is one */
+    }
+    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    while (code == CLI_OK && !pages.is_over) {
+        arena_clear(&arena);
+        code = next_page(&pages);
+        if (code == CLI_OK) {
+            take_page(&pages, slice_str(typed), &found);
+        }
+    }
+    code = found_pick(&found, code, &cli->arena, ret);
+    arena_release(&arena);
+    if (code == CLI_OK && *ret == NULL) {
+        cli_say("there is no %s that begins with '%s'", kind->one, typed);
+        cli_hint("once ls %s lists them", kind->name);
+        return CLI_DATA;
+    }
+    return code;
+}
+
+/* The server, and the id that was meant. After a failure there is nothing to free. */
+static int open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
+    struct remote **ret_remote, const char **ret_id)
+{
+    int code = open_server(cli, ret_remote);
+    code = code == CLI_OK ? work_name(cli, *ret_remote, kind, typed, ret_id) : code;
+    if (code != CLI_OK) {
+        remote_free(*ret_remote);
+        *ret_remote = NULL;
     }
     return code;
 }
@@ -96,12 +232,13 @@ static void tell_story(struct cli *cli, struct remote *remote, struct slice oper
     }
 }
 
-int work_show(struct cli *cli, const struct work_kind *kind, const char *id)
+int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
 {
+    const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
     char path[PATH_BYTES_MAX];
-    int code = open_server(cli, &remote);
+    int code = open_named(cli, kind, typed, &remote, &id);
     const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
     if (escaped != NULL) {
         (void)snprintf(path, sizeof path, "/v1/%s/%s", kind->name, escaped);
@@ -146,61 +283,30 @@ static void print_item(const struct cli *cli, const struct work_kind *kind,
         out_bytes(item->json);
         return;
     }
-    bool is_uncertain = json_is(json_find(item->root, SLICE_LIT("uncertain")), JSON_TRUE);
     out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, slice_str(kind->id))),
-        SLICE_ARGS(
-            is_uncertain ? SLICE_LIT("uncertain") : cli_member(item->root, SLICE_LIT("status"))));
+        SLICE_ARGS(shown_status(item->root)));
     out_safe(cli_member(item->root, slice_str(kind->what)));
     out_text("  ");
     out_safe(cli_member(item->root, slice_str(kind->who)));
     out_text("  %.*s\n", SLICE_ARGS(item->updated_at));
 }
 
-static const char *page_path(struct cli *cli, const struct work_kind *kind, struct slice after)
-{
-    const char *names[] = {"status", "key"};
-    struct mem mem = arena_mem(&cli->arena);
-    struct buf path;
-    buf_init(&path, &mem, PATH_BYTES_MAX);
-    buf_printf(&path, "/v1/%s?limit=1000", kind->name);
-    for (size_t i = 0; i < COUNT(names); i++) {
-        const char *value = cli_text(cli, names[i]);
-        const char *escaped = value == NULL ? NULL : remote_escape(&cli->arena, value);
-        if (escaped != NULL) {
-            buf_printf(&path, "&%s=%s", names[i], escaped);
-        }
-    }
-    if (after.len > 0) {
-        buf_printf(&path, "&after=%.*s", SLICE_ARGS(after));
-    }
-    buf_char(&path, '\0');
-    return buf_status(&path) == OK ? path.data : NULL;
-}
-
 int work_list(struct cli *cli, const struct work_kind *kind)
 {
-    struct remote *remote = NULL;
+    struct pages pages = {.cli = cli, .kind = kind, .arena = &cli->arena, .is_filtered = true};
     struct work_item *items = arena_zalloc(&cli->arena, ITEMS_MAX * sizeof *items);
     size_t count = 0;
     size_t limit = (size_t)cli_count(cli, "limit");
-    struct slice after = SLICE_EMPTY;
-    int code = items == NULL ? CLI_UNAVAILABLE : open_server(cli, &remote);
-    bool goes_on = code == CLI_OK;
-    while (goes_on) {
-        struct remote_answer answer;
-        const char *path = page_path(cli, kind, after);
-        code = path == NULL ? CLI_UNAVAILABLE : remote_get(remote, path, &cli->arena, &answer);
-        const struct json_value *page =
-            code == CLI_OK ? json_find(answer.root, slice_str(kind->name)) : NULL;
-        for (uint32_t i = 0; json_is(page, JSON_ARRAY) && i < page->count && count < ITEMS_MAX;
-             i++) {
-            items[count++] = (struct work_item){
-                .updated_at = cli_member(&page->items[i], SLICE_LIT("updated_at")),
-                .json = json_raw(answer.text, &page->items[i]),
-                .root = &page->items[i]};
+    int code = items == NULL ? CLI_UNAVAILABLE : open_server(cli, &pages.remote);
+    while (code == CLI_OK && !pages.is_over && count < ITEMS_MAX) {
+        code = next_page(&pages);
+        for (uint32_t i = 0; code == CLI_OK && i < pages.list->count && count < ITEMS_MAX; i++) {
+            const struct json_value *item = &pages.list->items[i];
+            items[count++] =
+                (struct work_item){.updated_at = cli_member(item, SLICE_LIT("updated_at")),
+                    .json = json_raw(pages.text, item),
+                    .root = item};
         }
-        after = code == CLI_OK ? cli_member(answer.root, SLICE_LIT("next")) : SLICE_EMPTY;
-        goes_on = code == CLI_OK && after.len > 0 && count < ITEMS_MAX;
     }
     if (code == CLI_OK) {
         qsort(items, count, sizeof *items, newest_first);
@@ -211,7 +317,7 @@ int work_list(struct cli *cli, const struct work_kind *kind)
         out_text(cli->json ? "]\n" : "");
     }
     int written = out_finish_listing();
-    remote_free(remote);
+    remote_free(pages.remote);
     return code == CLI_OK ? written : code;
 }
 
@@ -234,7 +340,7 @@ static int read_token(struct cli *cli, struct slice *ret_token)
 
 static int answer_command(struct cli *cli, const char *verb)
 {
-    const char *id = cli->operands[0];
+    const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
     struct slice token = SLICE_EMPTY;
@@ -243,7 +349,9 @@ static int answer_command(struct cli *cli, const char *verb)
     struct jsonw json = {.out = &body};
     char path[PATH_BYTES_MAX];
     int code = read_token(cli, &token);
-    code = code == CLI_OK ? open_server(cli, &remote) : code;
+    code = code == CLI_OK
+               ? open_named(cli, work_kind_named("commands"), cli->operands[0], &remote, &id)
+               : code;
     if (code != CLI_OK) {
         return code;
     }
@@ -279,12 +387,13 @@ static int answer_command(struct cli *cli, const char *verb)
 /* ---- effects ------------------------------------------------------------------------------- */
 
 /* POST /v1/effects/{id}/{verb}, and print what became of it. */
-static int act(struct cli *cli, const char *id, const char *verb, const struct buf *body)
+static int act(struct cli *cli, const char *typed, const char *verb, const struct buf *body)
 {
+    const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
     char path[PATH_BYTES_MAX];
-    int code = open_server(cli, &remote);
+    int code = open_named(cli, work_kind_named("effects"), typed, &remote, &id);
     if (code != CLI_OK) {
         return code;
     }
@@ -376,19 +485,20 @@ int cmd_deny(struct cli *cli)
 
 /* ---- what a person decides about a delivery ------------------------------------------------ */
 
-int work_decide(struct cli *cli, const char *id, const char *verb)
+int work_decide(struct cli *cli, const char *typed, const char *verb)
 {
+    const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
     struct jsonw json = {.out = &body};
     char path[PATH_BYTES_MAX];
-    const struct work_kind *kind = work_kind_of_id(id);
+    const struct work_kind *kind = work_kind_of_id(typed);
     if (kind == NULL || strcmp(kind->name, "deliveries") != 0) {
-        return cli_usage(cli, "%s: '%s' is not the id of a delivery", verb, id);
+        return cli_usage(cli, "%s: '%s' is not the id of a delivery", verb, typed);
     }
-    int code = open_server(cli, &remote);
+    int code = open_named(cli, kind, typed, &remote, &id);
     const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
     if (code != CLI_OK || escaped == NULL) {
         remote_free(remote);

@@ -13,12 +13,18 @@ struct work_kind {
     const char *id;     /* the member with its id */
     const char *what;   /* the members that a list shows: what it is … */
     const char *who;    /* … and whose */
+    const char *one;    /* in a message: "command" */
 };
+struct remote;
 
 /* The kind that an id or a name ("commands") is of; NULL: an operation's, or none. */
 const struct work_kind *work_kind_of_id(const char *id);
 const struct work_kind *work_kind_named(const char *name);
 
+/* The id of the one of this kind whose id begins with this text, or is it: as operation_name.
+ * Without a server there is nothing to ask, which is said. */
+int work_name(struct cli *cli, struct remote *remote, const struct work_kind *kind,
+    const char *typed, const char **ret) MUST_CHECK;
 /* Print one, its evidence below where the caller may read it. 0, or an exit code with the message
  * written. */
 int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;

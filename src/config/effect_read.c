@@ -34,16 +34,14 @@ static const char *const compensate_names[] = {"target", "payload", "idempotency
 /* ---- presets ---------------------------------------------------------------------------- */
 
 /*
- * What providers document about their keys, 2026-11:
+ * How providers take keys, and for how long we rely on them:
  *   stripe  docs.stripe.com/api/idempotent_requests: up to 255 characters, removed after at least
  *           24 hours. POST only, which is what effects use.
- *   paypal  developer.paypal.com/api/rest/reference/idempotency: how long differs by API; 6 hours
- *           of Orders is the least that is documented. Not every API takes the field.
- *   square  developer.squareup.com/docs/working-with-apis/idempotency: a member of the body; 45
- *           characters in CreatePayment. How long is not documented: a resend is made only within
- *           the hour.
- *   adyen   docs.adyen.com/development-resources/api-idempotency: at most 64 characters, valid
- *           for at least 7 days in its newest version (31 in an older one).
+ *   paypal, square, adyen
+ *           The times and lengths are choices of ours, meant to be conservative, and not
+ *           documented figures. A time that is too short only means that an uncertain effect is
+ *           held earlier; one that is too long could make it happen twice. Not every API of PayPal
+ *           takes the field; Square's key is a member of the body.
  * None of them can be asked by that key alone, so none has a lookup here.
  */
 static const struct provider_preset {

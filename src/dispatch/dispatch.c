@@ -413,6 +413,7 @@ enum status dispatch_new(
         return status;
     }
     upstreams_attach(dispatch->upstreams, options->server);
+    metrics_targets(door_metrics(dispatch->door), dispatch_figures, dispatch);
     *ret_dispatch = dispatch;
     return OK;
 }
@@ -428,6 +429,7 @@ void dispatch_free(struct dispatch *dispatch)
         return;
     }
     ASSERT(atomic_load(&dispatch->at_work) == 0);
+    metrics_targets(door_metrics(dispatch->door), NULL, NULL);
     for (struct job *at = dispatch->arrivals, *next; at != NULL; at = next) {
         next = at->chain; /* offered, and never taken: it is in the store */
         mem_free(dispatch->mem, at);

@@ -184,19 +184,7 @@ void dispatch_cut(struct dispatch *dispatch);           /* what was sent becomes
 bool dispatch_is_idle(const struct dispatch *dispatch);
 void dispatch_end(struct dispatch *dispatch, unsigned loop);
 
-/* One target, for metrics and people. */
-struct dispatch_figures {
-    const char *kind;
-    const char *target;
-    enum breaker_state breaker;
-    uint64_t opened;    /* how often the breaker did */
-    uint64_t in_flight; /* calls under way */
-    uint64_t waiting;   /* in memory, for their turn */
-    uint64_t calls;     /* made so far */
-    uint64_t failed;    /* of them, as the breaker counts */
-};
-/* Up to max of them; how many there are. Any thread. */
-size_t dispatch_figures(
-    struct dispatch *dispatch, struct dispatch_figures *ret_figures, size_t max);
+/* The targets of the plans in use, for metrics_targets; context: the dispatcher. Any thread. */
+size_t dispatch_figures(void *context, struct metrics_target *ret_targets, size_t max);
 
 #endif

@@ -1,5 +1,6 @@
 /* What is known of a target, whatever plan is in use: its breaker, its places and its rates. */
 #include "base/check.h"
+#include "base/macros.h"
 #include "dispatch/impl.h"
 
 struct dispatch_gauge *gauge_of(
@@ -82,7 +83,6 @@ uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms)
     (void)pthread_mutex_lock(&gauge->dispatch->lock);
     uint64_t ticket = breaker_begin(&gauge->breaker, now_ms);
     gauge->in_flight++;
-    gauge->calls++;
     (void)pthread_mutex_unlock(&gauge->dispatch->lock);
     return ticket;
 }
@@ -92,7 +92,6 @@ void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end e
     (void)pthread_mutex_lock(&gauge->dispatch->lock);
     ASSERT(gauge->in_flight > 0); /* D4 */
     gauge->in_flight--;
-    gauge->failed += end == GAUGE_FAILED ? 1 : 0;
     if (end == GAUGE_NOTHING) {
         breaker_abandon(&gauge->breaker, ticket, now_ms);
     } else {
@@ -101,20 +100,51 @@ void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end e
     (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
-size_t dispatch_figures(struct dispatch *dispatch, struct dispatch_figures *ret_figures, size_t max)
+static_assert(METRICS_VERDICTS == VERDICT_LATER + 1, "a figure for each verdict");
+static_assert(METRICS_BREAKERS == BREAKER_HALF_OPEN + 1, "and for each state");
+
+void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict)
 {
-    size_t count = 0;
+    ASSERT((unsigned)verdict < METRICS_VERDICTS);
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    gauge->questions += is_question ? 1 : 0;
+    gauge->attempts[verdict] += is_question ? 0 : 1;
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+}
+
+static void figures_add(struct metrics_target *sum, const struct dispatch_gauge *gauge)
+{
+    sum->breakers[gauge->breaker.state]++;
+    sum->opened += gauge->breaker.opened;
+    sum->in_flight += gauge->in_flight;
+    sum->queued += gauge->waiting;
+    sum->questions += gauge->questions;
+    for (size_t i = 0; i < METRICS_VERDICTS; i++) {
+        sum->attempts[i] += gauge->attempts[i];
+    }
+}
+
+/* By plan, not by gauge: a target that the configuration has no more would be shown as it was then,
+ * its breaker open for ever. Commands come last, as they are many: connectors keep their names. */
+size_t dispatch_figures(void *context, struct metrics_target *ret_targets, size_t max)
+{
+    struct dispatch *dispatch = context;
+    size_t count = 0, all = 0;
     (void)pthread_mutex_lock(&dispatch->lock);
-    for (const struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next, count++) {
-        if (count < max) {
-            ret_figures[count] = (struct dispatch_figures){.kind = at->kind->name,
-                .target = at->name,
-                .breaker = at->breaker.state,
-                .opened = at->breaker.opened,
-                .in_flight = at->in_flight,
-                .waiting = at->waiting,
-                .calls = at->calls,
-                .failed = at->failed};
+    for (size_t kind = 0; kind < COUNT(dispatch->plans); kind++) {
+        all += dispatch->plans[kind] == NULL ? 0 : dispatch->plans[kind]->target_count;
+    }
+    for (size_t kind = COUNT(dispatch->plans); kind-- > 0;) {
+        const struct dispatch_plan *plan = dispatch->plans[kind];
+        for (size_t i = 0; plan != NULL && i < plan->target_count; i++) {
+            bool is_named = count + 1 < max || all <= max;
+            size_t at = is_named ? count : max - 1;
+            if (at == count) {
+                ret_targets[count++] =
+                    (struct metrics_target){.kind = is_named ? plan->kind->name : NULL,
+                        .name = is_named ? plan->targets[i].gauge->name : NULL};
+            }
+            figures_add(&ret_targets[at], plan->targets[i].gauge);
         }
     }
     (void)pthread_mutex_unlock(&dispatch->lock);

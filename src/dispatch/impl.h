@@ -155,9 +155,9 @@ struct dispatch_gauge {
     /* Loop 0 writes, under the lock. */
     struct breaker breaker;
     uint64_t in_flight;
-    uint64_t calls;
-    uint64_t failed;
     uint64_t waiting;
+    uint64_t attempts[METRICS_VERDICTS];          /* that are over, by enum outcall_verdict */
+    uint64_t questions;                           /* likewise */
     struct gauge_tenant *tenants[TENANT_BUCKETS]; /* under the lock */
     /* Loop 0 alone. */
     struct turns turns;
@@ -227,6 +227,8 @@ struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice ten
 /* A call begins, and ends: D4. */
 uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms);
 enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
+/* What a call was judged to be: for the figures alone. */
+void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
 
 /* job.c */

@@ -370,6 +370,7 @@ static enum gauge_end end_of(const struct outcall *out)
 static void on_called(struct outcall *out)
 {
     struct dispatching *run = out->context;
+    gauge_judged(run->job->gauge, run->call.asks, out->verdict);
     leave_gauge(run, end_of(out));
     run->call.out = out;
     settle(run);

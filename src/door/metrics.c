@@ -1,3 +1,6 @@
+/*
+ * past 800 lines because every family of the page is in this file, beside the others.
+ */
 #include "door/metrics.h"
 
 #include <dirent.h>
@@ -77,6 +80,8 @@ struct metrics {
     struct metric_labels *labels;
     metrics_report_upstreams tell; /* NULL: there are no upstreams */
     void *tell_context;
+    metrics_report_targets tell_targets; /* NULL: there are no targets */
+    void *targets_context;
     const char *dir;             /* of the store; NULL: it has none */
     _Atomic int64_t reloaded_ms; /* when a configuration was last taken; the start is one */
     _Atomic bool is_reload_good; /* the last one was */
@@ -114,6 +119,12 @@ void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, v
 {
     metrics->tell = tell;
     metrics->tell_context = context;
+}
+
+void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context)
+{
+    metrics->tell_targets = tell;
+    metrics->targets_context = context;
 }
 
 void metrics_store(struct metrics *metrics, const char *dir)
@@ -503,20 +514,29 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         seconds_since(engine, engine->checkpoint_ms));
 }
 
-/* A figure of each upstream; label is a second one with its value, or NULL. */
-struct upstream_family {
+/* A figure of each upstream or target; label is a further one with its value, or NULL. */
+enum { FIGURES_MAX = 5 };
+struct figure_family {
     const char *name;
     const char *type;
     const char *help;
     const char *label;
     struct {
         const char *value; /* of the label; NULL: none, and no more of them */
-        size_t offset;     /* in struct upstream_stats */
-    } figures[3];
+        size_t offset;     /* in struct upstream_stats, or in struct metrics_target */
+    } figures[FIGURES_MAX];
+};
+
+/* Whose figures they are. */
+struct figures_of {
+    const char *kind;  /* NULL: it has none */
+    const char *label; /* of its name */
+    const char *name;
+    const void *figures;
 };
 
 #define FIGURE(member) offsetof(struct upstream_stats, member)
-static const struct upstream_family upstream_families[] = {
+static const struct figure_family upstream_families[] = {
     {"once_upstream_calls_total", "counter", "Requests to an upstream that were begun.", NULL,
         {{NULL, FIGURE(calls)}}},
     {"once_upstream_failed_total", "counter",
@@ -540,14 +560,41 @@ static const struct upstream_family upstream_families[] = {
 };
 #undef FIGURE
 
-static void put_upstream(
-    struct buf *out, const struct upstream_family *family, const struct upstream_figures *upstream)
+#define FIGURE(member) offsetof(struct metrics_target, member)
+static const struct figure_family target_families[] = {
+    {"once_dispatch_breaker", "gauge", "1 in the state that the breaker of a target is in.",
+        "state",
+        {{"closed", FIGURE(breakers[0])}, {"open", FIGURE(breakers[1])},
+            {"half_open", FIGURE(breakers[2])}}},
+    {"once_dispatch_breaker_opened_total", "counter", "How often the breaker of a target opened.",
+        NULL, {{NULL, FIGURE(opened)}}},
+    {"once_dispatch_in_flight", "gauge", "Calls to a target that are under way.", NULL,
+        {{NULL, FIGURE(in_flight)}}},
+    {"once_dispatch_queued", "gauge", "Work in memory that waits for its turn at a target.", NULL,
+        {{NULL, FIGURE(queued)}}},
+    {"once_dispatch_attempts_total", "counter",
+        "Attempts that are over, by what the answer, or the lack of one, was taken for.", "verdict",
+        {{"unknown", FIGURE(attempts[0])}, {"executed", FIGURE(attempts[1])},
+            {"failed", FIGURE(attempts[2])}, {"released", FIGURE(attempts[3])},
+            {"later", FIGURE(attempts[4])}}},
+    {"once_dispatch_questions_total", "counter",
+        "Times that a provider was asked what became of an unknown one.", NULL,
+        {{NULL, FIGURE(questions)}}},
+};
+#undef FIGURE
+
+static void put_figures(
+    struct buf *out, const struct figure_family *family, const struct figures_of *of)
 {
-    for (size_t i = 0; i == 0 || (i < 3 && family->figures[i].value != NULL); i++) {
+    for (size_t i = 0; i == 0 || (i < FIGURES_MAX && family->figures[i].value != NULL); i++) {
         uint64_t value = 0;
-        memcpy(&value, (const char *)&upstream->stats + family->figures[i].offset, sizeof value);
+        memcpy(&value, (const char *)of->figures + family->figures[i].offset, sizeof value);
         buf_printf(out, "%s{", family->name);
-        put_label(out, "upstream", slice_str(upstream->name == NULL ? "_other" : upstream->name));
+        if (of->kind != NULL) {
+            put_label(out, "kind", slice_str(of->kind));
+            buf_char(out, ',');
+        }
+        put_label(out, of->label, slice_str(of->name == NULL ? "_other" : of->name));
         if (family->label != NULL) {
             buf_char(out, ',');
             put_label(out, family->label, slice_str(family->figures[i].value));
@@ -565,11 +612,56 @@ static void put_upstreams(const struct metrics *metrics, struct buf *out)
     }
     size_t count = metrics->tell(metrics->tell_context, upstreams, METRICS_UPSTREAMS_MAX);
     for (size_t i = 0; i < families; i++) {
-        const struct upstream_family *family = &upstream_families[i];
+        const struct figure_family *family = &upstream_families[i];
         put_family(out, family->name, family->type, family->help);
         for (size_t k = 0; k < count; k++) {
-            put_upstream(out, family, &upstreams[k]);
+            put_figures(out, family,
+                &(struct figures_of){NULL, "upstream", upstreams[k].name, &upstreams[k].stats});
         }
+    }
+}
+
+static void put_targets(const struct metrics *metrics, struct buf *out)
+{
+    struct metrics_target targets[METRICS_TARGETS_MAX];
+    size_t count = metrics->tell_targets == NULL ? 0
+                                                 : metrics->tell_targets(metrics->targets_context,
+                                                       targets, METRICS_TARGETS_MAX);
+    for (size_t i = 0; count > 0 && i < COUNT(target_families); i++) {
+        const struct figure_family *family = &target_families[i];
+        put_family(out, family->name, family->type, family->help);
+        for (size_t k = 0; k < count; k++) {
+            const char *kind = targets[k].kind == NULL ? "_other" : targets[k].kind;
+            put_figures(
+                out, family, &(struct figures_of){kind, "target", targets[k].name, &targets[k]});
+        }
+    }
+}
+
+/* What Once does by itself and has not done yet, or gave up. */
+static void put_work(const struct engine_stats *engine, struct buf *out)
+{
+    static const struct {
+        enum record_kind kind;
+        const char *name; /* as struct dispatch_kind has it */
+    } kinds[] = {
+        {RECORD_COMMAND, "commands"}, {RECORD_EFFECT, "effects"}, {RECORD_DELIVERY, "deliveries"}};
+    static const enum record_status statuses[] = {RECORD_PENDING, RECORD_WAITING,
+        RECORD_IN_PROGRESS, RECORD_UNKNOWN, RECORD_COMPENSATING, RECORD_DEAD};
+    put_family(out, "once_work", "gauge",
+        "Commands, effects and deliveries that are not settled or are dead letters, by status.");
+    for (size_t i = 0; i < COUNT(kinds) * COUNT(statuses); i++) {
+        size_t kind = i / COUNT(statuses);
+        enum record_status status = statuses[i % COUNT(statuses)];
+        buf_printf(out, "once_work{kind=\"%s\",status=\"%s\"} %llu\n", kinds[kind].name,
+            record_status_name(status),
+            (unsigned long long)engine->kinds[kinds[kind].kind].by_status[status]);
+    }
+    put_family(out, "once_work_unknown_oldest_seconds", "gauge",
+        "Age of the oldest unknown one in seconds; 0 if there is none.");
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        buf_printf(out, "once_work_unknown_oldest_seconds{kind=\"%s\"} %.15g\n", kinds[i].name,
+            seconds_since(engine, engine->kinds[kinds[i].kind].unknown_since_ms));
     }
 }
 
@@ -735,6 +827,8 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_store(metrics, out);
         put_server(metrics, view, out);
         put_upstreams(metrics, out);
+        put_targets(metrics, out);
+        put_work(&view->engine, out);
         put_process(view, out);
     }
 }

@@ -9,8 +9,8 @@
  * Promises:  the view of one tenant has its own series and what is the same for everybody: version,
  *            start and whether the clock is held. Whatever would tell of others' traffic is left
  *            out (P9): requests, connections, queues, batches, flushes, live keys, the evidence's
- *            length, upstreams, memory, descriptors, and "_other", which tenants past the cap
- *            share.
+ *            length, upstreams, the work that Once does by itself, memory, descriptors, and
+ *            "_other", which tenants past the cap share.
  *
  * Threads:   each loop counts on its own number; metrics_put from any thread.
  */
@@ -29,7 +29,10 @@ enum {
     METRICS_SERIES_MAX = 1000, /* of scopes that tenants have beyond their own room */
     METRICS_SCOPES_OWN = 8,    /* of a tenant, whatever others use: few programs have more (P9) */
     METRICS_TENANTS_MAX = 100,
-    METRICS_UPSTREAMS_MAX = 64,        /* shown by name; those past it are added up as "_other" */
+    METRICS_UPSTREAMS_MAX = 64, /* shown by name; those past it are added up as "_other" */
+    METRICS_TARGETS_MAX = 256,  /* likewise */
+    METRICS_VERDICTS = 5,
+    METRICS_BREAKERS = 3,
     METRICS_PAGE_BYTES_MAX = 64 << 20, /* every series with the longest names and each decision */
 };
 
@@ -61,6 +64,25 @@ typedef size_t (*metrics_report_upstreams)(
     void *context, struct upstream_figures *ret_upstreams, size_t max);
 /* Who tells; NULL: nobody. Before the server is started, or when it is gone. */
 void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context);
+
+/* A target of calls that Once makes by itself: a connector, or a handler. Texts live as long as who
+ * tells. */
+struct metrics_target {
+    const char *kind; /* "effects", … */
+    const char *name;
+    uint64_t breakers[METRICS_BREAKERS]; /* how many are closed, open, half open: of one, a 1 */
+    uint64_t opened;                     /* how often the breaker did */
+    uint64_t in_flight;                  /* calls under way */
+    uint64_t queued;                     /* in memory, for their turn */
+    uint64_t attempts[METRICS_VERDICTS]; /* that are over, by enum outcall_verdict */
+    uint64_t questions;                  /* to the provider about unknown ones, likewise */
+};
+/* Tells of up to max targets, the rest added up in the last one with kind and name NULL. How many.
+ * Any thread. */
+typedef size_t (*metrics_report_targets)(
+    void *context, struct metrics_target *ret_targets, size_t max);
+/* As metrics_upstreams. */
+void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
 
 /* The directory whose files and disk are shown; stays. NULL: the store has none. Before the server
  * is started. */

@@ -90,10 +90,17 @@ static void put_made(struct jsonw *json, const struct effect_detail *detail, str
     }
 }
 
-static void put_sent(struct jsonw *json, const struct effect_detail *detail)
+static void put_digest(struct jsonw *json, const char *name, const struct digest *digest)
 {
     static const struct digest zero;
     char hex[DIGEST_HEX_BYTES];
+    if (!digest_equal(digest, &zero)) {
+        jsonw_str(json, name, digest_put_hex(hex, digest));
+    }
+}
+
+static void put_sent(struct jsonw *json, const struct effect_detail *detail)
+{
     put_number(json, "first_sent_ms", detail->first_sent_ms);
     jsonw_str_some(json, "ack", effect_ack_name(detail->ack));
     put_text(json, "provider_ref", detail->provider_ref);
@@ -104,10 +111,9 @@ static void put_sent(struct jsonw *json, const struct effect_detail *detail)
     if (detail->retryable) {
         jsonw_bool(json, "retryable", true);
     }
-    if (!digest_equal(&detail->ack_token, &zero)) {
-        jsonw_str(json, "ack_token", digest_put_hex(hex, &detail->ack_token));
-    }
+    put_digest(json, "ack_token", &detail->ack_token);
     put_number(json, "ack_attempt", detail->ack_attempt);
+    put_digest(json, "ack_token_before", &detail->ack_token_before);
     put_text(json, "compensation", detail->compensation);
 }
 
@@ -236,6 +242,7 @@ static void get_sent(struct decoding *in, struct effect_detail *detail)
     detail->retryable = json_is(json_find(in->object, SLICE_LIT("retryable")), JSON_TRUE);
     get_digest(in, "ack_token", &detail->ack_token);
     get_number(in, "ack_attempt", &attempt);
+    get_digest(in, "ack_token_before", &detail->ack_token_before);
     get_text(in, "compensation", &detail->compensation);
     if ((ack.len > 0 && !effect_ack_read(ack, &detail->ack)) || attempt < 0 ||
         attempt > UINT32_MAX) {

@@ -56,11 +56,12 @@ struct effect_detail {
                               key is worth its `keeps` from here on */
     bool is_uncertain;     /* an attempt may have taken effect, and no later one said so or not */
     enum effect_ack ack;
-    struct slice provider_ref; /* may be empty */
-    int64_t ack_ms;            /* when it was acknowledged */
-    bool retryable;            /* the acknowledgement says so */
-    struct digest ack_token;   /* SHA-256 of the token that the envelope carries; zero: none */
-    uint32_t ack_attempt;      /* the attempt that it belongs to */
+    struct slice provider_ref;      /* may be empty */
+    int64_t ack_ms;                 /* when it was acknowledged */
+    bool retryable;                 /* the acknowledgement says so */
+    struct digest ack_token;        /* SHA-256 of the token that the envelope carries; zero: none */
+    uint32_t ack_attempt;           /* the attempt that it belongs to, and ack too */
+    struct digest ack_token_before; /* that of an attempt before it; zero: none */
 
     /* Set when its compensation begins; its key is effect_undo_key of this record. */
     struct slice compensation; /* the type of the effect that undoes this one; empty: none */

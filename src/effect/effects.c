@@ -40,6 +40,10 @@ static const struct api_route routes[] = {
         .pattern = "/v1/effects/{effect_id}/compensate",
         .rights = API_RIGHT_OPERATE,
         .handle = effect_compensate},
+    {.method = HTTP_METHOD_POST,
+        .pattern = "/v1/effects/{effect_id}/ack",
+        .is_open = true, /* the token of its body is what it needs */
+        .handle = effect_acknowledge},
 };
 
 enum status effects_new(
@@ -55,6 +59,7 @@ enum status effects_new(
     effects->vault = options->vault;
     effects->offer = options->offer;
     effects->offer_context = options->offer_context;
+    effects->settler = options->settler;
     effects->config = config_hold(options->config);
     effects_mark_secrets(effects->config, effects->marks);
     (void)pthread_mutex_init(&effects->lock, NULL);

@@ -19,7 +19,17 @@
 #include "config/config.h"
 #include "door/door.h"
 
+struct acknowledgement;
+struct dispatch_call;
 struct effects;
+
+/* Who settles effects by acknowledgements that come later: the outbox (outbox_acknowledge). */
+struct effects_settler {
+    enum status (*acknowledge)(void *context, const struct config *config,
+        const struct acknowledgement *ack, struct dispatch_call *call, struct err *err);
+    void (*acknowledged)(void *context, const struct dispatch_call *call);
+    void *context;
+};
 
 struct effects_options {
     const struct mem *mem; /* NULL: the C library's */
@@ -30,6 +40,7 @@ struct effects_options {
     /* A record that was just made: it may be sent. Any thread. NULL: nobody sends. */
     void (*offer)(void *context, const struct record *record);
     void *offer_context;
+    struct effects_settler settler; /* zero: nobody does */
 };
 
 enum status effects_new(const struct effects_options *options, struct effects **ret_effects,

@@ -2,7 +2,8 @@
  * impl: what the parts of the door of effects share.
  *
  * effects.c has its state and its routes; create.c takes effects in; document.c shows one; list.c
- * shows and takes up many; operate.c is what a person does about one.
+ * shows and takes up many; operate.c is what a person does about one; ack.c is what its connector
+ * says about one later.
  */
 #ifndef ONCE_EFFECT_IMPL_H
 #define ONCE_EFFECT_IMPL_H
@@ -29,6 +30,7 @@ struct effects {
     const struct vault *vault;
     void (*offer)(void *context, const struct record *record);
     void *offer_context;
+    struct effects_settler settler;
     pthread_mutex_t lock; /* guards config */
     struct config *config;
     struct secret_mark marks[CONFIG_CONNECTORS_MAX]; /* of config; one thread's, that of reloads */
@@ -50,6 +52,8 @@ void effects_offer(struct effects *effects, const struct record *record);
 /* An id in a path: "eff_…". False: it is badly written, and that is answered. */
 bool effects_id(struct api_request *request, struct op_id *ret_id) MUST_CHECK;
 void effects_refuse_missing(struct api_request *request);
+/* Its status does not allow this. */
+void effects_refuse_status(struct api_request *request, const struct record *record);
 /* The body, or an empty object where there is none. False: it is answered. */
 bool effects_body(struct api_request *request, const struct json_value **ret_value) MUST_CHECK;
 
@@ -82,5 +86,6 @@ void effect_retry(struct api_request *request);
 void effect_cancel(struct api_request *request);
 void effect_resolve(struct api_request *request);
 void effect_compensate(struct api_request *request);
+void effect_acknowledge(struct api_request *request);
 
 #endif

@@ -54,7 +54,7 @@ static void refuse_uncertain(struct api_request *request)
                             .retry = PROBLEM_RETRY_NO});
 }
 
-static void refuse_status(struct api_request *request, const struct record *record)
+void effects_refuse_status(struct api_request *request, const struct record *record)
 {
     char text[160];
     struct buf out;
@@ -107,7 +107,7 @@ static void answer(struct effect_action *self)
     } else if (is_decided && failed->decision.kind == DECISION_STILL_RUNNING) {
         api_refuse_plain(request, 409, "still_running", "an attempt is under way");
     } else if (is_decided && failed->decision.next.kind == RECORD_EFFECT) {
-        refuse_status(request, &failed->decision.next);
+        effects_refuse_status(request, &failed->decision.next);
     } else {
         api_fail(request, &failed->err);
     }
@@ -267,7 +267,7 @@ static bool may_begin(struct effect_action *self)
     }
     if (is_compensation && !kind_may_compensate(RECORD_EFFECT, self->record->status) &&
         self->record->status != RECORD_COMPENSATING && self->record->status != RECORD_COMPENSATED) {
-        refuse_status(request, self->record);
+        effects_refuse_status(request, self->record);
         return false;
     }
     if (self->attempt > 0 && self->attempt != self->record->attempt) {

@@ -1,5 +1,6 @@
 #include "effect/outbox.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/backoff.h"
@@ -232,6 +233,7 @@ struct outbox_call {
     struct effect_detail detail;
     struct next_lookup_statuses statuses;
     char token[ACK_TOKEN_TEXT_BYTES + 1];
+    char ack_url[sizeof "/v1/effects//ack" + KIND_ID_TEXT_BYTES];
     struct digest token_digest;
     const char *keeps[1]; /* the field that holds provider_ref */
     uint64_t sent_nanos;
@@ -301,6 +303,16 @@ static enum status make_token(struct outbox_call *sending, struct err *err)
     return status;
 }
 
+/* Where its acknowledgement is sent: the path alone, because a server behind others does not know
+ * its name. By the id that paths take, which need not be the caller's. */
+static struct slice put_ack_url(const struct dispatch_call *call, struct outbox_call *sending)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    (void)snprintf(sending->ack_url, sizeof sending->ack_url, "/v1/effects/%s/ack",
+        kind_id_put(id, RECORD_EFFECT, &call->record->operation_id));
+    return slice_str(sending->ack_url);
+}
+
 static enum status compose(struct dispatch_call *call, struct err *err)
 {
     struct outbox_plan *plan = plan_of(call->plan);
@@ -331,6 +343,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     if (is_envelope && !call->asks) {
         status = make_token(sending, err);
         from.ack_token = slice_str(sending->token);
+        from.ack_url = put_ack_url(call, sending);
     }
     struct composed composed = {.method = HTTP_METHOD_NONE};
     status = status != OK ? status
@@ -349,9 +362,15 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 static enum status put_detail(
     struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
+    struct effect_detail detail = sending->detail;
     struct buf out;
-    buf_init(&out, call->mem, LIMIT_DETAIL_BYTES_MAX);
-    enum status status = effect_detail_encode(&sending->detail, &out, NULL);
+    buf_init(&out, call->mem, 4 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status = effect_detail_encode(&detail, &out, NULL);
+    if (status == E_LIMIT && detail.redacted.len > 0) { /* what was answered comes first */
+        detail.redacted = SLICE_EMPTY;
+        buf_clear(&out);
+        status = effect_detail_encode(&detail, &out, NULL);
+    }
     if (status == OK) {
         request->detail = buf_view(&out);
     }
@@ -473,28 +492,32 @@ static enum record_status becomes(const struct request *request)
                                               : RECORD_PENDING;
 }
 
-/* The acknowledgement of an envelope's service (CCO-7), where there is one. */
-static void put_acknowledged(
-    struct dispatch_call *call, struct outbox_call *sending, struct request *request)
+/* The attempt was sent, so an acknowledgement with its token may come, whatever is answered. What
+ * was acknowledged before is an earlier attempt's. */
+static void note_token(const struct dispatch_call *call, struct outbox_call *sending)
 {
-    struct acknowledgement ack;
+    struct effect_detail *detail = &sending->detail;
+    if (call->out->point == OUTCALL_NOT_SENT) {
+        return;
+    }
+    if (detail->ack_attempt != call->record->attempt) { /* it may be composed again */
+        detail->ack_token_before = detail->ack_token;
+    }
+    detail->ack_token = sending->token_digest;
+    detail->ack_attempt = call->record->attempt;
+    detail->ack = EFFECT_ACK_NONE;
+    detail->retryable = false;
+}
+
+/* What an acknowledgement says, now or later. */
+static void put_ack(struct dispatch_call *call, struct outbox_call *sending,
+    struct request *request, const struct acknowledgement *ack)
+{
     struct next_facts facts = facts_of(call, sending);
     int64_t delay_ms = facts.delay_ms = delay_of(call, sending);
-    enum next_step step = next_after_attempt(&facts, call->out->verdict, call->out->status);
-    if (call->out->verdict != VERDICT_EXECUTED) {
-        put_step(call, sending, request, step, delay_ms);
-        return;
-    }
-    if (!acknowledgement_read(call->out->captured, call->arena, &ack)) {
-        /* A 2xx that says nothing we can read: nobody knows. */
-        step = next_after_attempt(&facts, VERDICT_UNKNOWN, call->out->status);
-        put_step(call, sending, request, step, delay_ms);
-        request->reason = SLICE_LIT("the answer is not an acknowledgement");
-        return;
-    }
-    take_ref(sending, ack.provider_ref);
-    sending->detail.retryable = ack.retryable;
-    switch (ack.status) {
+    take_ref(sending, ack->provider_ref);
+    sending->detail.retryable = ack->retryable;
+    switch (ack->status) {
     case EFFECT_ACK_ACKNOWLEDGED: put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0); break;
     case EFFECT_ACK_PENDING:
         /* It comes later, for this attempt: the grant stays until then. A crash before this is
@@ -505,13 +528,13 @@ static void put_acknowledged(
                 ? sending->type->deadline_ms
                 : LIMIT_LEASE_MS_MAX;
         sending->detail.ack = EFFECT_ACK_PENDING;
-        sending->detail.ack_token = sending->token_digest;
-        sending->detail.ack_attempt = call->record->attempt;
         break;
     case EFFECT_ACK_FAILED:
-        if (ack.retryable) {
+        if (ack->retryable) {
             put_step(
                 call, sending, request, next_after_attempt(&facts, VERDICT_LATER, 503), delay_ms);
+            sending->detail.ack = EFFECT_ACK_FAILED;
+            sending->detail.ack_ms = facts.now_ms;
             break;
         }
         put_end(call, sending, request, RECORD_FAILED, EFFECT_ACK_FAILED);
@@ -520,6 +543,26 @@ static void put_acknowledged(
     case EFFECT_ACK_NONE:
         put_end(call, sending, request, RECORD_FAILED, EFFECT_ACK_REJECTED);
         break;
+    }
+}
+
+/* The acknowledgement of an envelope's service (CCO-7), where there is one. */
+static void put_acknowledged(
+    struct dispatch_call *call, struct outbox_call *sending, struct request *request)
+{
+    struct acknowledgement ack;
+    struct next_facts facts = facts_of(call, sending);
+    int64_t delay_ms = facts.delay_ms = delay_of(call, sending);
+    enum next_step step = next_after_attempt(&facts, call->out->verdict, call->out->status);
+    note_token(call, sending);
+    if (call->out->verdict != VERDICT_EXECUTED) {
+        put_step(call, sending, request, step, delay_ms);
+    } else if (acknowledgement_read(call->out->captured, call->arena, &ack)) {
+        put_ack(call, sending, request, &ack);
+    } else { /* a 2xx that says nothing we can read: nobody knows */
+        step = next_after_attempt(&facts, VERDICT_UNKNOWN, call->out->status);
+        put_step(call, sending, request, step, delay_ms);
+        request->reason = SLICE_LIT("the answer is not an acknowledgement");
     }
 }
 
@@ -575,6 +618,17 @@ static void put_answer(
     }
 }
 
+/* What else is in the commit of the request that settles it. */
+static enum status put_rest(struct dispatch_call *call, const struct outbox_call *sending,
+    struct request *request, struct err *err)
+{
+    enum status status = put_detail(call, sending, request);
+    if (status == OK && becomes(request) == RECORD_EXECUTED) {
+        status = put_original(call, sending);
+    }
+    return status == OK ? put_parent(call, becomes(request), err) : status;
+}
+
 static enum status settle(struct dispatch_call *call, struct err *err)
 {
     struct outbox_call *sending = call->own;
@@ -596,19 +650,12 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     } else {
         put_attempt(call, sending, request);
     }
-    enum status status = put_detail(call, sending, request);
-    if (status == OK && becomes(request) == RECORD_EXECUTED) {
-        status = put_original(call, sending);
-    }
-    return status == OK ? put_parent(call, becomes(request), err) : status;
+    return put_rest(call, sending, request, err);
 }
 
 static void settled(struct dispatch_call *call)
 {
-    const struct outbox_parent *parent = &plan_of(call->plan)->outbox->parent;
-    if (parent->settled != NULL) {
-        parent->settled(parent->context, call);
-    }
+    outbox_acknowledged(plan_of(call->plan)->outbox, call);
 }
 
 static const struct dispatch_kind kind = {.name = "effects",
@@ -619,6 +666,48 @@ static const struct dispatch_kind kind = {.name = "effects",
     .compose = compose,
     .settle = settle,
     .settled = settled};
+
+/* ---- acknowledgements that come later ------------------------------------------------------ */
+
+enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config *config,
+    const struct acknowledgement *ack, struct dispatch_call *call, struct err *err)
+{
+    struct outbox_plan *plan = arena_zalloc(call->arena, sizeof *plan);
+    struct outbox_call *sending = arena_zalloc(call->arena, sizeof *sending);
+    struct outcall *out = arena_zalloc(call->arena, sizeof *out);
+    if (plan == NULL || sending == NULL || out == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for an acknowledgement");
+    }
+    plan->outbox = outbox;
+    plan->effects = &config->effects;
+    *out = (struct outcall){.point = OUTCALL_ANSWERED, .verdict = VERDICT_EXECUTED, .status = 200};
+    call->plan = &plan->plan;
+    call->out = out;
+    call->own = sending;
+    call->call_count = 0;
+    sending->sent_nanos = clock_nanos();
+    sending->type = type_of(call->plan, call->record);
+    if (sending->type == NULL) {
+        return err_set(err, E_UNAVAILABLE, "the configuration has no such effect type any more");
+    }
+    enum status status =
+        effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    struct engine_call *first = status == OK ? dispatch_settle_new(call) : NULL;
+    if (first == NULL) {
+        return status == OK ? err_set(err, E_NOMEM, "out of memory for an acknowledgement")
+                            : status;
+    }
+    first->request.reason = SLICE_LIT("acknowledged later");
+    put_ack(call, sending, &first->request, ack);
+    return put_rest(call, sending, &first->request, err);
+}
+
+void outbox_acknowledged(struct effect_outbox *outbox, const struct dispatch_call *call)
+{
+    if (outbox->parent.settled != NULL) {
+        outbox->parent.settled(outbox->parent.context, call);
+    }
+}
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 

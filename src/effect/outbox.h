@@ -14,12 +14,12 @@
 
 #include "config/config.h"
 #include "dispatch/dispatch.h"
-#include "effect/effect.h"
+#include "effect/acknowledgement.h"
 
 struct effect_outbox;
 
 /* Whoever waits for effects (a command) adds its own step to the commit in which one of them is
- * settled. */
+ * settled. On any of the server's loops: an acknowledgement may come later, through the API. */
 struct outbox_parent {
     /* The first call of the group settles the effect. E_NOMEM: try again. Not called for what is
      * settled alone (dispatch_call.is_alone). */
@@ -43,6 +43,15 @@ enum status outbox_new(const struct outbox_options *options, struct effect_outbo
 void outbox_free(struct effect_outbox *outbox);
 /* Before the loops run. */
 void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *parent);
+
+/* What settles an effect by an acknowledgement that came later, as if the service had answered with
+ * it: the calls of the group. The call has its record, time, memory, randomness and is_alone; what
+ * else it needs is set. config: as now, held by the caller until this returns. E_UNAVAILABLE: it
+ * has no such type any more. E_NOMEM, E_CORRUPT. Any thread. */
+enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config *config,
+    const struct acknowledgement *ack, struct dispatch_call *call, struct err *err) MUST_CHECK;
+/* They are durable. */
+void outbox_acknowledged(struct effect_outbox *outbox, const struct dispatch_call *call);
 
 /* As of struct server_door. */
 enum status outbox_reload_prepare(struct effect_outbox *outbox, struct config *config,

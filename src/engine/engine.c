@@ -540,6 +540,7 @@ static void turn(struct engine *engine, struct batch *batch)
     }
     engine->stats.now_ms = engine->cycle.now_ms;
     engine->stats.checkpoint_ms = engine->janitor.checkpoint_ms;
+    memcpy(engine->stats.kinds, engine->janitor.kinds, sizeof engine->stats.kinds);
     engine->stats.parked = engine->parked.count;
     engine->stats.clock_held = engine->cycle.clock_held;
     engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;

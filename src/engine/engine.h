@@ -97,6 +97,9 @@ struct engine_stats {
     int64_t checkpoint_ms;            /* when a signed checkpoint last covered all evidence */
     uint64_t entries;                 /* of evidence in this process's chain */
     struct store_counts counts;       /* of live keys; a little old */
+    struct store_counts kinds[STORE_KINDS]; /* of what Once does by itself: commands, effects,
+                                               deliveries; 0 of others. Seconds old at most while
+                                               the store answers */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     bool store_away;      /* a shared store cannot be reached (engine_store_away) */
     uint64_t quarantined; /* tenants that showed a fence from a lost future (quarantine.h) */

@@ -329,6 +329,27 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
     return OK;
 }
 
+/* One kind a turn: of a shared store each is a round trip, and several at once would keep a batch
+ * waiting. While it is away the figures stay as they are: read_counts waits for it already. */
+static enum status read_kind(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    enum record_kind kind = janitor->kind_read == RECORD_COMMAND  ? RECORD_EFFECT
+                            : janitor->kind_read == RECORD_EFFECT ? RECORD_DELIVERY
+                                                                  : RECORD_COMMAND;
+    if (janitor->cycle->away.status != OK) {
+        return OK;
+    }
+    struct store_counts counts = {.records = 0};
+    enum status status = store->ops->counts(store, STORE_KIND(kind), &counts, err);
+    cycle_touched(janitor->cycle, status, false, err);
+    if (status == OK) {
+        janitor->kinds[kind] = counts;
+        janitor->kind_read = kind;
+    }
+    return fatal_only(status, err);
+}
+
 /* Runs after the flush that made the entry durable. */
 static void barrier_done(struct engine_call *call)
 {
@@ -394,6 +415,7 @@ static const struct duty {
     [DUTY_DUES] = {"dues", 500, act_on_dues},
     [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
     [DUTY_COUNTS] = {"counts", 100, read_counts},
+    [DUTY_KINDS] = {"kinds", 100, read_kind},
     [DUTY_REMOVE] = {"remove", 0, remove_archived},
     [DUTY_ARCHIVE] = {"archive", 60000, archive},
 };
@@ -405,7 +427,7 @@ static int64_t duty_every_ms(const struct janitor *janitor, enum janitor_duty du
     if (duty == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0) {
         return janitor->checkpoint_every_ms;
     }
-    if (duty == DUTY_COUNTS && cycle->store->ops->shared) {
+    if ((duty == DUTY_COUNTS || duty == DUTY_KINDS) && cycle->store->ops->shared) {
         return COUNTS_SHARED_MS;
     }
     return duty == DUTY_HOLDERS && cycle->away.status != OK ? BEAT_AWAY_MS : duties[duty].every_ms;

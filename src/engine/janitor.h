@@ -9,6 +9,7 @@
  *                               own subscription makes unknown whatever has its lease over
  *   signed checkpoints          every minute when there is new evidence, and at close
  *   counts for the statistics   every 100 ms; of a shared store every second
+ *   those of one kind, in turn  likewise: of commands, effects and deliveries
  *   evidence past its retention every minute: an entry first, and when that is durable, it is
  *                               removed
  *
@@ -42,6 +43,7 @@ enum janitor_duty {
     DUTY_DUES,
     DUTY_CHECKPOINT,
     DUTY_COUNTS,
+    DUTY_KINDS,
     DUTY_REMOVE,
     DUTY_ARCHIVE,
     JANITOR_DUTIES,
@@ -65,14 +67,16 @@ struct janitor {
     struct janitor_turn *turn;       /* during janitor_run */
     pthread_mutex_t lock;            /* over the subscriptions, and while they are called */
     struct due_subscription *subscriptions;
-    struct due_subscription leases; /* the engine's own */
-    uint64_t checkpoint_seq;        /* evidence that the last checkpoint covers */
-    int64_t checkpoint_ms;          /* the store's time: when it last covered all of it */
-    uint64_t archiving;             /* what is to go once its entry is durable; 0: nothing */
-    _Atomic bool archive_durable;   /* its entry is */
-    struct query barrier;           /* answered when that is so */
-    struct arena barrier_arena;     /* unused, but every call has one */
-    _Atomic size_t in_flight;       /* own calls not answered yet */
+    struct due_subscription leases;         /* the engine's own */
+    uint64_t checkpoint_seq;                /* evidence that the last checkpoint covers */
+    int64_t checkpoint_ms;                  /* the store's time: when it last covered all of it */
+    struct store_counts kinds[STORE_KINDS]; /* of what Once does by itself, for the statistics */
+    enum record_kind kind_read;             /* of them, the one that was counted last */
+    uint64_t archiving;           /* what is to go once its entry is durable; 0: nothing */
+    _Atomic bool archive_durable; /* its entry is */
+    struct query barrier;         /* answered when that is so */
+    struct arena barrier_arena;   /* unused, but every call has one */
+    _Atomic size_t in_flight;     /* own calls not answered yet */
     struct engine_call calls[JANITOR_CALLS];
     struct arena arenas[JANITOR_CALLS];
 };

@@ -344,6 +344,17 @@ static void offer(void *context, const struct record *record)
     dispatch_offer(context, record);
 }
 
+static enum status acknowledge(void *context, const struct config *config,
+    const struct acknowledgement *ack, struct dispatch_call *call, struct err *err)
+{
+    return outbox_acknowledge(context, config, ack, call, err);
+}
+
+static void acknowledged(void *context, const struct dispatch_call *call)
+{
+    outbox_acknowledged(context, call);
+}
+
 /* It is always there: without types it still shows what earlier configurations made. Only what is
  * taken in needs a vault. */
 static enum status open_effects(struct server *server, void **ret_state, struct err *err)
@@ -353,6 +364,10 @@ static enum status open_effects(struct server *server, void **ret_state, struct 
         .config = server->config,
         .offer = offer,
         .offer_context = server->dispatch};
+    void *outbox = state_of(server, "outbox");
+    if (outbox != NULL) {
+        options.settler = (struct effects_settler){acknowledge, acknowledged, outbox};
+    }
     enum status status =
         server->config->effects.type_count == 0 ? OK : server_vault(server, &options.vault, err);
     status = status == OK ? effects_new(&options, &effects, err) : status;

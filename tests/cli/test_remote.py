@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fake_server import ZERO, Fake, Problem, chain
@@ -203,6 +204,62 @@ def test_an_answer_that_is_not_once_s_is_69(filled, fake, status, body):
     assert done.code == 69 and done.message.startswith("once: ")
     assert elsewhere.requests == []
     elsewhere.end()
+
+
+def effects(count, per_page, asked):
+    """Bend a server: it has this many effects, each with a colour in its type."""
+    def answer(handler):
+        url = urlsplit(handler.path)
+        asked.append(handler.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        first = int(query.get("after", "0"))
+        found = [{"effect_id": f"eff_{n:08x}-0000-7000-8000-000000000000", "status": "pending",
+            "effect_type": "a\x1b[31m b", "command_id": f"c{n}"} for n in range(count)]
+        if url.path != "/v1/effects":
+            handler.reply(200, {"effect_id": url.path.split("/")[3], "status": "failed"})
+            return True
+        last = first + per_page
+        handler.reply(200, {"effects": found[first:last],
+            "next": str(last) if last < count else None})
+        return True
+    return answer
+
+
+def test_the_beginning_of_an_id_is_looked_for_on_every_page(filled, fake):
+    asked, url = [], fake.serve()
+    fake.bend = effects(40, 3, asked)
+    done = filled("resolve", "eff_00000027", "--status", "failed", "--reason", "r",
+        "--server", url)
+    assert (done.code, done.text) == (
+        0, "eff_00000027-0000-7000-8000-000000000000 is failed\n"), done
+    # --status of resolve is not a filter of the list.
+    assert len(asked) == 15 and not any("status" in path for path in asked), asked
+    done = filled("cancel", "eff_000000", "--server", url)
+    assert (done.code, done.out) == (65, b"") and "40 effects match" in done.message
+    assert done.message.endswith("  and 30 more\n") and len(done.message.splitlines()) == 12
+    assert "\x1b" not in done.message and 'effect_type "a\\u001b[31m b", command_id "c0"' \
+        in done.message
+    assert not any("cancel" in path for path in asked)
+
+
+def test_a_whole_id_is_not_looked_for(filled, fake):
+    asked, url = [], fake.serve()
+    fake.bend = effects(3, 3, asked)
+    whole = "eff_00000001-0000-7000-8000-000000000000"
+    assert filled("retry", whole, "--server", url).code == 0
+    assert asked == [f"/v1/effects/{whole}/retry"]
+
+
+@pytest.mark.parametrize("body", [{"effects": {}}, {"next": None}, {"effects": [], "next": "0"},
+    {"effects": [], "next": "a&b"}, {"effects": [], "next": "a" * 300}, {"effects": [], "next": 7}])
+def test_a_search_through_odd_pages_ends(filled, fake, body):
+    def odd(handler):
+        handler.reply(200, body)
+        return True
+    fake.bend = odd
+    for words in (["show", "eff_0"], ["ls", "effects"]):
+        done = filled(*words, "--server", fake.serve())
+        assert done.code == 69 and "is not a page of effects" in done.message, done
 
 
 def test_an_answer_without_end_is_given_up(filled, fake):

@@ -32,6 +32,8 @@ import threading
 import time
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import servers
+
 WAIT_S = 30  # far above what anything takes; a hang is a failure, not a wait
 HEAD_BYTES_MAX = 1 << 20
 READS = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -80,7 +82,7 @@ class Origin:
         self.total = 0  # effects
         self.listening = socket.socket()
         self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listening.bind(("127.0.0.1", 0))
+        servers.bind_apart(self.listening)
         self.listening.listen(1024)
         self.port = self.listening.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"

@@ -61,6 +61,35 @@ def test_an_operator_denies_without_the_token(server, shop):
     assert not shop.calls
 
 
+def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(server, shop):
+    first = submit(server, refund())
+    whole = first["command_id"]
+    for beginning in ("cmd_", whole[:12], whole[:-1]):
+        assert json.loads(once(server, "show", "--json", beginning).stdout)["command_id"] == whole
+        why = once(server, "why", beginning)
+        assert why.returncode == 0 and "rule " in why.stdout, why
+    done = once(server, "confirm", whole[:-1], "--confirmation", first["confirmation"]["token"])
+    assert done.stdout == f"{whole} is executed: Done: refund.\n", done
+    second = submit(server, envelope("cancel", order_id="1"))
+    for verb in ("show", "why", "confirm", "deny"):
+        several = once(server, verb, "cmd_")
+        assert (several.returncode, several.stdout) == (65, ""), several
+        assert several.stderr.startswith("once: 2 commands match; name one of them\n")
+        assert {whole, second["command_id"]} <= set(several.stderr.split())
+        absent = once(server, verb, "cmd_ffff")
+        assert absent.returncode == 65 and "no command that begins with" in absent.stderr
+    assert sum(shop.calls.values()) == 2
+
+
+def test_without_a_server_nothing_is_found_and_it_says_so(server):
+    whole = submit(server, refund())["command_id"]
+    server.stop()
+    for verb in ("show", "why", "deny"):
+        for typed in (whole, whole[:-1]):
+            done = once(server, verb, typed)
+            assert done.returncode == 69 and "no server to ask" in done.stderr, done
+
+
 def test_lists_are_newest_first_and_filtered(server, shop):
     submit(server, envelope("cancel", order_id="1"))
     submit(server, refund())

@@ -112,3 +112,29 @@ def test_the_command_line_shows_and_undoes_effects(server, provider):
     refused = cli("retry", made)
     assert refused.returncode == 65 and "nothing changed" in refused.stderr
     assert cli("cancel", "op_x").returncode == 64
+
+
+def test_the_beginning_of_an_effect_s_id_is_enough_when_only_one_has_it(server, provider):
+    def cli(*words):
+        return server.cli(*words, "--server", f"http://127.0.0.1:{server.port}")
+    whole = server.request("POST", "/v1/effects", CAPTURE)[2]["effect_id"]
+    for beginning in ("eff_", whole[:12], whole[:-1]):
+        assert json.loads(cli("show", beginning, "--json").stdout)["effect_id"] == whole
+        assert cli("why", beginning, "--json").stdout.count(whole) > 0
+    for verb in ("retry", "cancel", "resolve"):
+        more = ["--status", "failed"] if verb == "resolve" else []
+        refused = cli(verb, whole[:-1], *more, "--reason", "x")  # it is found, and acknowledged
+        assert refused.returncode == 65 and "begins with" not in refused.stderr, refused
+        assert refused.stderr == cli(verb, whole, *more, "--reason", "x").stderr
+    done = cli("compensate", whole[:-1], "--reason", "x")
+    assert done.stdout.startswith(f"{whole} is ") and "compensated by eff_" in done.stdout, done
+    for verb in ("show", "why", "retry", "cancel", "compensate"):  # now there are two
+        several = cli(verb, "eff_")
+        assert (several.returncode, several.stdout) == (65, ""), several
+        assert several.stderr.startswith("once: 2 effects match; name one of them\n")
+        assert f'  {whole}  ' in several.stderr and 'effect_type "payment.capture", ' \
+            'command_id "order-1"\n' in several.stderr
+        absent = cli(verb, "eff_ffff")
+        assert absent.returncode == 65
+        assert "there is no effect that begins with 'eff_ffff'" in absent.stderr
+    assert provider.counts()["charges"] == 1

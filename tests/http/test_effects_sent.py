@@ -1,5 +1,6 @@
 """Effects on their way out (DESIGN section 11), against a provider that counts: exactly one effect
 where the provider can do its part, never two, and the rest uncertain and visible."""
+import hashlib
 import json
 import random
 import signal
@@ -88,10 +89,14 @@ class Effects:
         return self.show(effect_id)
 
     def uncertain(self, effect_id):
-        until(lambda: self.show(effect_id).get("uncertain"), "it is not uncertain", 20)
-        document = self.show(effect_id)
-        assert document["status"] == "dispatched"
-        return document
+        shown = []
+
+        def is_so():
+            shown[:] = [self.show(effect_id)]  # with a key it is sent again a moment later
+            return shown[0].get("uncertain")
+        until(is_so, "it is not uncertain", 20)
+        assert shown[0]["status"] == "dispatched"
+        return shown[0]
 
 
 @pytest.fixture
@@ -294,6 +299,192 @@ def test_a_pending_acknowledgement_is_waited_for(make_server, make_provider):
     assert document["status"] == "dispatched" and not document.get("uncertain")
     assert len(provider.requests) == 1
     assert len(json.loads(provider.requests[0]["body"])["ack_token"]) == 43
+
+
+# --- Acknowledgements that come later ---
+
+class Later:
+    """A connector service that answers "pending", and acknowledges when the test says so."""
+
+    def __init__(self, make_server, provider, config=None):
+        self.provider = provider
+        provider.acknowledges = lambda envelope: {"effect_id": envelope["effect_id"],
+            "status": "pending"}
+        self.effects = Effects(make_server(config=config or envelope_config(provider)))
+
+    def envelope(self, number=0):
+        until(lambda: len(self.provider.requests) > number, f"request {number} did not come", 20)
+        return json.loads(self.provider.requests[number]["body"])
+
+    def pending(self, effect_id, attempt=1):
+        def is_pending():
+            document = self.effects.show(effect_id)
+            return document["attempt"] == attempt and document.get("acknowledgement", {}).get(
+                "status") == "pending"
+        until(is_pending, f"attempt {attempt} is not pending", 20)
+        return self.envelope(attempt - 1)
+
+    def ack(self, envelope, status="acknowledged", path=None, **more):
+        body = {"ack_token": envelope["ack_token"], "status": status, **more}
+        status, fields, answer = self.effects.server.request("POST", path or envelope["ack_url"],
+            body)
+        return status, fields, answer
+
+
+@pytest.mark.parametrize("status,becomes", [("acknowledged", ACKNOWLEDGED), ("rejected", FAILED),
+    ("failed", FAILED)])
+def test_a_later_acknowledgement_settles_its_effect_once(make_server, make_provider, status,
+                                                         becomes):
+    later = Later(make_server, make_provider())
+    effect_id = later.effects.put("k")
+    envelope = later.pending(effect_id)
+    assert envelope["ack_url"] == f"/v1/effects/{effect_id}/ack"
+    said = {"effect_id": effect_id, "provider_ref": "ref-9"}
+    code, _, first = later.ack(envelope, status, **said)
+    assert code == 200, first
+    assert first["status"] == becomes
+    assert first["acknowledgement"]["status"] == status
+    assert first["acknowledgement"]["provider_ref"] == "ref-9"
+    code, _, again = later.ack(envelope, status, **said)
+    assert (code, again) == (200, first)
+    code, _, answer = later.ack(envelope, "rejected" if status == "failed" else "failed", **said)
+    assert (code, answer["code"]) == (409, "already_sealed")
+    code, _, answer = later.ack(envelope, status, provider_ref="ref-10")
+    assert (code, answer["code"]) == (409, "already_sealed")
+    assert later.effects.show(effect_id) == first
+    assert len(later.provider.requests) == 1
+
+
+def test_a_wrong_token_and_no_such_effect_are_one_answer(make_server, make_provider):
+    later = Later(make_server, make_provider())
+    effect_id = later.effects.put("k")
+    envelope = later.pending(effect_id)
+    other = effect_id[:-4] + ("0000" if effect_id[-4:] != "0000" else "1111")
+    answers = [later.ack({**envelope, "ack_token": "x" * 43}),
+        later.ack({**envelope, "ack_token": "x"}),
+        later.ack(envelope, path=f"/v1/effects/{other}/ack"),
+        later.ack(envelope, path="/v1/effects/nothing/ack")]
+    for status, _, answer in answers:
+        answer.pop("request_id", None)
+        answer.pop("instance", None)
+        assert (status, answer) == (404, answers[0][2])
+    assert later.effects.show(effect_id)["acknowledgement"]["status"] == "pending"
+    for wrong in ({"status": "pending"}, {"status": "ok"}, {"provider_ref": "a\nb"},
+                  {"retryable": "yes"}, {"unknown": 1}, {"effect_id": "eff-other"}):
+        status, _, answer = later.ack(envelope, **{"status": "acknowledged", **wrong})
+        assert status == 422, (wrong, answer)
+    status, _, answer = later.effects.server.request("POST", envelope["ack_url"],
+        {"status": "acknowledged"})
+    assert (status, answer["code"]) == (422, "missing_member")
+    assert later.ack(envelope)[0] == 200
+
+
+def test_a_later_acknowledgement_needs_its_own_token_and_no_other(make_server, make_provider):
+    digest = hashlib.sha256(b"secret").hexdigest()
+    provider = make_provider()
+    later = Later(make_server, provider, envelope_config(provider) + f"""
+auth:
+  tokens:
+    - {{sha256: {digest}, tenant: acme, rights: [execute, operate], name: app}}
+""")
+    server = later.effects.server
+    app = {"Authorization": "Bearer secret"}
+    status, _, answer = server.request("POST", "/v1/effects", {"effect_type": "payment.capture",
+        "idempotency_key": "k", "payload": {}}, headers=app)
+    assert status == 202, answer
+    envelope, path = later.envelope(), "/v1/effects/" + answer["effect_id"]
+    until(lambda: "acknowledgement" in server.request("GET", path, headers=app)[2], "not pending")
+    status, _, answer = server.request("POST", path + "/ack", {"ack_token": "secret",
+        "status": "acknowledged"}, headers=app)
+    assert status == 404, answer
+    status, _, answer = later.ack(envelope, provider_ref="r")
+    assert (status, answer["status"], answer["tenant"]) == (200, ACKNOWLEDGED, "acme")
+
+
+def test_an_acknowledgement_of_another_attempt_is_refused(make_server, make_provider):
+    later = Later(make_server, make_provider())
+    effect_id = later.effects.put("k")
+    first = later.pending(effect_id)
+    for _ in range(2):  # the same again changes nothing
+        status, _, answer = later.ack(first, "failed", retryable=True)
+        assert status == 200, answer
+    second = later.pending(effect_id, attempt=2)
+    assert second["attempt"] == 2 and second["ack_token"] != first["ack_token"]
+    for said in ("acknowledged", "rejected"):
+        status, _, answer = later.ack(first, said)
+        assert (status, answer["code"]) == (409, "stale_attempt")
+    assert later.effects.show(effect_id)["acknowledgement"]["status"] == "pending"
+    status, _, answer = later.ack(second, provider_ref="ref-2")
+    assert (status, answer["status"]) == (200, ACKNOWLEDGED)
+    assert len(later.provider.requests) == 2
+
+
+def test_an_acknowledgement_that_overtakes_the_answer_is_sent_again(make_server, make_provider):
+    later = Later(make_server, make_provider())
+    early = []
+
+    def acknowledges(envelope):
+        early.append(later.ack(envelope, provider_ref="ref-1"))
+        return {"effect_id": envelope["effect_id"], "status": "pending"}
+
+    later.provider.acknowledges = acknowledges
+    effect_id = later.effects.put("k")
+    envelope = later.pending(effect_id)
+    status, fields, answer = early[0]
+    assert (status, answer["code"], answer["retry"]) == (409, "still_running", "after")
+    assert {name.lower(): value for name, value in fields.items()}["retry-after"] == "1"
+    status, _, answer = later.ack(envelope, provider_ref="ref-1")
+    assert (status, answer["status"]) == (200, ACKNOWLEDGED)
+
+
+@pytest.mark.parametrize("how", ["lost", "killed"])
+def test_a_later_acknowledgement_settles_what_is_uncertain(make_server, make_provider, how):
+    provider = make_provider()
+    later = Later(make_server, provider, envelope_config(provider).replace(KEYED, ""))
+    if how == "lost":
+        provider.script("k", "lost")
+    effect_id = later.effects.put("k")
+    if how == "killed":
+        later.pending(effect_id)
+        kill(later.effects.server)
+        later.effects.server.start()
+    if how == "lost" or not stores.SHARED:  # those see a process that is gone only later
+        later.effects.uncertain(effect_id)
+    status, _, answer = later.ack(later.envelope(), provider_ref="ref-1")
+    assert (status, answer["status"], answer["uncertain"]) == (200, ACKNOWLEDGED, False)
+    assert len(provider.requests) == 1
+
+
+def test_a_later_acknowledgement_finds_its_token_however_much_is_kept(make_server, make_provider):
+    later = Later(make_server, make_provider())
+    for size in range(2500, 3400, 100):  # with the redacted payload: near detail_bytes_max
+        later.effects.put(f"k{size}", x_note="n" * size, payload={"text": "t" * 600})
+    for number in range(9):
+        envelope = later.envelope(number)
+        until(lambda: later.ack(envelope, provider_ref="r")[0] == 200, "it is not taken", 5)
+        assert later.effects.show(envelope["effect_id"])["acknowledgement"]["provider_ref"] == "r"
+
+
+def test_a_later_acknowledgement_of_a_compensation_settles_its_original(make_server,
+                                                                        make_provider):
+    provider = make_provider()
+    config = envelope_config(provider).replace("    retry:", "    compensate: {effect: "
+        "payment.refund, payload: {charge: \"{provider_ref}\"}}\n    retry:") + """
+  payment.refund:
+    connector: pay
+    request: {path: /effects}
+"""
+    later = Later(make_server, provider, config)
+    effect_id = later.effects.put("k")
+    assert later.ack(later.pending(effect_id), provider_ref="ref-1")[0] == 200
+    status, _, answer = later.effects.server.request("POST",
+        f"/v1/effects/{effect_id}/compensate", {"reason": "not wanted"})
+    assert status in (200, 202), answer
+    refund = later.envelope(1)
+    assert refund["payload"] == {"charge": "ref-1"}
+    until(lambda: later.effects.show(refund["effect_id"]).get("acknowledgement"), "not pending")
+    assert later.ack(refund, provider_ref="ref-2")[0] == 200
+    assert later.effects.show(effect_id)["status"] == "compensated"  # in the same commit
 
 
 # --- Many, in turn, in order ---

@@ -448,6 +448,37 @@ def test_people_use_the_command_line(inbox, handler, tmp_path):
     assert server.cli("skip", "op_1", "--store", store).returncode == 64
 
 
+def test_the_beginning_of_a_delivery_s_id_is_enough(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 1}"))
+
+    def cli(*words):
+        return server.cli(*words, "--store", f"journal:{server.data_dir}")
+    handler.answers = [500, "drop"]
+    send(server, "s", "stripe", "a")
+    dead = settled(server, "dead_letter", 1, key="a")[0]["delivery_id"]
+    for beginning in ("dlv_", dead[:-1]):
+        assert json.loads(cli("show", beginning, "--json").stdout)["delivery_id"] == dead
+        assert cli("why", beginning).returncode == 0
+    send(server, "s", "stripe", "b")
+    unknown = settled(server, "unknown", 1, key="b")[0]["delivery_id"]
+    for verb in ("show", "why", "redeliver", "skip", "resolve"):
+        more = ["--status", "executed", "--reason", "r"] if verb == "resolve" else []
+        several = cli(verb, "dlv_", *more)
+        assert (several.returncode, several.stdout) == (65, ""), several
+        assert several.stderr.startswith("once: 2 deliveries match; name one of them\n")
+        assert f'  {unknown}  unknown  source "s", key "b"\n' in several.stderr
+        absent = cli(verb, "dlv_ffff", *more)
+        assert absent.returncode == 65 and "no delivery that begins with" in absent.stderr
+    done = cli("resolve", unknown[:-1], "--status", "executed", "--reason", "asked")
+    assert (done.returncode, done.stdout) == (0, f"{unknown} is executed\n"), done
+    assert cli("redeliver", dead[:-1]).returncode == 0
+    settled(server, key="a")
+    handler.answers = [500]
+    send(server, "s", "stripe", "c")
+    third = settled(server, "dead_letter", 1, key="c")[0]["delivery_id"]
+    assert cli("skip", third[:-1]).stdout.startswith(third)
+
+
 def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
     config, body, head = server.directory / "once.yaml", tmp_path / "body", tmp_path / "headers"

@@ -35,10 +35,13 @@ def families(server):
 
 @pytest.fixture
 def page(make_gateway, certificate):
-    """The families of a gateway with TLS on a second address that has seen every kind of event."""
+    """The families of a gateway with TLS on a second address that has seen every kind of event, and
+    has a connector."""
     tls = {"cert": str(certificate / "a.pem"), "key": str(certificate / "a.key")}
     gateway = make_gateway(routes=[{"match": "POST /**", "profile": "ops"}],
-        more={"listen": "127.0.0.1:0", "tls": tls})
+        more={"listen": "127.0.0.1:0", "tls": tls,
+            "connectors": {"pay": {"url": "http://127.0.0.1:9"}},
+            "effects": {"payment.capture": {"connector": "pay"}}})
     gateway.post("a")
     gateway.post("a", {"amount": 2})
     gateway.send("GET", "/pay")
@@ -206,6 +209,11 @@ ALERTS = {
     "OnceUpstreamInDoubt": ('once_upstream_failed_total{upstream="u",point="sent"}', "0+1x40",
         "1x40"),
     "OnceUpstreamDown": ('once_upstream_addresses_down{upstream="u"}', "1x40", "0x40"),
+    "OnceDeadLetters": ('once_work{kind="effects",status="dead"}', "0x9 1x31", "0x40"),
+    "OnceEffectsUncertain": ('once_work_unknown_oldest_seconds{kind="effects"}', "0+60x40",
+        "0x40"),
+    "OnceBreakerOpen": ('once_dispatch_breaker{kind="effects",target="t",state="open"}', "1x40",
+        "0x40"),
     "OnceConflicts": ('once_conflicts_total{tenant="a"}', "0+2x40", "50x40"),
     "OnceDuplicatesFlooding": ('once_duplicates_refused_total{tenant="a"}', "0+90x40", "90x40"),
     "OnceTenantQuarantined": ("once_quarantined_tenants", "1x40", "0x40"),

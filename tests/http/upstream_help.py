@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 
+import servers
 from serve_help import BUILDS
 
 NAME = "tests/http/upstream_driver"
@@ -203,7 +204,10 @@ class Origin:
         self.errors = []
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind((address, port))
+        if port != 0:
+            self.socket.bind((address, port))
+        else:
+            servers.bind_apart(self.socket, address)
         self.socket.listen(backlog)
         self.port = self.socket.getsockname()[1]
         scheme = "https" if context else "http"

@@ -1,4 +1,4 @@
-/* The pure parts of the dispatcher: backoff, breaker, rate and turns. */
+/* The pure parts of the dispatcher: backoff, breaker, rate, turns and figures. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "check_c.h"
 #include "dispatch/breaker.h"
+#include "dispatch/impl.h"
 #include "dispatch/rate.h"
 #include "dispatch/turns.h"
 
@@ -323,6 +324,55 @@ static void who_may_not_go_is_passed_by(void **state)
     turns_release(&turns);
 }
 
+/* ---- figures ------------------------------------------------------------------------------- */
+
+static void targets_past_the_most_are_added_up(void **state)
+{
+    static const struct dispatch_kind commands = {.name = "commands"},
+                                      effects = {.name = "effects"};
+    static const char *const names[] = {"a", "b", "c"};
+    struct dispatch dispatch = {.mem = &mem_libc, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct dispatch_target of_commands[COUNT(names)] = {0}, of_effects[1] = {0};
+    struct dispatch_plan plans[] = {{.kind = &commands, .targets = of_commands, .target_count = 3},
+        {.kind = &effects, .targets = of_effects, .target_count = 1}};
+    struct metrics_target told[4];
+    (void)state;
+    assert_int_equal(dispatch_figures(&dispatch, told, 4), 0);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        of_commands[i].gauge = gauge_of(&dispatch, &commands, names[i]);
+        of_commands[i].gauge->waiting = 10 * (i + 1);
+        gauge_judged(of_commands[i].gauge, false, VERDICT_LATER);
+        gauge_judged(of_commands[i].gauge, true, VERDICT_UNKNOWN);
+    }
+    of_effects[0].gauge = gauge_of(&dispatch, &effects, "a"); /* a name of both kinds */
+    of_effects[0].gauge->breaker.state = BREAKER_OPEN;
+    dispatch.plans[RECORD_COMMAND] = &plans[0];
+    dispatch.plans[RECORD_EFFECT] = &plans[1];
+
+    assert_int_equal(dispatch_figures(&dispatch, told, 4), 4);
+    assert_string_equal(told[0].kind, "effects");
+    assert_int_equal(told[0].breakers[BREAKER_OPEN], 1);
+    assert_int_equal(told[0].breakers[BREAKER_CLOSED], 0);
+    assert_int_equal(told[0].attempts[VERDICT_LATER], 0);
+    assert_string_equal(told[3].name, "c");
+    assert_int_equal(told[3].queued, 30);
+    assert_int_equal(told[3].attempts[VERDICT_LATER], 1);
+    assert_int_equal(told[3].attempts[VERDICT_UNKNOWN], 0);
+    assert_int_equal(told[3].questions, 1);
+
+    assert_int_equal(dispatch_figures(&dispatch, told, 3), 3);
+    assert_string_equal(told[1].name, "a");
+    assert_int_equal(told[1].queued, 10);
+    assert_null(told[2].kind);
+    assert_null(told[2].name);
+    assert_int_equal(told[2].queued, 20 + 30);
+    assert_int_equal(told[2].breakers[BREAKER_CLOSED], 2);
+    for (struct dispatch_gauge *at = dispatch.gauges, *next; at != NULL; at = next) {
+        next = at->next;
+        gauge_free(at);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +389,7 @@ int main(void)
         TEST(a_backlog_keeps_nobody_waiting),
         TEST(an_ordered_lane_has_one_out),
         TEST(who_may_not_go_is_passed_by),
+        TEST(targets_past_the_most_are_added_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

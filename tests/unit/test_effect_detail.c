@@ -34,6 +34,7 @@ static struct effect_detail whole(void)
     detail.compensates.bytes[6] = 0x70;
     detail.compensates.bytes[8] = 0x80;
     detail.ack_token.bytes[31] = 7;
+    detail.ack_token_before.bytes[0] = 9;
     return detail;
 }
 
@@ -58,6 +59,7 @@ static void a_detail_comes_back_as_it_was(void **state)
     assert_int_equal(back.ack_attempt, 4);
     assert_true(op_id_equal(&back.compensates, &detail.compensates));
     assert_true(digest_equal(&back.ack_token, &detail.ack_token));
+    assert_true(digest_equal(&back.ack_token_before, &detail.ack_token_before));
     buf_release(&out);
     buf_release(&again);
     arena_release(&arena);

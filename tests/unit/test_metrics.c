@@ -35,7 +35,13 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
             .now_ms = 1000000,
             .checkpoint_ms = 970000,
             .counts = {.records = 1234567890123,
-                .by_status = {[RECORD_IN_PROGRESS] = 2, [RECORD_UNKNOWN] = 1}}},
+                .by_status = {[RECORD_IN_PROGRESS] = 2, [RECORD_UNKNOWN] = 1}},
+            .kinds =
+                {[RECORD_EFFECT] =
+                        {.by_status =
+                                {[RECORD_PENDING] = 8, [RECORD_UNKNOWN] = 3, [RECORD_DEAD] = 5},
+                            .unknown_since_ms = 940000},
+                    [RECORD_DELIVERY] = {.by_status = {[RECORD_WAITING] = 6}}}},
         .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}, .certificate_expiry = 1800000000},
         .log_dropped = 3};
     buf_clear(out);
@@ -109,6 +115,81 @@ static void each_upstream_has_its_figures(void **state)
     text = page(metrics, "", &out);
     assert_has(text, "once_upstream_calls_total{upstream=\"_other\"} 64");
     assert_int_equal(lines_with(text, "once_upstream_calls_total{"), METRICS_UPSTREAMS_MAX);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+/* As many as the context says. */
+static size_t tell_targets(void *context, struct metrics_target *ret_targets, size_t max)
+{
+    static char names[METRICS_TARGETS_MAX][32];
+    size_t count = *(const size_t *)context;
+    assert_true(count <= max && max == METRICS_TARGETS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        (void)snprintf(names[i], sizeof names[i], "to%zu", i);
+        ret_targets[i] = (struct metrics_target){.kind = i + 1 == max ? NULL : "effects",
+            .name = i + 1 == max ? NULL : names[i],
+            .breakers = {7, 8, 9},
+            .opened = i + 1,
+            .in_flight = 2,
+            .queued = 3,
+            .attempts = {10, 20, 30, 40, 50},
+            .questions = 4};
+    }
+    return count;
+}
+
+#define TARGET "{kind=\"effects\",target=\"to1\""
+static void each_target_has_its_figures(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"once_dispatch_breaker" TARGET ",state=\"closed\"} 7",
+        "once_dispatch_breaker" TARGET ",state=\"open\"} 8",
+        "once_dispatch_breaker" TARGET ",state=\"half_open\"} 9",
+        "once_dispatch_breaker_opened_total" TARGET "} 2", "once_dispatch_in_flight" TARGET "} 2",
+        "once_dispatch_queued" TARGET "} 3",
+        "once_dispatch_attempts_total" TARGET ",verdict=\"unknown\"} 10",
+        "once_dispatch_attempts_total" TARGET ",verdict=\"executed\"} 20",
+        "once_dispatch_attempts_total" TARGET ",verdict=\"failed\"} 30",
+        "once_dispatch_attempts_total" TARGET ",verdict=\"released\"} 40",
+        "once_dispatch_attempts_total" TARGET ",verdict=\"later\"} 50",
+        "once_dispatch_questions_total" TARGET "} 4"};
+    struct buf out;
+    size_t count = 0;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    assert_null(strstr(page(metrics, "", &out), "once_dispatch"));
+    metrics_targets(metrics, tell_targets, &count);
+    assert_null(strstr(page(metrics, "", &out), "once_dispatch"));
+    count = 2;
+    const char *text = page(metrics, "", &out);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        assert_has(text, lines[i]);
+    }
+    count = METRICS_TARGETS_MAX;
+    text = page(metrics, "", &out);
+    assert_has(text, "once_dispatch_breaker_opened_total{kind=\"_other\",target=\"_other\"} 256");
+    assert_int_equal(lines_with(text, "once_dispatch_queued{"), METRICS_TARGETS_MAX);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+#undef TARGET
+
+static void work_is_shown_by_kind_and_status(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    const char *text = page(metrics, "", &out);
+    assert_has(text, "once_work{kind=\"effects\",status=\"pending\"} 8");
+    assert_has(text, "once_work{kind=\"effects\",status=\"unknown\"} 3");
+    assert_has(text, "once_work{kind=\"effects\",status=\"dead\"} 5");
+    assert_has(text, "once_work{kind=\"deliveries\",status=\"waiting\"} 6");
+    assert_has(text, "once_work{kind=\"commands\",status=\"dead\"} 0");
+    assert_has(text, "once_work_unknown_oldest_seconds{kind=\"effects\"} 60");
+    assert_has(text, "once_work_unknown_oldest_seconds{kind=\"deliveries\"} 0");
+    assert_int_equal(lines_with(text, "once_work{"), 18);
     buf_release(&out);
     metrics_free(metrics);
 }
@@ -259,6 +340,7 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
     struct metrics *metrics = metrics_new(&mem_libc, 2);
     size_t upstreams = 2;
     metrics_upstreams(metrics, tell_some, &upstreams);
+    metrics_targets(metrics, tell_targets, &upstreams);
     count(metrics, 0, "acme", "pay", "first_seen");
     (void)page(metrics, "acme", &quiet);
     for (int i = 0; i < 50; i++) {
@@ -275,7 +357,7 @@ static void a_tenant_sees_its_own_series_and_nothing_of_others(void **state)
         "once_queue_depth", "once_parked", "once_commit", "once_flush", "once_evidence_seq",
         "once_unknown_oldest", "once_quarantined", "once_log", "once_flood", "process_resident",
         "process_open_fds", "process_max_fds", "process_cpu", "once_upstream", "once_store",
-        "once_checkpoint", "once_config", "once_certificate"};
+        "once_checkpoint", "once_config", "once_certificate", "once_dispatch", "once_work"};
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         assert_null(strstr(out.data, hidden[i]));
     }
@@ -484,6 +566,7 @@ static int print_page(const char *seed)
     metrics_request(metrics, 0, "/v1/fences/{operation_id}/seal", 200, 100000);
     size_t upstreams = 2;
     metrics_upstreams(metrics, tell_some, &upstreams);
+    metrics_targets(metrics, tell_targets, &upstreams);
     (void)page(metrics, "", &out);
     ssize_t wrote = write(STDOUT_FILENO, out.data, out.len - 1);
     int failed = wrote != (ssize_t)out.len - 1;
@@ -501,6 +584,8 @@ int main(int argc, char **argv)
         TEST(what_loops_counted_is_added_up),
         TEST(the_engines_figures_are_shown_in_their_units),
         TEST(each_upstream_has_its_figures),
+        TEST(each_target_has_its_figures),
+        TEST(work_is_shown_by_kind_and_status),
         TEST(labels_are_escaped),
         TEST(what_is_no_name_is_one_of_the_others),
         TEST(what_is_expected_is_shown_at_zero),

@@ -1,0 +1,140 @@
+"""What /metrics says of the work that Once does by itself: effects on their way to a provider."""
+import hashlib
+import signal
+
+import pytest
+
+import prometheus
+from once_server import until
+from provider import Provider
+
+CONNECTOR = """
+  {name}:
+    url: {url}
+    timeout: {{connect: 1s, first_byte: 5s, total: 6s}}
+    breaker: {{failures: {failures}, pause: 1h}}
+"""
+EFFECT = """
+  {name}.send:
+    connector: {name}
+    request: {{path: "/", headers: {{X-Key: "{{idempotency_key}}"}}}}
+    retry: {{attempts: 2, backoff: 20ms, backoff_max: 20ms}}
+"""
+LATER = "2999-01-01T00:00:00.000Z"
+
+
+@pytest.fixture
+def provider(tmp_path):
+    made = Provider(keeps=False)
+    made.key_file = tmp_path / "body.key"  # what a shared store asks for
+    made.key_file.write_text("00112233445566778899aabbccddeeff" * 2 + "\n")
+    made.key_file.chmod(0o600)
+    yield made
+    made.end()
+
+
+def config_of(provider, more="", **failures):
+    """A connector and an effect of each name, whose breaker opens after so many failures."""
+    return more + f"secrets: {{key_file: {provider.key_file}}}\nconnectors:" + "".join(
+        CONNECTOR.format(name=name, url=provider.url, failures=count)
+        for name, count in failures.items()) + "effects:" + "".join(
+        EFFECT.format(name=name) for name in failures)
+
+
+def put(server, key, name="pay", token=None, **more):
+    status, _, answer = server.request("POST", "/v1/effects", {"effect_type": f"{name}.send",
+        "idempotency_key": key, "target": {}, "payload": {}, **more},
+        {"Authorization": f"Bearer {token}"} if token else {})
+    assert status in (200, 202), answer
+
+
+def figures(server, token=None):
+    """{(name, ((label, value), …)): number} of the page that a token sees."""
+    field = b"Authorization: Bearer %s\r\n" % token.encode() if token else b""
+    with server.wire() as wire:
+        wire.send(b"GET /metrics HTTP/1.1\r\nHost: once\r\n" + field + b"\r\n")
+        status, _, body = wire.answer_bytes()
+    assert status == 200, body
+    return {sample: value for family in prometheus.read(body).values()
+        for sample, value in family.samples.items()}
+
+
+def value(shown, name, **labels):
+    return shown[(name, tuple(sorted(labels.items())))]
+
+
+def until_shown(server, expected, name, **labels):
+    until(lambda: value(figures(server), name, **labels) == expected,
+        f"{name} {labels} is never {expected}", 20)
+
+
+def test_each_status_of_effects_is_counted(make_server, provider):
+    server = make_server(config=config_of(provider, pay=10))
+    provider.script("lost", "lost")
+    provider.script("dead", "503", "503")
+    for key in ("well", "lost", "dead"):
+        put(server, key)
+    put(server, "later", not_before=LATER)
+    for status in ("dead", "unknown", "pending"):
+        until_shown(server, 1, "once_work", kind="effects", status=status)
+    until_shown(server, 1, "once_dispatch_attempts_total", kind="effects", target="pay",
+        verdict="executed")
+    until_shown(server, 0, "once_work", kind="effects", status="in_progress")
+    shown = figures(server)
+    for kind in ("commands", "deliveries"):
+        assert {number for (name, labels), number in shown.items()
+            if name == "once_work" and dict(labels)["kind"] == kind} == {0}
+        assert value(shown, "once_work_unknown_oldest_seconds", kind=kind) == 0
+    until(lambda: 0 < value(figures(server), "once_work_unknown_oldest_seconds", kind="effects")
+        < 60, "it has no age")
+    attempts = {dict(labels)["verdict"]: number for (name, labels), number in shown.items()
+        if name == "once_dispatch_attempts_total"}
+    assert attempts == {"executed": 1, "unknown": 1, "later": 2, "failed": 0, "released": 0}
+    assert len(provider.requests) == sum(attempts.values())
+    assert value(shown, "once_dispatch_in_flight", kind="effects", target="pay") == 0
+    assert value(shown, "once_dispatch_questions_total", kind="effects", target="pay") == 0
+    assert value(shown, "once_dispatch_breaker", kind="effects", target="pay", state="closed") == 1
+
+
+def test_a_call_under_way_is_shown(make_server, provider):
+    server = make_server(config=config_of(provider, pay=10))
+    provider.slow_s = 3
+    provider.script("slow", "slow")
+    put(server, "slow")
+    until_shown(server, 1, "once_dispatch_in_flight", kind="effects", target="pay")
+    until_shown(server, 0, "once_dispatch_in_flight", kind="effects", target="pay")
+
+
+def test_an_open_breaker_is_shown_while_its_target_is_configured(make_server, provider):
+    server = make_server(config=config_of(provider, pay=10, down=2))
+    provider.script("a", "503", "503")
+    put(server, "a", "down")
+
+    def states(target):
+        return {dict(labels)["state"]: number for (name, labels), number in figures(server).items()
+            if name == "once_dispatch_breaker" and dict(labels)["target"] == target}
+
+    until(lambda: states("down") == {"closed": 0, "open": 1, "half_open": 0}, "it never opened")
+    assert states("pay") == {"closed": 1, "open": 0, "half_open": 0}
+    put(server, "b", "down")
+    until_shown(server, 1, "once_dispatch_queued", kind="effects", target="down")
+    shown = figures(server)
+    assert value(shown, "once_dispatch_breaker_opened_total", kind="effects", target="down") == 1
+    assert value(shown, "once_dispatch_breaker_opened_total", kind="effects", target="pay") == 0
+    (server.directory / "once.yaml").write_text(config_of(provider, pay=10))
+    server.signal(signal.SIGHUP)
+    until(lambda: states("down") == {}, "what is no longer configured is shown")
+    assert states("pay")["closed"] == 1
+
+
+def test_a_tenant_sees_nothing_of_it(make_server, provider):
+    rows = "".join(f'    - {{sha256: "{hashlib.sha256(token.encode()).hexdigest()}", '
+        f'tenant: "{tenant}"{rights}}}\n' for token, tenant, rights in
+        (("own", "acme", ", rights: [execute, operate, audit]"), ("all", "*", "")))
+    server = make_server(config=config_of(provider, "auth:\n  tokens:\n" + rows, pay=10))
+    put(server, "later", token="own", not_before=LATER)
+    until(lambda: value(figures(server, "all"), "once_work", kind="effects", status="pending") == 1,
+        "it is not counted")
+    own = {name for name, _ in figures(server, "own")}
+    assert "once_decisions_total" in own
+    assert not [name for name in own if name.startswith(("once_work", "once_dispatch"))]
