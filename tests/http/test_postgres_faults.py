@@ -5,10 +5,12 @@ Whatever happens: no key is granted twice, and nothing that was answered is lost
 import calendar
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -281,19 +283,23 @@ def pgbouncer(directory, database, mode):
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         **servers.Postgres.user())
     url = f"postgres://postgres@127.0.0.1:{port}/once?fsync=off"
-    until(lambda: subprocess.run(["psql", "-X", "-c", "SELECT 1", url.split("?", maxsplit=1)[0]],
-        capture_output=True).returncode == 0, "the pooler does not answer")
+    def answers():
+        assert process.poll() is None, "the pooler has ended"
+        return subprocess.run(["psql", "-X", "-w", "-c", "SELECT 1", url.split("?", maxsplit=1)[0]],
+            stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    until(answers, "the pooler does not answer")
     return process, url
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/sbin/pgbouncer"), reason="no pgbouncer here")
 @pytest.mark.parametrize("mode", ["session", "transaction"])
-def test_a_pooler_that_gives_sessions_away_is_named_at_start(database, mode, tmp_path):
+def test_a_pooler_that_gives_sessions_away_is_named_at_start(database, mode, request):
     migrated(database)
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    pooler, url = pgbouncer(tmp_path, database, mode)
+    # Not under the directory of the tests: the pooler runs as somebody who may not look into it.
+    directory = Path(servers.scratch("once-pgbouncer-"))
+    request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
+    directory.chmod(0o755)
+    pooler, url = pgbouncer(directory, database, mode)
     try:
         done = once("run", "-k", "k", "--wait", "0s", "--store", url, "--", "echo", "done")
         if mode == "session":
