@@ -197,8 +197,8 @@ def test_stopped_between_grant_and_start_nothing_is_unknown(once):
 
 # --- The list of them -----------------------------------------------------------------------------
 
-def ago(seconds):
-    moment = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=seconds)
+def ago(seconds, now):
+    moment = now - datetime.timedelta(seconds=seconds)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
 
 
@@ -214,7 +214,9 @@ def waiting(once):
     fake.fill(once)
     seed = fake.operations[0]
     del seed["unknown_since"]
-    fake.operations = [{**seed, "key": key, "updated_at": ago(age), "unknown_since": ago(age),
+    now = datetime.datetime.now(datetime.timezone.utc)
+    fake.operations = [{**seed, "key": key, "updated_at": ago(age, now),
+        "unknown_since": ago(age, now),
         "reason": f"why of {key}", "operation_id": f"op_01920000-0000-7000-8000-{i:012}"}
         for i, (key, (age, _)) in enumerate(WAITING.items())]
     fake.operations.append({**seed, "key": "settled", "status": "executed",
