@@ -58,7 +58,7 @@ enum {
     LIMIT_STORE_LOCK_WAIT_MS = 12000,  /* for keys: longer than a stalled process holds them */
     LIMIT_STORE_STATEMENT_MS = 20000,  /* one statement on the server, waiting included */
     LIMIT_STORE_ANSWER_MS = 25000,     /* without one the connection is given up */
-    LIMIT_STORE_FATE_MS = 30000,       /* to learn what became of a commit whose answer was lost */
+    LIMIT_STORE_FATE_MS = 10000,       /* to learn what became of a commit whose answer was lost */
     LIMIT_STORE_BACKOFF_MS_MAX = 2000, /* between two attempts to connect */
 };
 

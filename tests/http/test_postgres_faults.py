@@ -21,7 +21,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 import servers  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not servers.Postgres.installed(), reason="no PostgreSQL here")
-long_tier = pytest.mark.skipif(not LONG, reason="its waits depend on how busy the machine is")
 SYNCHRONOUS = {"wal_level": "replica", "max_wal_senders": 4, "hot_standby": "on"}
 
 
@@ -128,7 +127,6 @@ def nodes(database):
         node.kill9()
 
 
-@long_tier
 def test_a_killed_process_takes_nothing_with_it(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -151,7 +149,6 @@ def restart(database):
     raise AssertionError(database.log())
 
 
-@long_tier
 def test_a_killed_database_takes_nothing_with_it(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -164,7 +161,6 @@ def test_a_killed_database_takes_nothing_with_it(database, nodes):
     load.end(url_of(database))
 
 
-@long_tier
 def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -212,7 +208,6 @@ class Standby(servers.Postgres):
             capture_output=True, cwd=self.directory, **self.user())
 
 
-@long_tier
 def test_a_promoted_standby_goes_on_where_the_primary_was_killed(database):
     """With a synchronous standby a commit is on both before it is answered."""
     migrated(database)
