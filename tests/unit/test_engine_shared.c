@@ -13,7 +13,7 @@
 #include "engine/query.h"
 #include "store/mem.h"
 
-enum { ENGINES = 2, TRIES = 60000 }; /* of a millisecond each: a test that waits longer has failed */
+enum { ENGINES = 2, TRIES = 60000 }; /* of a millisecond each: after them a test has failed */
 
 static struct {
     _Atomic int64_t now_ms; /* of all clocks */
