@@ -552,6 +552,7 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
             return status;
         }
     }
+    mem_free(redecide->mem, record->source); /* a hostile record may have the hash of a source */
     record_pack(next, seq, tenant_mark(tenant), record);
     redecide->fence_max = next->fence > redecide->fence_max ? next->fence : redecide->fence_max;
     return OK;

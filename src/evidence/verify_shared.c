@@ -579,6 +579,20 @@ static enum status decide_view(struct shared *shared, struct shared_chain *chain
     return decide_again(shared, entry, view);
 }
 
+/* Forget what was kept. Its bytes are its own. */
+static void kept_clear(struct shared *shared)
+{
+    const struct kept_back *kept = shared->kept.items;
+    for (size_t i = 0; i < shared->kept.count; i++) {
+        union {
+            const char *from;
+            void *bytes;
+        } owned = {.from = kept[i].entry.bytes.data};
+        mem_free(shared->mem, owned.bytes);
+    }
+    shared->kept.count = 0;
+}
+
 /* What was kept, in the order of the versions. */
 static enum status decide_kept(struct shared *shared, struct err *err)
 {
@@ -591,13 +605,8 @@ static enum status decide_kept(struct shared *shared, struct err *err)
         if (status == OK) {
             status = with_view(shared, &kept[i].entry, decide_view);
         }
-        union {
-            const char *from;
-            void *bytes;
-        } owned = {.from = kept[i].entry.bytes.data};
-        mem_free(shared->mem, owned.bytes);
     }
-    shared->kept.count = 0;
+    kept_clear(shared);
     return status == OK ? OK : err_set(err, status, "%s", shared->err.text);
 }
 
@@ -785,6 +794,7 @@ static enum status check_all(struct shared *shared, struct err *err)
 static void shared_release(struct shared *shared)
 {
     struct shared_chain *chains = shared->chains.items;
+    kept_clear(shared); /* when it was stopped before they were decided again */
     for (size_t i = 0; i < shared->chains.count; i++) {
         mem_free(shared->mem, chains[i].recent);
     }
