@@ -128,13 +128,19 @@ static void of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice(void 
     last.version++;
     struct change changes[] = {
         {.kind = CHANGE_PUT, .record = &fresh, .request_body = SLICE_LIT("pay")},
-        {.kind = CHANGE_PUT, .record = &ends[0], .version_expected = 1},
+        {.kind = CHANGE_PUT,
+            .record = &ends[0],
+            .version_expected = 1,
+            .request_body = SLICE_LIT("pay")}, /* as the engine brings it again */
         {.kind = CHANGE_PUT, .record = &ends[1], .version_expected = 1},
         {.kind = CHANGE_PUT, .record = &last, .version_expected = 1}, /* by now it is 2 */
     };
-    struct commit commit = {.changes = changes, .count = 4};
+    bool stale[4] = {false};
+    struct commit commit = {.changes = changes, .count = 4, .ret_stale = stale};
     struct err err;
     assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), E_STALE);
+    assert_false(stale[0] || stale[1]); /* it was changed twice, and then the other one failed */
+    assert_true(stale[3]);
     for (int round = 0; round < 2; round++) {
         const struct record *found = NULL;
         struct store_due dues[4];
