@@ -554,18 +554,82 @@ def test_a_provider_that_was_down_is_not_overrun(make):
 
 # --- Compensation ---
 
-def test_capture_and_refund_in_one_commit(make):
-    effects, provider = make(KEYED, more="""
+REFUND = {"more": """
   payment.refund:
     connector: pay
     request: {path: "/v1/refunds", headers: {X-Key: "{idempotency_key}"}}
-""", effect=('compensate: {effect: payment.refund, payload: {charge: "{provider_ref}", '
-             'amount: "{payload.amount}"}}',))
+    retry: {attempts: 2, backoff: 50ms, backoff_max: 100ms}
+""", "effect": ('compensate: {effect: payment.refund, payload: {charge: "{provider_ref}", '
+                'amount: "{payload.amount}"}}',)}
+
+
+def compensate(effects, provider, ending=None):
+    """Capture, and begin to undo it; the refund ends as said. Returns the id of the capture."""
     effect_id = effects.put("k")
     effects.settled(effect_id, ACKNOWLEDGED)
+    provider.always = ending
     status, _, answer = effects.server.request("POST", f"/v1/effects/{effect_id}/compensate",
         {"reason": "the customer changed their mind"})
     assert status in (200, 202), answer
+    return effect_id
+
+
+def failed_compensation(effects, effect_id, becomes):
+    """The capture whose refund came to nothing, as an operator sees it."""
+    shown = effects.uncertain(effect_id)
+    assert shown["compensation"]["status"] == becomes, shown
+    assert shown["reason"] == "its compensation failed"
+    assert shown["acknowledgement"]["status"] == ACKNOWLEDGED
+    listed = effects.server.request("GET", "/v1/effects?uncertain=true")[2]["effects"]
+    assert [one["effect_id"] for one in listed] == [effect_id]
+    entries = effects.server.request("GET", f"/v1/evidence?operation_id={effect_id}")[2]["entries"]
+    assert entries[-1]["type"] == "compensation.failed"
+    return shown["compensation"]["effect_id"]
+
+
+def test_a_compensation_that_is_refused_is_seen(make):
+    effects, provider = make(KEYED, **REFUND)
+    effect_id = compensate(effects, provider, "402")
+    failed_compensation(effects, effect_id, FAILED)
+    for name in ("compensate", "retry"):
+        status, _, answer = effects.server.request("POST", f"/v1/effects/{effect_id}/{name}", {})
+        assert (status, answer["code"]) == (409, "outcome_unknown")
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{effect_id}/resolve",
+        {"status": "acknowledged", "reason": "refunded by hand in the next month"})
+    assert status == 200 and answer["status"] == ACKNOWLEDGED, answer
+    assert len(provider.requests) == 2  # nothing was sent again
+    effects.server.stop()
+    checked = effects.server.cli("verify", "--redecide", "--store", effects.server.store)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_compensation_that_was_given_up_can_be_taken_up_again(make):
+    effects, provider = make(KEYED, **REFUND)
+    effect_id = compensate(effects, provider, "503")
+    refund = failed_compensation(effects, effect_id, DEAD)
+    assert len(provider.requests) == 3  # the capture, and two attempts
+    provider.always = None
+    assert effects.server.request("POST", f"/v1/effects/{refund}/retry", {})[0] == 200
+    effects.settled(effect_id, "compensated")
+    assert provider.effects == {"k": 1, f"compensates:{effect_id}": 1}
+
+
+def test_a_compensation_that_nobody_waits_for_any_more_can_be_cancelled(make):
+    effects, provider = make(KEYED, **REFUND)
+    effect_id = compensate(effects, provider, "503")
+    refund = failed_compensation(effects, effect_id, DEAD)
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{effect_id}/resolve",
+        {"status": "acknowledged", "reason": "it stays"})
+    assert status == 200, answer
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{refund}/cancel",
+        {"reason": "it stays"})
+    assert status == 200 and answer["status"] == FAILED, answer
+    assert effects.show(effect_id)["status"] == ACKNOWLEDGED
+
+
+def test_capture_and_refund_in_one_commit(make):
+    effects, provider = make(KEYED, **REFUND)
+    effect_id = compensate(effects, provider)
     effects.settled(effect_id, "compensated")
     refund = provider.requests[-1]
     assert refund["path"] == "/v1/refunds" and refund["body"] == '{"amount":5,"charge":"ch_k"}'
