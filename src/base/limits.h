@@ -50,15 +50,16 @@ enum {
     LIMIT_BEAT_MS = 5000,          /* how often a process says that it is alive */
     LIMIT_HOLDER_GONE_MS = 30000,  /* one that did not for this long is gone: six beats missed */
     LIMIT_PREPARED_MS_MAX = 10000, /* from prepare to commit: below what makes a holder gone */
-    LIMIT_ASK_AGAIN_MS = 200,      /* a parked call, in case that the notice of its key got lost */
-    LIMIT_NOTICES_MAX = 1024,      /* not yet acted on; past it every parked call asks again */
+    LIMIT_ASK_AGAIN_MS = 150, /* a parked call, in case that the notice of its key got lost: 200 ms
+                                 after a seal it has asked, and two round trips are over */
+    LIMIT_NOTICES_MAX = 1024, /* not yet acted on; past it every parked call asks again */
 
     /* A store on a server of its own kind, in milliseconds unless the name says otherwise. */
     LIMIT_STORE_CONNECT_S = 3,         /* to connect to one host: calls wait meanwhile */
     LIMIT_STORE_LOCK_WAIT_MS = 12000,  /* for keys: longer than a stalled process holds them */
     LIMIT_STORE_STATEMENT_MS = 20000,  /* one statement on the server, waiting included */
     LIMIT_STORE_ANSWER_MS = 25000,     /* without one the connection is given up */
-    LIMIT_STORE_FATE_MS = 30000,       /* to learn what became of a commit whose answer was lost */
+    LIMIT_STORE_FATE_MS = 10000,       /* to learn what became of a commit whose answer was lost */
     LIMIT_STORE_BACKOFF_MS_MAX = 2000, /* between two attempts to connect */
 };
 

@@ -98,6 +98,14 @@ static void post(struct dispatching *run)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+/* When to look again after a call that was not decided. One that is E_UNKNOWN may have been: the
+ * next look shows it. 0: never, because it was decided or the engine has stopped. */
+static int64_t again_ms(const struct dispatching *run, const struct engine_call *call)
+{
+    struct engine *engine = door_engine(run->job->dispatch->door);
+    return call->err.status == OK || engine_failure(engine, NULL) ? 0 : AGAIN_MS;
+}
+
 static void ask(struct dispatching *run);
 static void send_again(struct dispatching *run, struct slice detail);
 
@@ -126,7 +134,7 @@ static void on_read(struct dispatching *run)
     const struct record *record = run->read.record;
     dispatch->reads--;
     if (run->read.call.err.status != OK) {
-        leave(run, run->read.call.err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+        leave(run, again_ms(run, &run->read.call));
         return;
     }
     if (record == NULL || (record->status != RECORD_PENDING && record->status != RECORD_UNKNOWN)) {
@@ -203,7 +211,7 @@ static void on_dropped(struct dispatching *run)
     if (cancel->err.status == OK) {
         report(run, cancel, 0);
     }
-    leave(run, cancel->err.status == OK || cancel->err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+    leave(run, again_ms(run, cancel));
 }
 
 static void on_claim_done(struct engine_call *engine);
@@ -235,7 +243,7 @@ static void on_claimed(struct dispatching *run)
     struct dispatch *dispatch = job->dispatch;
     const struct engine_call *claim = &run->claim;
     if (claim->err.status != OK) {
-        leave(run, claim->err.status == E_UNKNOWN ? 0 : AGAIN_MS);
+        leave(run, again_ms(run, claim));
         return;
     }
     if (claim->decision.kind == DECISION_STALE_VERSION) {
@@ -307,9 +315,7 @@ static void on_again(struct dispatching *run)
         report(run, resolve, 0);
     }
     int64_t wait_ms = is_well ? resolve->decision.next.due_ms - resolve->now_ms : 0;
-    leave(run, is_well ? (wait_ms < 1 ? 1 : wait_ms)
-               : resolve->err.status == OK || resolve->err.status == E_UNKNOWN ? 0
-                                                                               : AGAIN_MS);
+    leave(run, is_well ? (wait_ms < 1 ? 1 : wait_ms) : again_ms(run, resolve));
 }
 
 /* S1: nobody knows whether the attempt took effect, and a repetition is recognised. It is pending
@@ -623,7 +629,8 @@ static void submit_again(struct dispatching *run)
             return;
         }
     }
-    if (status == E_UNKNOWN || status == E_INVALID || (ends && run->settles >= SETTLES_MAX_CUT)) {
+    bool is_over = engine_failure(door_engine(dispatch->door), NULL);
+    if (is_over || status == E_INVALID || (ends && run->settles >= SETTLES_MAX_CUT)) {
         give_up(run);
         return;
     }

@@ -79,7 +79,7 @@ void cycle_touched(struct cycle *cycle, enum status status, bool writes, const s
     if (!cycle->store->ops->shared) {
         return;
     }
-    if (status == E_UNAVAILABLE) {
+    if (status == E_UNAVAILABLE || status == E_UNKNOWN) {
         (void)err_set(&cycle->away, E_UNAVAILABLE, "%s", err == NULL ? "" : err->text);
     } else if (status == OK && writes) {
         err_clear(&cycle->away);
@@ -89,8 +89,17 @@ void cycle_touched(struct cycle *cycle, enum status status, bool writes, const s
 /* Prepare and commit, noted. */
 static enum status store_prepare(struct cycle *cycle, struct store_batch *batch, struct err *err)
 {
-    enum status status = cycle->store->ops->prepare(cycle->store, batch, err);
+    struct store *store = cycle->store;
+    enum status status = store->ops->prepare(store, batch, err);
     cycle_touched(cycle, status, false, err);
+    if (status == OK && cycle->unsettled) {
+        struct store_head head; /* by now the store knows what became of that commit */
+        store->ops->head(store, &head);
+        ASSERT(head.seq >= cycle->chain.seq); /* P10 */
+        cycle->chain.seq = head.seq;
+        cycle->chain.hash = head.hash;
+        cycle->unsettled = false;
+    }
     return status;
 }
 
@@ -99,6 +108,7 @@ static enum status store_commit(struct cycle *cycle, const struct commit *commit
     enum status status = cycle->store->ops->commit(cycle->store, commit, err);
     cycle_touched(cycle, status, true, err);
     cycle->commits += status == OK;
+    cycle->unsettled = status == E_UNKNOWN && cycle->store->ops->shared;
     return status;
 }
 
@@ -521,17 +531,31 @@ static enum status work_begin(struct cycle *cycle, struct work *work,
     return OK;
 }
 
+/* The store finds out later what became of the commit. Calls that are not in it stay as they are:
+ * those that were refused, and those that wait. */
+static enum status leave_unsettled(
+    struct engine_call *const *calls, size_t count, const struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i]->err.status == OK && !calls[i]->parked) {
+            (void)err_set(&calls[i]->err, E_UNKNOWN, "%s", err == NULL ? "" : err->text);
+        }
+    }
+    return OK;
+}
+
 enum status cycle_run(
     struct cycle *cycle, struct engine_call *const *calls, size_t count, struct err *err)
 {
     struct work work;
     ASSERT(count > 0 && count <= LIMIT_BATCH_REQUESTS_MAX);
     next_turn(cycle);
-    struct chain before = cycle->chain;
     struct store_counts counts = cycle->counts;
     enum status status = work_begin(cycle, &work, calls, count, err);
     status = status == OK ? prepare(cycle, &work, 0, err) : status;
-    if (status == OK) {
+    struct chain before = cycle->chain; /* as prepare left it */
+    bool is_prepared = status == OK;
+    if (is_prepared) {
         status = decide_all(cycle, &work, 0, err);
         if (status == OK) {
             status = commit(cycle, &work, err);
@@ -547,7 +571,9 @@ enum status cycle_run(
         cycle->chain = before; /* nothing of it was written, or nobody will write after it (E5) */
         cycle->counts = counts;
     }
-    return status;
+    return is_prepared && status == E_UNKNOWN && cycle->unsettled
+               ? leave_unsettled(calls, count, err)
+               : status;
 }
 
 /* Compose with the store's time and commit an entry that belongs to no call: of a removal, or a
@@ -559,7 +585,6 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     struct store_batch time = {.count = 0, .arena = &cycle->arena};
     struct change change = {.kind = CHANGE_NONE};
     struct commit one = {.changes = &change, .count = 1};
-    struct chain before = cycle->chain;
     struct checkpoint_tie ties[CHECKPOINT_TIES_MAX];
     size_t tie_count = 0;
     enum status status = identity == NULL ? OK
@@ -569,6 +594,7 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     if (status != OK) {
         return status;
     }
+    struct chain before = cycle->chain;
     buf_clear(&cycle->text);
     status = removable != NULL ? entry_compose_archived(&cycle->chain, removable, time.now_ms,
                                      &cycle->text, &change.entry)
@@ -581,6 +607,9 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     status = store_commit(cycle, &one, err);
     if (status != OK) {
         cycle->chain = before;
+    }
+    if (status == E_UNKNOWN && cycle->unsettled) { /* a second one of these would do no harm */
+        return err_set(err, E_UNAVAILABLE, "it is not known yet whether an entry was added");
     }
     return status;
 }

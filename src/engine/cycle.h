@@ -42,6 +42,7 @@ struct cycle {
     int64_t now_ms;               /* the store's time, as the last prepare said … */
     bool clock_held;              /* … and whether its wall clock is not followed (P8) */
     uint64_t commits;             /* made so far */
+    bool unsettled;               /* nobody knows yet what became of the last commit */
     struct quarantine quarantine; /* who holds what this store never gave */
     struct err away; /* why a shared store could not be reached, until it can; OK: it can be */
 };
@@ -53,7 +54,8 @@ void cycle_release(struct cycle *cycle);
 /*
  * At most LIMIT_BATCH_REQUESTS_MAX calls, none of them a query. On OK each call has its decision,
  * or its own err, or is parked (call->parked: a begin that waits; no entry was made, run it again
- * later). A call must not be answered before the store is flushed.
+ * later). A call must not be answered before the store is flushed. On a shared store a commit whose
+ * fate is not known is OK, and every call in it has the err E_UNKNOWN: the next batch goes on.
  * E_UNAVAILABLE, E_LIMIT, E_NOMEM: nothing happened to any call. E_UNKNOWN, E_CORRUPT: stop.
  */
 enum status cycle_run(struct cycle *cycle, struct engine_call *const *calls, size_t count,

@@ -303,10 +303,12 @@ static void collect_all(struct engine *engine, struct batch *batch)
 static int64_t idle_ms(const struct engine *engine)
 {
     int64_t wait_ms = IDLE_TICK_MS;
-    if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - engine->boot_ms < wait_ms) {
-        wait_ms = engine->parked.next_ms - engine->boot_ms + 1;
+    /* Not as it was when the last turn began: that may have been a long one. */
+    int64_t now_ms = clock_read(&engine->clock).boot_ms;
+    if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - now_ms < wait_ms) {
+        wait_ms = engine->parked.next_ms - now_ms + 1;
     }
-    int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - engine->boot_ms;
+    int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - now_ms;
     bool asks = engine->store->ops->shared && engine->parked.count > 0;
     return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
 }

@@ -15,6 +15,8 @@
  *            E4  every arrival that gets an answer has exactly one evidence entry (P10).
  *            E5  after a flush or a commit of unknown fate nothing is answered any more: every call
  *                gets E_UNKNOWN and the engine stays stopped (P11). Restart re-reads the truth.
+ *                On a shared store only the calls of that commit get E_UNKNOWN: the store finds out
+ *                what became of it before it prepares anything else.
  *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
  *            E7  on a shared store a parked call hears of a seal by a different process: by the
  *                store's notice, and by asking again within LIMIT_ASK_AGAIN_MS. While the store

@@ -38,14 +38,18 @@
  *   prepare E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened; there is nothing to commit or abort
  *   commit  E_STALE        lost a race with another process; nothing happened
  *           E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened
- *   both    E_UNKNOWN, E_CORRUPT              stop the process (P11); restart re-reads the truth
+ *   both    E_UNKNOWN, E_CORRUPT              stop the process (P11); restart re-reads the truth.
+ *           But an E_UNKNOWN of a shared store's commit concerns its own batch alone. The store
+ *           refuses everything (E_UNAVAILABLE) until it has learnt what became of the commit. After
+ *           the next prepare that is OK, head says it. A store that cannot learn it any more says
+ *           E_UNKNOWN to that prepare.
  *   flush   anything but OK                   stop the process (P11)
  *
  * How shared stores do it. PostgreSQL: prepare opens a transaction and sends one pipeline: locks in
  * the order of the key hashes (rows, and advisory locks for absent keys), the records with bodies
  * and sources, one draw of a sequence, now(). commit sends all changes, entries and a marker row in
  * one pipeline with COMMIT; nothing is ever stale. When the connection breaks, the marker says
- * whether the commit happened; only while nobody can tell is it E_UNKNOWN. abort is ROLLBACK.
+ * whether the commit happened; it is E_UNKNOWN when the server cannot be asked. abort is ROLLBACK.
  * Redis: one script reads and draws fences, a second one compares every version_expected and then
  * writes all, or reports the stale changes; abort does nothing. Both run queries on a second
  * connection: open_reader. Neither needs housekeeping.

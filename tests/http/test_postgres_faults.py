@@ -1,5 +1,6 @@
 """Several servers over one PostgreSQL, and what can become of them: a process or the database is
-killed, the database is gone for a while, a standby is promoted, clocks differ, a pooler is between.
+killed, the database is gone for a while, its disk is full, a standby is promoted, clocks differ, a
+pooler is between.
 
 Whatever happens: no key is granted twice, and nothing that was answered is lost."""
 import calendar
@@ -16,12 +17,12 @@ import pytest
 
 from once_server import BINARY, LONG, ROOT, Broken, Server, until
 from stepping_clock import SHIM, SteppingClock
+from test_disk_full import namespace_entered
 
 sys.path.insert(0, str(ROOT / "tests"))
 import servers  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not servers.Postgres.installed(), reason="no PostgreSQL here")
-long_tier = pytest.mark.skipif(not LONG, reason="its waits depend on how busy the machine is")
 SYNCHRONOUS = {"wal_level": "replica", "max_wal_senders": 4, "hot_standby": "on"}
 
 
@@ -64,7 +65,7 @@ class Load:
 
     def __init__(self, nodes, threads=3):
         self.nodes, self.granted, self.refused, self.ended = nodes, {}, 0, threading.Event()
-        self.second, self.lock = [], threading.Lock()
+        self.second, self.lock, self.refusal = [], threading.Lock(), None
         self.threads = [threading.Thread(target=self.work, args=(number,), daemon=True)
             for number in range(threads)]
         for thread in self.threads:
@@ -83,6 +84,7 @@ class Load:
                 self.granted[key] = answer["fence"]
             elif status >= 500:
                 self.refused += 1
+                self.refusal = status, answer
         return status
 
     def work(self, number):
@@ -128,7 +130,6 @@ def nodes(database):
         node.kill9()
 
 
-@long_tier
 def test_a_killed_process_takes_nothing_with_it(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -151,7 +152,6 @@ def restart(database):
     raise AssertionError(database.log())
 
 
-@long_tier
 def test_a_killed_database_takes_nothing_with_it(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -164,7 +164,6 @@ def test_a_killed_database_takes_nothing_with_it(database, nodes):
     load.end(url_of(database))
 
 
-@long_tier
 def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(database, nodes):
     load = Load(nodes)
     load.goes_on()
@@ -182,6 +181,51 @@ def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(datab
     load.goes_on()
     assert [node.process.poll() for node in nodes] == [None, None]
     load.end(url_of(database))
+
+
+@pytest.fixture
+def small_tablespace():
+    """Where the tables of the store will be: some megabytes, of which a file takes a part."""
+    if os.geteuid() != 0 or not namespace_entered():
+        pytest.skip("mounting a small file system is not permitted here")
+    place = Path(servers.scratch("once-small-"))
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "once-test", str(place)],
+        capture_output=True, text=True)
+    if done.returncode != 0:
+        place.rmdir()
+        pytest.skip(f"cannot mount: {done.stderr.strip()}")
+    (place / "filler").write_bytes(b"x" * (3 << 20))
+    (place / "tables").mkdir()
+    subprocess.run(["chown", "-R", "postgres:postgres", str(place)], check=True)
+    with servers.Postgres() as server:  # started now: it sees what is mounted
+        server.sql(f"CREATE TABLESPACE small LOCATION '{place}/tables'")
+        server.sql("ALTER DATABASE once SET default_tablespace = small")
+        yield server, place / "filler"
+    subprocess.run(["umount", "-l", str(place)], check=True)
+    place.rmdir()
+
+
+def test_a_full_disk_refuses_loses_nothing_and_goes_on_when_there_is_room(small_tablespace):
+    """P12: what is live stays, whatever has no room. The disk of the tables; without room for its
+    own log PostgreSQL stops, which is a database that is gone."""
+    database, filler = small_tablespace
+    url = migrated(database)
+    nodes = [Node(url) for _ in range(2)]
+    load = Load(nodes)
+    try:
+        until(lambda: load.refused > 20, "it does not get full", 300)
+        status, answer = load.refusal
+        assert (status, answer["effect"], answer["retry"]) == (503, "no", "safe"), answer
+        assert "No space left" in answer["detail"], answer
+        assert nodes[0].request("GET", "/v1/operations?limit=1")[0] == 200  # a look needs no room
+        filler.unlink()
+        load.goes_on()
+        assert [node.process.poll() for node in nodes] == [None, None]
+        load.end(url)
+    finally:
+        load.ended.set()
+        for node in nodes:
+            node.kill9()
 
 
 class Standby(servers.Postgres):
@@ -212,7 +256,6 @@ class Standby(servers.Postgres):
             capture_output=True, cwd=self.directory, **self.user())
 
 
-@long_tier
 def test_a_promoted_standby_goes_on_where_the_primary_was_killed(database):
     """With a synchronous standby a commit is on both before it is answered."""
     migrated(database)

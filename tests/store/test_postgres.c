@@ -3,6 +3,7 @@
  * that somebody changed, sessions that end, and its schema.
  */
 #include <libpq-fe.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,94 @@ static void a_commit_that_comes_after_its_fate_was_told_fails(void **state)
     check_put(own, 1, OK);
 }
 
+/* A handle of its own that commits while nobody can be asked what became of it. */
+struct untold {
+    struct own *own;
+    struct proxy *proxy;
+    struct store *store;
+    bool answers; /* the answer is cut, not the request */
+    struct record record;
+    struct change change;
+    enum status status; /* of the commit */
+    struct err err;
+};
+
+static void untold_start(struct untold *untold, struct own *own, bool answers)
+{
+    const char *server = getenv("ONCE_TEST_POSTGRES");
+    const char *port = strrchr(server, ':') + 1;
+    unsigned number = answers ? 1 : 2;
+    char url[512];
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    *untold = (struct untold){.own = own, .answers = answers};
+    untold->proxy = proxy_new((unsigned short)strtoul(port, NULL, 10));
+    (void)snprintf(url, sizeof url, "%.*s%u%s?fsync=off&schema=%s", (int)(port - server), server,
+        proxy_port(untold->proxy), strchr(port, '/'), own->schema);
+    untold->store = open_at(url);
+    untold->record = kit_record(number, number);
+    untold->change = (struct change){.kind = CHANGE_PUT,
+        .record = &untold->record,
+        .entry = kit_entry(untold->store, &untold->record.operation_id, "{\"a\":1}")};
+    assert_int_equal(untold->store->ops->prepare(untold->store, &batch, &err), OK);
+    if (answers) {
+        proxy_cut_answer(untold->proxy, 0);
+    } else {
+        proxy_cut_request(untold->proxy, 0);
+    }
+}
+
+static void *untold_commit(void *context)
+{
+    struct untold *untold = context;
+    struct commit commit = {.changes = &untold->change, .count = 1};
+    untold->status = untold->store->ops->commit(untold->store, &commit, &untold->err);
+    return NULL;
+}
+
+static void untold_check(struct untold *untold)
+{
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    struct store_head head;
+    struct store *store = untold->store;
+    char sql[160];
+    assert_int_equal(untold->status, E_UNKNOWN);
+    (void)snprintf(sql, sizeof sql, "SELECT count(*) FROM records WHERE key = 'key-%u'",
+        untold->answers ? 1 : 2);
+    assert_int_equal(ask_sql(untold->own, sql), untold->answers);
+    assert_int_equal(store->ops->prepare(store, &batch, &err), OK); /* P11: settled, not guessed */
+    store->ops->abort(store);
+    store->ops->head(store, &head);
+    assert_int_equal(head.seq, untold->answers);
+    assert_int_equal(kit_put(store, &untold->record, 0), untold->answers ? E_STALE : OK);
+    assert_int_equal(kit_close(store), OK);
+    proxy_free(untold->proxy);
+}
+
+/* The time in which it may be asked runs out. The calls of the commit are not told what became of
+ * it; the store knows as soon as the server is back, and goes on. */
+static void a_commit_that_nobody_could_ask_about_is_settled_later(void **state)
+{
+    struct own *own = *state;
+    struct untold untold[2];
+    pthread_t threads[2];
+    for (size_t i = 0; i < 2; i++) {
+        untold_start(&untold[i], own, i == 0);
+    }
+    run_sql(own, "ALTER TABLE migrations RENAME TO hidden"); /* no new connection is of use */
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, untold_commit, &untold[i]), 0);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    run_sql(own, "ALTER TABLE hidden RENAME TO migrations");
+    for (size_t i = 0; i < 2; i++) {
+        untold_check(&untold[i]);
+    }
+}
+
 /* A server that comes back finds the store as it was left, and nothing is granted meanwhile. */
 static void a_server_that_was_away_is_used_again(void **state)
 {
@@ -479,6 +568,7 @@ int main(void)
         OWN(a_commit_cut_on_its_way_did_not_happen),
         OWN(a_commit_whose_answer_is_lost_is_looked_up),
         OWN(a_commit_that_comes_after_its_fate_was_told_fails),
+        OWN(a_commit_that_nobody_could_ask_about_is_settled_later),
         OWN(a_server_that_was_away_is_used_again),
         OWN(the_commit_of_a_session_that_was_ended_fails),
         OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),

@@ -24,9 +24,11 @@ static struct {
     struct store_ops ops[ENGINES];
     const struct store_ops *inner; /* the hub's table */
     atomic_bool away;              /* nobody reaches the store */
-    atomic_size_t wants_most;      /* of one prepare of the second engine … */
-    atomic_size_t prepares;        /* … and of how many */
-    struct store *holders[2];      /* processes that only hold something */
+    atomic_bool lost;              /* the store has given up to learn what became of a commit */
+    atomic_int untold;        /* 1: the next commit happens, and 2: it does not; nobody is told */
+    atomic_size_t wants_most; /* of one prepare of the second engine … */
+    atomic_size_t prepares;   /* … and of how many */
+    struct store *holders[2]; /* processes that only hold something */
     struct arena arena;
 } world;
 
@@ -47,7 +49,25 @@ static enum status gated_prepare(struct store *store, struct store_batch *batch,
         world.prepares++;
         world.wants_most = batch->count > world.wants_most ? batch->count : world.wants_most;
     }
+    if (world.lost) {
+        return err_set(err, E_UNKNOWN, "nobody will ever tell");
+    }
     return world.away ? refuse(err) : world.inner->prepare(store, batch, err);
+}
+
+static enum status gated_commit(struct store *store, const struct commit *commit, struct err *err)
+{
+    int untold = world.untold;
+    if (untold == 2) {
+        world.inner->abort(store);
+    }
+    enum status status = untold == 2 ? OK : world.inner->commit(store, commit, err);
+    if (untold != 0 && status == OK) {
+        world.untold = 0;
+        world.away = true; /* or somebody could tell */
+        return err_set(err, E_UNKNOWN, "the answer is lost");
+    }
+    return status;
 }
 
 static enum status gated_read(struct store *store, struct store_batch *batch, struct err *err)
@@ -77,6 +97,7 @@ static void start(size_t number, bool hears)
     world.inner = store->ops;
     world.ops[number] = *store->ops;
     world.ops[number].prepare = gated_prepare;
+    world.ops[number].commit = gated_commit;
     world.ops[number].read = gated_read;
     world.ops[number].beat = gated_beat;
     if (!hears) {
@@ -392,6 +413,39 @@ static void a_store_that_is_away_grants_nothing_and_is_found_again(void **state)
     wait_away(false);
 }
 
+/* Only its own calls are not told: the next ones are refused, and then everything goes on. */
+static void a_commit_of_unknown_fate_ends_nobody(void **state)
+{
+    (void)state;
+    for (int untold = 1; untold <= 2; untold++) {
+        const char *key = untold == 1 ? "happened" : "did not";
+        struct engine_call call = begin_call(key);
+        world.untold = untold;
+        assert_int_equal(engine_do(world.engines[0], &call), E_UNKNOWN);
+        assert_true(engine_store_away(world.engines[0], NULL));
+        call = begin_call(key);
+        assert_int_equal(engine_do(world.engines[0], &call), E_UNAVAILABLE);
+        world.away = false;
+        wait_away(false); /* though nobody calls */
+        assert_false(engine_failure(world.engines[0], NULL));
+        assert_int_equal(
+            do_begin(0, key, &call), untold == 1 ? DECISION_IN_PROGRESS : DECISION_FIRST_SEEN);
+        assert_int_equal(do_begin(0, key, &call), DECISION_IN_PROGRESS);
+    }
+}
+
+static void a_store_that_will_never_know_stops_the_engine(void **state)
+{
+    (void)state;
+    struct engine_call call = begin_call("k");
+    world.untold = 1;
+    assert_int_equal(engine_do(world.engines[0], &call), E_UNKNOWN);
+    world.lost = true;
+    call = begin_call("other");
+    assert_int_equal(engine_do(world.engines[0], &call), E_UNKNOWN);
+    assert_true(engine_failure(world.engines[0], NULL)); /* E5 */
+}
+
 /* A fence of a different process is not from a lost future (quarantine.h), though its operation is
  * forgotten by now. */
 static void the_fence_of_a_different_process_quarantines_nobody(void **state)
@@ -436,6 +490,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_janitors_settle_a_lease_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_store_that_is_away_grants_nothing_and_is_found_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_commit_of_unknown_fate_ends_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_store_that_will_never_know_stops_the_engine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             the_fence_of_a_different_process_quarantines_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(

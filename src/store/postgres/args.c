@@ -50,6 +50,7 @@ static void begin(struct pg_args *args, bool null, size_t size)
 {
     if (args->open) {
         args->items++;
+        args->nones += null;
         put_be(args, null ? UINT32_MAX : size, 4);
         return;
     }
@@ -64,7 +65,7 @@ void args_array(struct pg_args *args, enum pg_type type)
     ASSERT(!args->open);
     begin(args, false, 0);
     args->array = args->bytes.len;
-    args->items = 0;
+    args->items = args->nones = 0;
     args->open = true;
     put_be(args, 1, 4);
     put_be(args, 1, 4);
@@ -83,6 +84,16 @@ void args_array_end(struct pg_args *args)
             args->bytes.data[args->array + ITEMS_AT + i] =
                 (char)(unsigned char)(args->items >> 8 * (3 - i));
         }
+    }
+}
+
+void args_array_end_some(struct pg_args *args)
+{
+    bool is_null = args->nones == args->items;
+    args_array_end(args);
+    if (is_null && args->bytes.status == OK) {
+        args->bytes.len = args->array;
+        args->nulls[args->count - 1] = true;
     }
 }
 

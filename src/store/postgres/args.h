@@ -35,7 +35,8 @@ struct pg_args {
     int count;
     size_t array; /* where the array that is open begins; 0 and no items: none is */
     uint32_t items;
-    bool open; /* an array is */
+    uint32_t nones; /* of these, how many are NULL */
+    bool open;      /* an array is */
 };
 
 void args_init(struct pg_args *args, const struct mem *mem, size_t bytes_max);
@@ -45,6 +46,9 @@ void args_clear(struct pg_args *args);
 /* Until the end, what is put are its items. */
 void args_array(struct pg_args *args, enum pg_type type);
 void args_array_end(struct pg_args *args);
+/* Likewise; an array of nothing but NULLs becomes NULL. unnest, beside others, makes the same rows
+ * of both, and of this one for less. */
+void args_array_end_some(struct pg_args *args);
 
 void args_null(struct pg_args *args);
 void args_bool(struct pg_args *args, bool value);

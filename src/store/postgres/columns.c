@@ -177,7 +177,8 @@ static void put_value_sql(struct buf *sql, const struct column *column)
     buf_printf(sql, "w.%s%s%s", column->name, cast == NULL ? "" : "::", cast == NULL ? "" : cast);
 }
 
-/* Count what came and went, then insist that every row was put. */
+/* Count what came and went, then insist that every row was put. What was to be put is the argument
+ * itself: a second use of w would keep all of it in memory. */
 static void put_end_sql(struct buf *sql, const char *before)
 {
     buf_printf(sql,
@@ -185,7 +186,7 @@ static void put_end_sql(struct buf *sql, const char *before)
         "SELECT kind, status, 1 AS n FROM done%s) AS moved GROUP BY kind, status"
         " HAVING sum(n) <> 0 ON CONFLICT (chain_id, kind, status)"
         " DO UPDATE SET live = t.live + excluded.live)"
-        " SELECT expect_changed(ARRAY(SELECT key_hash FROM w), ARRAY(SELECT key_hash FROM done))",
+        " SELECT expect_changed($2::bytea[], ARRAY(SELECT key_hash FROM done))",
         before);
 }
 
@@ -339,14 +340,14 @@ void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count)
         for (size_t row = 0; row < count; row++) {
             put_value(args, &rows[row].record, &columns[i]);
         }
-        args_array_end(args);
+        args_array_end_some(args);
     }
     for (size_t i = 0; i < EXTRAS; i++) {
         args_array(args, extras[i].number);
         for (size_t row = 0; row < count; row++) {
             put_extra(args, &rows[row], (enum column_extra)i);
         }
-        args_array_end(args);
+        args_array_end_some(args);
     }
 }
 

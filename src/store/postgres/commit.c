@@ -7,7 +7,7 @@
  * whatever became of the rest: in one that failed the server takes it for ROLLBACK and says so.
  *
  * Crash points. Before COMMIT arrives: nothing happened, the server rolls back. After it: the
- * marker is there with everything else. The answer is lost: look_up_fate.
+ * marker is there with everything else. The answer is lost: settle_plan.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -168,6 +168,7 @@ static enum status plan_init(
         .touches = mem_zalloc(self->mem, count, sizeof *plan->touches),
         .capacity = count,
         .head = self->head};
+    plan->head.moment = self->now;
     if (plan->order == NULL || plan->rows == NULL || plan->touches == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a commit");
     }
@@ -385,81 +386,56 @@ static void pause_ms(int64_t ms)
     (void)nanosleep(&pause, NULL);
 }
 
-/* One look at the marker: E_UNAVAILABLE while the server cannot be asked. */
-static enum status ask_fate(struct pg_store *self, bool *ret_committed, struct err *err)
-{
-    PGresult *result = NULL;
-    int64_t commits = -1;
-    int64_t epoch = -1;
-    enum status status = pg_connect(self, err);
-    if (status != OK) {
-        return status;
-    }
-    ASSERT(self->phase == PG_IDLE);
-    args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
-    link_send(&self->link, PG_FATE);
-    link_sync(&self->link);
-    status = pg_rows(self, 4, &result, err);
-    if (status == OK && PQntuples(result) == 1) {
-        (void)pg_value_int(pg_value_of(result, 0, 0), &commits);
-        (void)pg_value_int(pg_value_of(result, 0, 1), &epoch);
-    }
-    PQclear(result);
-    status = status == OK ? link_finish(&self->link, err) : status;
-    if (status != OK) {
-        pg_recover(self);
-        if (self->phase == PG_IDLE) {
-            link_close(&self->link);
-            phase_set(self, PG_CLOSED);
-        }
-        return status;
-    }
-    if (commits != (int64_t)self->commits && commits != (int64_t)self->commits + 1) {
-        return err_set(err, E_CORRUPT,
-            "the database does not have the last commits of this process: it is an older copy");
-    }
-    self->epoch = (uint64_t)epoch;
-    *ret_committed = commits == (int64_t)self->commits + 1;
-    return OK;
-}
-
-/* The connection broke after COMMIT may have left. Asked until the server answers or the time is
- * up. */
+/* The connection broke after COMMIT may have left. The server is asked until it answers or the time
+ * is up: E_UNKNOWN, and the next connection settles it. */
 static enum status look_up_fate(struct pg_store *self, bool *ret_committed, struct err *err)
 {
     int64_t until_ns = (int64_t)clock_nanos() + INT64_C(1000000) * LIMIT_STORE_FATE_MS;
     int64_t pause = 50;
-    ASSERT(self->phase == PG_CLOSED);
+    ASSERT(self->phase == PG_CLOSED && self->unsettled.is_open);
     for (;;) {
         struct err cause = {0};
-        enum status status = ask_fate(self, ret_committed, &cause);
+        enum status status = pg_reconnect(self, &cause);
+        if (status == OK) {
+            *ret_committed = self->unsettled.happened;
+            return OK;
+        }
         if (status != E_UNAVAILABLE) {
-            return status == OK ? OK : err_set(err, status, "%s", cause.text);
+            return err_set(err, status, "%s", cause.text);
         }
         if ((int64_t)clock_nanos() >= until_ns) {
-            phase_set(self, PG_LOST);
             return err_set(
-                err, E_UNKNOWN, "the fate of a commit could not be looked up: %s", cause.text);
+                err, E_UNKNOWN, "what became of a commit is not known yet: %s", cause.text);
         }
         pause_ms(pause);
         pause = clock_doubled_ms(pause, LIMIT_STORE_BACKOFF_MS_MAX);
     }
 }
 
-/* What is known here of a commit that happened. */
-static void committed(struct pg_store *self, const struct plan *plan)
+void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t fence_floor)
 {
-    ASSERT(plan->head.seq >= self->head.seq);
-    ASSERT(self->now.time_ms >= self->head.moment.time_ms); /* S8 */
+    ASSERT(head->seq >= self->head.seq);
+    ASSERT(head->moment.time_ms >= self->head.moment.time_ms); /* S8 */
     (void)pthread_mutex_lock(&self->mutex);
-    self->head = plan->head;
-    self->head.moment = self->now;
+    self->head = *head;
     (void)pthread_mutex_unlock(&self->mutex);
     self->commits++;
-    self->mark_ms = self->now.time_ms > self->mark_ms ? self->now.time_ms : self->mark_ms;
-    if (plan->commit->fence_floor > self->fence) {
-        self->fence = plan->commit->fence_floor;
+    self->mark_ms = head->moment.time_ms > self->mark_ms ? head->moment.time_ms : self->mark_ms;
+    self->fence = fence_floor > self->fence ? fence_floor : self->fence;
+}
+
+/* The end of the exchange on a connection that broke. */
+static enum status settle_plan(struct pg_store *self, const struct plan *plan, struct err *err)
+{
+    bool is_committed = false;
+    self->unsettled = (struct pg_unsettled){
+        .is_open = true, .head = plan->head, .fence_floor = plan->commit->fence_floor};
+    enum status status = look_up_fate(self, &is_committed, err);
+    if (status == OK && !is_committed) {
+        status = err_set(err, E_UNAVAILABLE,
+            "the connection to PostgreSQL broke before the commit: nothing happened");
     }
+    return status;
 }
 
 static enum status commit_plan(struct pg_store *self, const struct plan *plan, struct err *err)
@@ -478,20 +454,13 @@ static enum status commit_plan(struct pg_store *self, const struct plan *plan, s
         if (status == OK && !is_committed) {
             status = err_set(err, E_UNAVAILABLE, "PostgreSQL rolled the commit back");
         }
-    } else {
-        pg_recover(self);
-        if (!failed) {
-            status = look_up_fate(self, &is_committed, err);
-            if (status == OK && !is_committed) {
-                status = err_set(err, E_UNAVAILABLE,
-                    "the connection to PostgreSQL broke before the commit: nothing happened");
-            }
+        if (status == OK) {
+            pg_committed(self, &plan->head, plan->commit->fence_floor);
         }
+        return status;
     }
-    if (status == OK) {
-        committed(self, plan);
-    }
-    return status;
+    pg_recover(self);
+    return failed ? status : settle_plan(self, plan, err);
 }
 
 enum status pg_commit(struct store *store, const struct commit *commit, struct err *err)

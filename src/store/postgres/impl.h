@@ -5,18 +5,18 @@
  *
  *   CLOSED --connect--> IDLE --prepare--> PREPARED --commit | abort--> IDLE
  *     ^                   |                  |
- *     +----- it broke ----+------------------+        LOST: a commit's fate could not be learnt
+ *     +----- it broke ----+------------------+
  *
  *   CLOSED    there is no connection; the next call makes one, unless it is too soon (backoff)
- *   IDLE      no transaction is open
+ *   IDLE      no transaction is open, and what became of every commit is known
  *   PREPARED  a transaction holds the locks of a batch; the server ends it by itself after
  *             LIMIT_PREPARED_MS_MAX, and then the commit fails
- *   LOST      nobody knows what became of the last commit: every call is E_UNKNOWN (P11)
  *
  * The marker: chains.commits counts the commits of this handle, and self->commits is how many it
  * knows of. A commit whose answer was lost is looked up on a new connection by adding 1 to
  * chains.epoch, which every commit names: the row shows whether the commit happened, and one that
- * is still on its way fails from then on.
+ * is still on its way fails from then on. While the server cannot be asked, the commit is unsettled
+ * and there is no connection: everything is refused. The first connection settles it.
  */
 #ifndef ONCE_STORE_POSTGRES_IMPL_H
 #define ONCE_STORE_POSTGRES_IMPL_H
@@ -31,7 +31,7 @@
 /* The version of the schema that this program reads and writes. */
 enum { PG_SCHEMA_VERSION = 2 };
 
-enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED, PG_LOST };
+enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 
 /* Names of prepared statements; statements.c has their texts. */
 #define PG_LOCK    "lock"
@@ -74,6 +74,14 @@ struct pg_listener {
     void *context;
 };
 
+/* A commit whose answer was lost, and what holds if it happened. */
+struct pg_unsettled {
+    bool is_open;           /* nobody has asked the server yet */
+    bool happened;          /* what it said */
+    struct store_head head; /* of the chain after it */
+    uint64_t fence_floor;
+};
+
 enum { PG_CAUTIONS_MAX = 4 };
 enum { PG_CHANNEL_BYTES = 80 }; /* "once." and a schema */
 
@@ -94,6 +102,7 @@ struct pg_store {
     uint64_t fence;        /* the highest that is known to be given out */
     pthread_mutex_t mutex; /* over head, for readers on other threads */
     struct store_head head;
+    struct pg_unsettled unsettled;
     unsigned readers;
 
     struct pg_listener listener;
@@ -121,14 +130,15 @@ struct pg_store *pg_of(struct store *store);
 
 /* ---- store.c ---- */
 void phase_set(struct pg_store *self, enum pg_phase phase);
-/* IDLE, on a new connection if need be. E_UNAVAILABLE, E_CORRUPT: the chain is not as it was left;
- * E_UNKNOWN in LOST. */
+/* IDLE, on a new connection if need be. E_UNAVAILABLE, E_CORRUPT: the chain is not as it was
+ * left. */
 enum status pg_ready(struct pg_store *self, struct err *err) MUST_CHECK;
 /* After a failed exchange: IDLE when the connection is alive, with no transaction open; else
  * CLOSED. */
 void pg_recover(struct pg_store *self);
-/* A new connection with everything prepared, and no chain checked. */
-enum status pg_connect(struct pg_store *self, struct err *err) MUST_CHECK;
+/* A new connection now. Our chain is checked on it, and an unsettled commit settled. Failures as
+ * pg_ready's. */
+enum status pg_reconnect(struct pg_store *self, struct err *err) MUST_CHECK;
 int64_t pg_boot_ms(const struct pg_store *self);
 
 /* ---- settings.c ---- */
@@ -154,6 +164,8 @@ enum status pg_prepare(struct store *store, struct store_batch *batch, struct er
 enum status pg_read(struct store *store, struct store_batch *batch, struct err *err);
 void pg_abort(struct store *store);
 enum status pg_commit(struct store *store, const struct commit *commit, struct err *err);
+/* A commit has happened: what is known from then on. */
+void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t fence_floor);
 
 /* ---- listen.c ---- */
 void pg_listen(struct store *store, store_notice notice, void *context);

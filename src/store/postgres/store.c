@@ -27,8 +27,8 @@ struct pg_store *pg_of(struct store *store)
 static void phase_check(const struct pg_store *self)
 {
     bool connected = self->link.conn != NULL;
-    ASSERT(connected || self->phase == PG_CLOSED || self->phase == PG_LOST);
-    ASSERT(!connected || self->phase != PG_CLOSED);
+    ASSERT(connected == (self->phase != PG_CLOSED));
+    ASSERT(!connected || !self->unsettled.is_open); /* P11 */
 }
 
 void phase_set(struct pg_store *self, enum pg_phase phase)
@@ -37,7 +37,6 @@ void phase_set(struct pg_store *self, enum pg_phase phase)
         [PG_CLOSED] = 1u << PG_CLOSED | 1u << PG_IDLE | 1u << PG_PREPARED,
         [PG_IDLE] = 1u << PG_CLOSED | 1u << PG_IDLE | 1u << PG_PREPARED,
         [PG_PREPARED] = 1u << PG_IDLE,
-        [PG_LOST] = 1u << PG_CLOSED | 1u << PG_LOST,
     };
     ASSERT((from[phase] >> self->phase & 1) != 0);
     self->phase = phase;
@@ -103,7 +102,8 @@ static enum status check_version(struct pg_store *self, struct err *err)
     return OK;
 }
 
-enum status pg_connect(struct pg_store *self, struct err *err)
+/* A new connection with everything prepared, and no chain checked: it is not in use yet. */
+static enum status open_link(struct pg_store *self, struct err *err)
 {
     ASSERT(self->phase == PG_CLOSED);
     ASSERT(self->link.conn == NULL);
@@ -123,42 +123,81 @@ enum status pg_connect(struct pg_store *self, struct err *err)
     }
     if (status != OK) {
         link_close(&self->link);
-        return status;
     }
-    phase_set(self, PG_IDLE);
-    return OK;
+    return status;
 }
 
-/* Our chain must be where we left it: a server that lost commits is an older copy (P11). */
-static enum status check_chain(struct pg_store *self, struct err *err)
+static enum status pg_connect(struct pg_store *self, struct err *err)
+{
+    enum status status = open_link(self, err);
+    if (status == OK) {
+        phase_set(self, PG_IDLE);
+    }
+    return status;
+}
+
+/* How many commits of ours the server has. What is still on its way fails from now on. */
+static enum status read_marker(
+    struct pg_store *self, int64_t *ret_commits, int64_t *ret_epoch, struct err *err)
 {
     PGresult *result = NULL;
-    int64_t commits = -1;
-    int64_t epoch = -1;
+    *ret_commits = *ret_epoch = -1;
     args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
     link_send(&self->link, PG_FATE);
     link_sync(&self->link);
     enum status status = pg_rows(self, 4, &result, err);
     if (status == OK && PQntuples(result) == 1) {
-        (void)pg_value_int(pg_value_of(result, 0, 0), &commits);
-        (void)pg_value_int(pg_value_of(result, 0, 1), &epoch);
+        (void)pg_value_int(pg_value_of(result, 0, 0), ret_commits);
+        (void)pg_value_int(pg_value_of(result, 0, 1), ret_epoch);
     }
     PQclear(result);
     enum status end = link_alive(&self->link) ? link_finish(&self->link, NULL) : E_UNAVAILABLE;
-    status = status == OK && end != OK ? err_set(err, end, "the connection broke again") : status;
-    if (status == OK && (commits != (int64_t)self->commits || epoch < 0)) {
+    return status == OK && end != OK ? err_set(err, end, "the connection broke again") : status;
+}
+
+/* Our chain must be where we left it, or one commit further when one is unsettled: a server that
+ * lost commits is an older copy (P11). Nothing has changed here when it fails. */
+static enum status check_chain(struct pg_store *self, struct err *err)
+{
+    struct pg_unsettled *unsettled = &self->unsettled;
+    int64_t commits = -1;
+    int64_t epoch = -1;
+    enum status status = read_marker(self, &commits, &epoch, err);
+    if (status != OK) {
+        return status;
+    }
+    bool one_more = unsettled->is_open && commits == (int64_t)self->commits + 1;
+    if ((commits != (int64_t)self->commits && !one_more) || epoch < 0) {
         (void)err_set(err, E_CORRUPT,
             "the database does not have the last commits of this process: it is an older copy");
         err_hint(err, "see what became of the server; a restart accepts the loss");
-        status = E_CORRUPT;
+        return E_CORRUPT;
+    }
+    self->epoch = (uint64_t)epoch;
+    unsettled->is_open = false;
+    unsettled->happened = one_more;
+    if (one_more) {
+        pg_committed(self, &unsettled->head, unsettled->fence_floor);
+    }
+    return OK;
+}
+
+enum status pg_reconnect(struct pg_store *self, struct err *err)
+{
+    bool writes = !self->read_only && self->parent == NULL;
+    enum status status = open_link(self, err);
+    if (status == OK && writes) {
+        status = check_chain(self, err);
     }
     if (status == OK) {
-        self->epoch = (uint64_t)epoch;
+        phase_set(self, PG_IDLE);
+    } else {
+        link_close(&self->link);
     }
     return status;
 }
 
-/* A new connection, not sooner than the pause after the last failure allows. */
+/* Likewise, not sooner than the pause after the last failure allows. */
 static enum status reconnect(struct pg_store *self, struct err *err)
 {
     int64_t now_ms = pg_boot_ms(self);
@@ -166,14 +205,7 @@ static enum status reconnect(struct pg_store *self, struct err *err)
         return err_set(err, self->failure.status, "%s", self->failure.text);
     }
     err_clear(&self->failure);
-    enum status status = pg_connect(self, &self->failure);
-    bool writes = !self->read_only && self->parent == NULL;
-    if (status == OK && writes) {
-        status = check_chain(self, &self->failure);
-        if (status != OK) {
-            pg_recover(self);
-        }
-    }
+    enum status status = pg_reconnect(self, &self->failure);
     if (status == OK) {
         self->backoff_ms = BACKOFF_FIRST_MS;
         return OK;
@@ -189,9 +221,6 @@ enum status pg_ready(struct pg_store *self, struct err *err)
 {
     phase_check(self);
     ASSERT(self->phase != PG_PREPARED); /* one commit or abort first */
-    if (self->phase == PG_LOST) {
-        return err_set(err, E_UNKNOWN, "what became of the last commit is not known");
-    }
     if (self->phase == PG_IDLE && !link_alive(&self->link)) {
         pg_recover(self);
     }
