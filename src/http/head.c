@@ -114,7 +114,7 @@ static enum http_verdict read_version(
         return http_refuse(refusal, 400, "the version is not of the form HTTP/1.1");
     }
     if (text.data[5] != '1' || text.data[7] > '1') {
-        return http_refuse(refusal, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return http_refuse(refusal, 505, "only HTTP/1.1 and HTTP/1.0 are supported");
     }
     head->minor = (unsigned)(text.data[7] - '0');
     return HTTP_DONE;
