@@ -215,7 +215,7 @@ static void put_conflict(struct api_call *call, struct api_document *ret_documen
     buf_str(&extra, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");
     ret_document->problem = (struct problem){.status = 409,
         .code = "idempotency_conflict",
-        .detail = SLICE_LIT("the key was used with another payload; nothing was done"),
+        .detail = SLICE_LIT("the key was used with a different payload; nothing was done"),
         .effect = PROBLEM_EFFECT_NO,
         .retry = PROBLEM_RETRY_NO,
         .operation_id = id_text(call, &call->door.engine.decision.next.operation_id),
@@ -226,7 +226,7 @@ static void put_conflict(struct api_call *call, struct api_document *ret_documen
 static const struct problem refusal_held_unknown = {.status = 409,
     .code = "outcome_unknown",
     .detail =
-        SLICE_INIT("nobody knows whether the effect happened; it is held until somebody looks and "
+        SLICE_INIT("nobody knows whether the effect happened; it is held until somebody checks and "
                    "settles it"),
     .effect = PROBLEM_EFFECT_UNKNOWN,
     .retry = PROBLEM_RETRY_NO};
@@ -327,8 +327,9 @@ static bool put_effect_refusal(struct api_call *call, struct api_document *ret_d
         if (effect->refused && effect->decision.kind == DECISION_CONFLICT_REJECTED) {
             ret_document->problem = (struct problem){.status = 409,
                 .code = "idempotency_conflict",
-                .detail = SLICE_LIT("the key of an effect was used with another payload; neither "
-                                    "the seal nor any of its effects was made"),
+                .detail =
+                    SLICE_LIT("the key of an effect was used with a different payload; neither "
+                              "the seal nor any of its effects was made"),
                 .effect = PROBLEM_EFFECT_NO,
                 .retry = PROBLEM_RETRY_NO};
             return true;

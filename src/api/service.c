@@ -150,7 +150,7 @@ void api_metrics(struct api_request *request)
     struct api *api = request->api;
     if (!may_see(&request->caller)) {
         api_refuse_plain(request, 403, "forbidden",
-            "this token may not look at figures: it needs the right audit or operate");
+            "this token may not read metrics: it needs the right audit or operate");
         return;
     }
     struct metrics_view view = {

@@ -24,6 +24,9 @@ static struct character character_at(struct slice text, size_t at)
 static size_t fault_at(struct slice text, bool may_have_controls)
 {
     size_t at = 0;
+    if (scan_printable(text.data, text.len)) {
+        return text.len;
+    }
     while (at < text.len) {
         struct character character = character_at(text, at);
         if (character.size == 0 || (character.is_control && !may_have_controls)) {
@@ -59,5 +62,8 @@ enum status name_check(const char *member, struct slice name, struct err *err)
 
 enum status name_check_utf8(const char *member, struct slice text, struct err *err)
 {
-    return text_utf8(text) ? OK : refuse(member, text, fault_at(text, true), err);
+    if (scan_printable(text.data, text.len) || text_utf8(text)) {
+        return OK;
+    }
+    return refuse(member, text, fault_at(text, true), err);
 }

@@ -1,7 +1,8 @@
 /*
  * scan: where a run of plain text ends, many bytes at a time.
  *
- * Shared by all that read or write JSON strings: the reader, the canonical writer and the log.
+ * Shared by all that read or write JSON strings (the reader, the canonical writer and the log), by
+ * the rule for names and by that for field values.
  */
 #ifndef ONCE_BASE_SCAN_H
 #define ONCE_BASE_SCAN_H
@@ -24,6 +25,33 @@ static inline uint64_t scan_load(const char *at)
     bytes = __builtin_bswap64(bytes);
 #endif
     return bytes;
+}
+
+/* Whether eight bytes are all printable ASCII. Adding one sets the top bit of DEL, taking 0x20 that
+ * of a control; neither carries into the next byte unless the byte itself is refused. */
+static inline bool scan_printable_8(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
+    return ((bytes | (bytes + ones) | (bytes - ones * 0x20)) & tops) == 0;
+}
+
+/* Whether a text is all printable ASCII: 0x20 to 0x7E, as most names are. */
+static inline bool scan_printable(const char *text, size_t len)
+{
+    if (len < 8) {
+        char bytes[8] = "        ";
+        for (size_t i = 0; i < len; i++) {
+            bytes[i] = text[i];
+        }
+        return scan_printable_8(scan_load(bytes));
+    }
+    for (size_t at = 0; at < len - 8; at += 8) {
+        if (!scan_printable_8(scan_load(text + at))) {
+            return false;
+        }
+    }
+    return scan_printable_8(scan_load(text + len - 8)); /* some of them a second time */
 }
 
 /* The bytes of the UTF-8 sequence at `at`, or 0 when it is not valid (RFC 3629 section 4). */

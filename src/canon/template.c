@@ -84,7 +84,8 @@ static enum status check_placeholder(struct slice path, const char *const *names
                 err, E_INVALID, "placeholder {%.*s} has an empty name", shown(path), path.data);
         }
         if (!is_known) {
-            return err_set(err, E_INVALID, "nothing is called {%.*s} here", shown(path), path.data);
+            return err_set(
+                err, E_INVALID, "there is no value called {%.*s}", shown(path), path.data);
         }
         is_first = false;
     }
@@ -166,7 +167,7 @@ static enum status text_of(
     case JSON_OBJECT: break;
     }
     return err_set(
-        err, E_INVALID, "{%.*s} has to be a string, a number or a boolean", shown(path), path.data);
+        err, E_INVALID, "{%.*s} must be a string, a number or a boolean", shown(path), path.data);
 }
 
 static enum status put_encoded(

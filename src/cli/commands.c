@@ -267,7 +267,7 @@ static const struct exit_def ls_exits[] = {EXIT_FINE, EXIT_BAD_USAGE, EXIT_CORRU
     EXIT_NO_SERVER, EXIT_NO_OUTPUT, EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def ls_examples[] = {
-    {"once ls --status unknown", "operations that somebody has to settle"},
+    {"once ls --status unknown", "operations that need manual resolution"},
     {"once ls --server https://once.example",
         "operations of a server, with the token in ONCE_TOKEN"},
     {0},
@@ -824,7 +824,7 @@ static const struct option_def confirm_options[] = {
     TEXT("confirmation", "TOKEN",
         "the confirmation token; - reads it from standard input, where nobody sees it",
         .env = "ONCE_CONFIRMATION"),
-    TEXT("actor", "WHO", "who answers; has to be the command's actor if it is given"),
+    TEXT("actor", "WHO", "who answers; must be the command's actor if it is given"),
     TEXT("reason", "TEXT", "why, for the evidence of a denial"),
     OPT_STORE,
     OPT_SERVER,

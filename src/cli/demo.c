@@ -19,7 +19,7 @@ static int print_table(const struct demo_result *result, const char *store)
     const struct demo_figure *doubles = &result->figures[DEMO_FIGURES - 1];
     out_text("%s%-24s %8lu%s\n", out_tint(doubles->value == 0 ? TINT_GOOD : TINT_BAD),
         doubles->title, doubles->value, out_plain());
-    out_text("\nThe journal of it is in %s. To look at it:\n", store + sizeof "journal:" - 1);
+    out_text("\nIts journal is in %s. To read it:\n", store + sizeof "journal:" - 1);
     out_text("  once ls --store %s\n", store);
     out_text("  once verify --redecide --store %s\n", store);
     return out_finish();

@@ -151,7 +151,7 @@ static void check_clock(struct doctor *doctor, const struct inspect_facts *facts
             "%s is %s behind the store's last entry", time, text_put_duration(off, behind_ms));
     } else if (ahead_ms > LIMIT_CLOCK_JUMP_MS_MAX - facts->jump_ms) {
         examine(doctor, VERDICT_WARN, "clock",
-            "check the clock; expiry follows the time since boot meanwhile",
+            "check the clock; until then expiry follows the time since boot",
             "%s is %s ahead of the time since boot: held", time, text_put_duration(off, ahead_ms));
     } else if (now.wall_ms < INT64_C(1577836800000)) {
         examine(doctor, VERDICT_FAIL, "clock", "set the clock", "%s is before 2020", time);
@@ -206,7 +206,7 @@ static void check_skew(struct doctor *doctor, const struct inspect_facts *facts)
     text_put_time(time, facts->time_ms);
     bool is_off = size_ms > SKEW_WARN_MS;
     examine(doctor, is_off ? VERDICT_WARN : VERDICT_PASS, "clock",
-        is_off ? "synchronise both clocks; what is decided goes by the store's" : NULL,
+        is_off ? "synchronise both clocks; decisions use the store's clock" : NULL,
         "the store's is %s; this machine's is %s %s", time, text_put_duration(off, size_ms),
         skew_ms < 0 ? "behind" : "ahead");
 }
@@ -323,7 +323,7 @@ static void check_remote(struct doctor *doctor, struct remote *remote)
     struct arena *arena = &doctor->cli->arena;
     const char *url = remote_url(remote);
     if (remote_ask(remote, "/readyz", SLICE_EMPTY, arena, &answer) != CLI_OK) {
-        examine(doctor, VERDICT_FAIL, "server", "see that it runs and can be reached from here",
+        examine(doctor, VERDICT_FAIL, "server", "check that it is running and reachable",
             "%s does not answer", url);
         return;
     }

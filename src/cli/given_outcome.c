@@ -151,8 +151,7 @@ static int take_json(struct cli *cli, struct slice text, struct once_outcome *re
         return CLI_OK;
     }
     if (json_read(text, &cli->arena, &root, &err) != OK) {
-        err_prefix(
-            &err, "the outcome has to be JSON, unless --http-status or --exit-code is given");
+        err_prefix(&err, "the outcome must be JSON, unless --http-status or --exit-code is given");
         (void)cli_fail_err(&err);
         return CLI_DATA;
     }

@@ -173,7 +173,7 @@ static bool engine_stopped(struct serve *serve)
         return false;
     }
     struct log_field fields[] = {LOG_TEXT("message", slice_str(err.text)),
-        LOG_TEXT("hint", SLICE_LIT("nothing is granted any more; start once serve again"))};
+        LOG_TEXT("hint", SLICE_LIT("nothing more is granted until once serve is restarted"))};
     log_event(serve->log.log, LOG_ERROR, "engine_stopped", fields, 2);
     notify_say("STATUS=the store failed: %s", err.text);
     return true;
@@ -285,7 +285,7 @@ int cmd_serve(struct cli *cli)
     struct config *config = NULL;
     const char *path = cli_text(cli, "config");
     if (path != NULL && strcmp(path, "-") == 0) {
-        return cli_usage(cli, "--config has to be a file: SIGHUP reads it again");
+        return cli_usage(cli, "--config must be a file: SIGHUP reads it again");
     }
     int code = serve_config(cli, &config, &faults);
     bool is_test = cli_flag(cli, "test");

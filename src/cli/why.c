@@ -124,12 +124,12 @@ static void introduce(const struct operation *operation)
     out_text("'\n  fingerprint (keyed) %.*s\n",
         SLICE_ARGS(cli_member(operation->root, SLICE_LIT("fingerprint"))));
     if (operation->request.len > 0) {
-        out_text("  what was asked first, in canonical form:\n    ");
+        out_text("  the first request, in canonical form:\n    ");
         out_safe(operation->request);
         out_text("\n");
     } else {
         out_text(
-            "  what was asked first was not kept: it was given as a fingerprint, or too large\n");
+            "  the first request was not kept: it was given as a fingerprint or was too large\n");
     }
     out_text("\n");
 }

@@ -59,7 +59,7 @@ static enum status put_json(struct config_reader *reader, const struct yaml_node
     for (const struct yaml_node *at = node->first; status == OK && at != NULL; at = at->next) {
         buf_str(out, at == node->first ? "" : ",");
         if (node->kind == YAML_MAP && at->kind != YAML_SCALAR && at->kind != YAML_BAD) {
-            reader_fault(reader, at, NULL, "the name of a member has to be a text");
+            reader_fault(reader, at, NULL, "the name of a member must be a text");
         }
         if (node->kind == YAML_MAP) {
             put_text(out, at->text);
@@ -128,7 +128,7 @@ static enum status read_body(
     if (node->kind == YAML_SCALAR) {
         content->body = yaml_is_null(node) ? SLICE_EMPTY : node->text;
     } else if (node->kind != YAML_BAD) {
-        reader_fault(reader, node, "json: takes maps and lists", "body has to be a text");
+        reader_fault(reader, node, "json: takes maps and lists", "body must be a text");
     }
     return OK;
 }
@@ -164,7 +164,7 @@ static void add_header(struct config_reader *reader, const struct yaml_node *key
     if (headers->count == CASE_HEADERS_MAX) {
         reader_fault(reader, key, NULL, "more than %d fields", CASE_HEADERS_MAX);
     } else if (!is_text) {
-        reader_fault(reader, node, NULL, "the value of a field has to be a text of one line");
+        reader_fault(reader, node, NULL, "the value of a field must be a text of one line");
     } else {
         headers->items[headers->count++] = (struct case_header){key->text.data, node->text.data};
     }

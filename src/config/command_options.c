@@ -33,7 +33,7 @@ const struct config_option config_command_options[] = {
                 "other class changes something anyway.",
         .unsure = "Leave it out, and use I1."),
     ROW("critical", BOOL, AT(is_critical), .fallback = "false",
-        .help = "Money or worse: its ttl has to be at least 24h.", .unsure = "true for payments."),
+        .help = "Money or worse: its ttl must be at least 24h.", .unsure = "true for payments."),
     ROW("shield", LIST, AT(shields), COUNTED(shield_count), .form = CONFIG_FORM_SHIELD,
         .max = CONFIG_SHIELDS_MAX, .example = "[S3]",
         .help = "How an I3 command is kept from happening twice. S1: the handler gets the key and "

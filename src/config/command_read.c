@@ -72,7 +72,7 @@ static enum status read_arg(
     if (key->value->kind == YAML_LIST ||
         (key->value->kind == YAML_SCALAR && !yaml_is_null(key->value))) {
         reader_fault(reader, key->value, "such as {type: string, required: true}",
-            "argument '%s' has to be a map", arg->name);
+            "argument '%s' must be a map", arg->name);
         return OK;
     }
     if (key->value->kind == YAML_MAP) {
@@ -91,7 +91,7 @@ enum status command_read_args(
     if (map->kind != YAML_MAP) {
         if (map->kind != YAML_BAD && !yaml_is_null(map)) {
             reader_fault(reader, map, "such as {amount: {type: integer, required: true}}",
-                "args has to be a map of arguments by name");
+                "args must be a map of arguments by name");
         }
         return OK;
     }
@@ -209,7 +209,7 @@ static void check_rest(
     }
     if (command->confirm == CONFIG_CONFIRM_NONE && is_given(map, "prompt")) {
         reader_fault(reader, yaml_place_of(map, "prompt"), "confirm: confirm",
-            "'%s' has a prompt and asks nobody", command->name);
+            "'%s' has a prompt but needs no confirmation", command->name);
     }
     for (size_t i = 0; i < command->executed_count; i++) {
         for (size_t k = 0; k < command->not_executed_count; k++) {
@@ -272,7 +272,7 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
         if (map->kind != YAML_BAD) {
             reader_fault(reader, yaml_is_null(map) ? key : map,
                 "such as order.refund: {handler: \"http://127.0.0.1:9000/refund\"}",
-                "commands has to be a map of commands by name");
+                "commands must be a map of commands by name");
         }
         return OK;
     }

@@ -112,7 +112,7 @@ enum status config_check(struct config *config, struct config_faults *faults)
     size_t before = faults->count + faults->more;
     check_open(config, faults);
     if ((config->tls_cert == NULL) != (config->tls_key == NULL)) {
-        struct config_fault fault = {.hint = "set both, or none of them"};
+        struct config_fault fault = {.hint = "set both or neither"};
         config_fault_add(config, faults, &fault, "tls.%s is set and tls.%s is not",
             config->tls_cert == NULL ? "key" : "cert", config->tls_cert == NULL ? "cert" : "key");
     }

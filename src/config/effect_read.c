@@ -223,13 +223,13 @@ enum status effect_read_headers(
     struct err err = {.status = OK};
     if (key->value->kind != YAML_MAP || key->value->count > CONFIG_EFFECT_HEADERS_MAX) {
         reader_fault(reader, key->value, "such as {X-Account: \"{target.account}\"}",
-            "headers has to be a map of at most %d fields", CONFIG_EFFECT_HEADERS_MAX);
+            "headers must be a map of at most %d fields", CONFIG_EFFECT_HEADERS_MAX);
         return OK;
     }
     for (const struct yaml_node *one = key->value->first; one != NULL; one = one->next) {
         if (one->kind != YAML_SCALAR || one->value->kind != YAML_SCALAR ||
             !value_form_is_token(one->text) || !value_form_is_line(one->value->text)) {
-            reader_fault(reader, one, NULL, "headers has to be a map of fields to one line each");
+            reader_fault(reader, one, NULL, "headers must be a map of fields to one line each");
         } else if (is_own_field(one->text)) {
             reader_fault(reader, one, "auth: is for credentials",
                 "%.*s is not a field that a type can set", SLICE_ARGS(one->text));
@@ -265,7 +265,7 @@ static enum status read_named(struct config_reader *reader, const struct named_s
     struct err err = {.status = OK};
     if (map->kind != YAML_MAP || map->count > shape->count_max) {
         reader_fault(reader, yaml_is_null(map) ? key : map, NULL,
-            "%s has to be a map of at most %zu, each with its name", shape->section,
+            "%s must be a map of at most %zu, each with its name", shape->section,
             shape->count_max);
         return OK;
     }
@@ -276,7 +276,7 @@ static enum status read_named(struct config_reader *reader, const struct named_s
     size_t count = 0;
     for (const struct yaml_node *one = map->first; one != NULL; one = one->next) {
         if (one->kind != YAML_SCALAR || one->value->kind != YAML_MAP) {
-            reader_fault(reader, one, NULL, "a %s has to be a map", shape->one);
+            reader_fault(reader, one, NULL, "a %s must be a map", shape->one);
         } else if (one->text.len == 0 || one->text.len > LIMIT_SCOPE_BYTES_MAX ||
                    name_check(shape->one, one->text, &err) != OK) {
             reader_fault(reader, one, NULL, "%s is not the name of a %s: %s", "this", shape->one,

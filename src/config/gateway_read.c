@@ -93,7 +93,7 @@ enum status gateway_read_on_5xx(
     if (key->value->kind != YAML_SCALAR ||
         value_add_rule(&target, option, SLICE_LIT("5xx"), key->value->text, &fault) != OK) {
         reader_fault(reader, key->value, "on_status: {5xx: release}",
-            "on_5xx has to be one of seal, release, unknown");
+            "on_5xx must be one of seal, release, unknown");
         return OK;
     }
     *source =

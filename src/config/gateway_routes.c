@@ -539,7 +539,7 @@ static void check_tls(const struct maker *maker)
         bool is_key = gateway->tls_cert == NULL;
         struct config_place place =
             section_place(maker, is_key ? "gateway.tls.key" : "gateway.tls.cert");
-        refuse(maker, &place, "set both, or none of them",
+        refuse(maker, &place, "set both or neither",
             "gateway.tls.%s is set and gateway.tls.%s is not", is_key ? "key" : "cert",
             is_key ? "cert" : "key");
     }

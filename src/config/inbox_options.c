@@ -110,7 +110,7 @@ const struct config_option config_source_options[] = {
     ROW("breaker.pause", DURATION, AT(breaker_pause_ms), .fallback = "30s", .min = 10,
         .max = HOUR_MS, .help = "For how long; then one call tries it.", .unsure = "Leave it."),
     ROW("verify_token", OWN, .in = CONFIG_IN_ENTRY, .read = source_read_token,
-        .help = "Of preset meta: what hub.verify_token has to be when an endpoint is confirmed. A "
+        .help = "Of preset meta: what hub.verify_token must be when an endpoint is confirmed. A "
                 "text, {file: PATH} or {env: NAME}.",
         .unsure = "Any text that was typed into the sender's form too."),
     ROW("signature.header", TEXT, AT(signature_header), .form = CONFIG_FORM_FIELD,

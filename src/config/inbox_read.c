@@ -41,7 +41,7 @@ enum status source_read_secrets(
                 .hint = "such as [{file: /run/secrets/whsec}, {env: OLD_WHSEC}]",
                 .is_secret = true};
             config_fault_add(reader->config, reader->faults, &fault,
-                "secrets has to be a list of at most %d", CONFIG_SOURCE_SECRETS_MAX);
+                "secrets must be a list of at most %d", CONFIG_SOURCE_SECRETS_MAX);
         }
         return OK;
     }
@@ -103,7 +103,7 @@ static void check_together(
     }
     if (source->preset == CONFIG_PRESET_EFFECT && source->mode == CONFIG_MODE_ASYNC) {
         reader_fault(reader, yaml_place_of(map, "mode"), "mode: sync",
-            "source '%s': who sends an effect waits for its acknowledgement", source->name);
+            "source '%s': the sender of an effect waits for its acknowledgement", source->name);
     }
     bool reconciles = source->on_unknown == CONFIG_DELIVERY_RECONCILE;
     if (reconciles && source->reconcile_get == NULL) {
@@ -164,7 +164,7 @@ enum status inbox_read_sources(
         if (map->kind != YAML_BAD) {
             reader_fault(reader, yaml_is_null(map) ? key : map,
                 "such as shop-payments: {preset: stripe, …}",
-                "inbox.sources has to be a map of sources by name");
+                "inbox.sources must be a map of sources by name");
         }
         return OK;
     }

@@ -105,7 +105,7 @@ static bool is_value(
         return true;
     }
     if (node->kind != YAML_BAD) {
-        reader_fault(policy->reader, node, NULL, "%s has to be one value", keys[key].path);
+        reader_fault(policy->reader, node, NULL, "%s must be one value", keys[key].path);
     }
     return false;
 }
@@ -282,7 +282,7 @@ static enum status take_each(struct policy_reader *policy, const struct yaml_nod
     }
     if (node->kind != YAML_LIST) {
         if (node->kind != YAML_BAD) {
-            reader_fault(policy->reader, node, NULL, "%s has to be a list", keys[key].path);
+            reader_fault(policy->reader, node, NULL, "%s must be a list", keys[key].path);
         }
         return OK;
     }
@@ -423,7 +423,7 @@ static enum status take_key(
     } else if (key->value->kind == YAML_MAP) {
         return take_map(policy, inner, key->value);
     } else if (key->value->kind != YAML_BAD && !yaml_is_null(key->value)) {
-        reader_fault(policy->reader, key->value, NULL, "%s has to be a map", inner);
+        reader_fault(policy->reader, key->value, NULL, "%s must be a map", inner);
     }
     return OK;
 }
@@ -436,7 +436,7 @@ static enum status take_map(
         if (key->kind == YAML_SCALAR) {
             status = take_key(policy, map, key);
         } else if (key->kind != YAML_BAD) {
-            reader_fault(policy->reader, key, NULL, "a key has to be a name");
+            reader_fault(policy->reader, key, NULL, "a key must be a name");
         }
     }
     return status;
@@ -469,7 +469,7 @@ enum status config_policy_read(
         reader_fault(&reader, root == NULL ? &place : root,
             "such as require_headers: "
             "[Idempotency-Key]",
-            "the policy file has to be a map of rules");
+            "the policy file must be a map of rules");
     }
     if (status == OK) {
         config->raw->policy.is_here = true;

@@ -123,9 +123,8 @@ static enum status read_scalar(struct config_reader *reader, void *object,
         if (example_of(option) != NULL) {
             (void)snprintf(hint, sizeof hint, "such as %s", example_of(option));
         }
-        reader_fault(reader, node, hint[0] == '\0' ? NULL : hint,
-            "%s has to be one value, not a %s", option->path,
-            node->kind == YAML_LIST ? "list" : "map");
+        reader_fault(reader, node, hint[0] == '\0' ? NULL : hint, "%s must be one value, not a %s",
+            option->path, node->kind == YAML_LIST ? "list" : "map");
         return OK;
     }
     if (yaml_is_null(node)) {
@@ -171,7 +170,7 @@ static enum status read_rules(struct config_reader *reader, void *object,
     const struct yaml_node *map = key->value;
     if (map->kind != YAML_MAP) {
         reader_fault(reader, yaml_is_null(map) ? key : map, option->example,
-            "%s has to be a map of statuses", option->path);
+            "%s must be a map of statuses", option->path);
         return OK;
     }
     if (*value_count(object, option) > 0) { /* by the name it had before */
@@ -184,7 +183,7 @@ static enum status read_rules(struct config_reader *reader, void *object,
         bool is_one = rule->kind == YAML_SCALAR && rule->value->kind == YAML_SCALAR;
         if (!is_one) {
             reader_fault(
-                reader, rule, option->example, "%s has to be a map of statuses", option->path);
+                reader, rule, option->example, "%s must be a map of statuses", option->path);
         } else if (value_add_rule(&target, option, rule->text, rule->value->text, &fault) != OK) {
             reader_fault(reader, rule, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
         }
@@ -283,7 +282,7 @@ enum status map_read(
         if (key->kind == YAML_SCALAR) {
             status = read_key(reader, scope, key);
         } else if (key->kind != YAML_BAD) {
-            reader_fault(reader, key, NULL, "a key has to be a name");
+            reader_fault(reader, key, NULL, "a key must be a name");
         }
         if (status != OK) {
             return status;
@@ -301,7 +300,7 @@ enum status map_read_value(
     }
     if (value->kind != YAML_BAD) {
         reader_fault(reader, yaml_is_null(value) ? key : value,
-            "its settings follow, each on a line of its own and indented", "%.*s has to be a map",
+            "its settings follow, each on a line of its own and indented", "%.*s must be a map",
             SLICE_ARGS(key->text));
     }
     return OK;
@@ -327,7 +326,7 @@ enum status list_read(struct config_reader *reader, const struct list_shape *sha
 {
     if (node->kind != YAML_LIST || node->first == NULL) {
         if (node->kind != YAML_BAD) {
-            reader_fault(reader, node, shape->hint, "%s has to be a list of at least one %s",
+            reader_fault(reader, node, shape->hint, "%s must be a list of at least one %s",
                 shape->name, shape->one);
         }
         return OK;
@@ -348,7 +347,7 @@ enum status list_read(struct config_reader *reader, const struct list_shape *sha
                 return status;
             }
         } else if (item->kind != YAML_BAD) {
-            reader_fault(reader, item, shape->example, "a %s has to be a map", shape->one);
+            reader_fault(reader, item, shape->example, "a %s must be a map", shape->one);
         }
     }
     *ret_items = items;
@@ -430,8 +429,8 @@ enum status config_read(struct config *config, struct slice text, struct config_
     if (status == OK && root != NULL && root->kind == YAML_MAP) {
         status = map_read(&reader, &scope, root);
     } else if (status == OK && root != NULL && root->kind != YAML_BAD && !yaml_is_null(root)) {
-        reader_fault(&reader, root, "such as listen: 127.0.0.1:7411",
-            "the file has to be a map of settings");
+        reader_fault(
+            &reader, root, "such as listen: 127.0.0.1:7411", "the file must be a map of settings");
     }
     return reader_end(&reader, status);
 }

@@ -62,7 +62,7 @@ static enum status read_rights(
         take_right(reader, node, member);
     } else if (node->kind == YAML_MAP || (node->kind == YAML_LIST && node->first == NULL)) {
         reader_fault(reader, node, "such as [execute, audit]",
-            "rights has to be a list of at least one right");
+            "rights must be a list of at least one right");
     }
     for (const struct yaml_node *item = node->first; node->kind == YAML_LIST && item != NULL;
          item = item->next) {
@@ -83,7 +83,7 @@ static enum status read_text(
                node->text.len <= LIMIT_TENANT_BYTES_MAX) {
         *(struct slice *)member = node->text;
     } else if (node->kind != YAML_BAD) {
-        reader_fault(reader, node, NULL, "%.*s has to be a text of 1 to %d bytes",
+        reader_fault(reader, node, NULL, "%.*s must be a text of 1 to %d bytes",
             SLICE_ARGS(key->text), LIMIT_TENANT_BYTES_MAX);
     }
     return OK;
@@ -103,7 +103,7 @@ static enum status read_digest(
         struct config_fault fault = {
             .line = node->line, .column = node->column, .hint = hint, .is_secret = true};
         config_fault_add(reader->config, reader->faults, &fault,
-            "sha256 has to be the SHA-256 of a token: 64 hex digits");
+            "sha256 must be the SHA-256 of a token: 64 hex digits");
     }
     return OK;
 }
@@ -145,7 +145,7 @@ static void check_same(struct config_reader *reader, const struct yaml_node *map
     for (size_t i = 0; i < count && !digest_equal(&tokens[count].sha256, &zero); i++) {
         if (digest_equal(&tokens[i].sha256, &tokens[count].sha256)) {
             reader_fault(reader, map, "make one for each: once token new",
-                "the same token is here twice; whose it is would be open");
+                "the same token is given twice, so it would have two owners");
             return;
         }
     }

@@ -354,7 +354,7 @@ static enum status no_room(const struct config_option *option, struct value_faul
 static enum status is_twice(
     const struct config_option *option, struct slice value, struct value_fault *fault)
 {
-    return value_refuse(fault, "", "%s: '%.*s' is here twice", option->path, SLICE_ARGS(value));
+    return value_refuse(fault, "", "%s: '%.*s' is given twice", option->path, SLICE_ARGS(value));
 }
 
 static enum status add_text(const struct value_target *target, const struct config_option *option,

@@ -114,7 +114,7 @@ static enum status read_methods(
             return refuse_method(name, one, fault);
         }
         if ((all & method) != 0) {
-            return value_refuse(fault, "", "%s: method %.*s is here twice", name, SLICE_ARGS(one));
+            return value_refuse(fault, "", "%s: method %.*s is given twice", name, SLICE_ARGS(one));
         }
         all |= method;
         at = end + 1;
@@ -130,7 +130,7 @@ static const char *segment_fault(struct slice segment)
         return "has a segment '.' or '..', which no canonical path has: it could never match";
     }
     if (memmem(segment.data, segment.len, "**", 2) != NULL && segment.len != 2) {
-        return "has '**' beside other characters; it has to be a whole segment";
+        return "has '**' beside other characters; it must be a whole segment";
     }
     return NULL;
 }
@@ -590,7 +590,7 @@ static enum status check_tenant(const char *name, struct slice text, struct valu
 {
     struct err err = {0};
     if (text.len == 0 || text.len > LIMIT_TENANT_BYTES_MAX || slice_is(text, "*")) {
-        return value_refuse(fault, "such as acme", "%s: has to be a name of 1 to %d bytes", name,
+        return value_refuse(fault, "such as acme", "%s: must be a name of 1 to %d bytes", name,
             LIMIT_TENANT_BYTES_MAX);
     }
     return name_check(name, text, &err) == OK ? OK
@@ -613,7 +613,7 @@ static enum status check_message(
 {
     const char *name = option->path;
     if (!value_form_is_line(text)) {
-        return value_refuse(fault, "", "%s has to be a text of one line", name);
+        return value_refuse(fault, "", "%s must be a text of one line", name);
     }
     if (option->form == CONFIG_FORM_METHOD && !value_form_is_token(text)) {
         return value_refuse(fault, "such as POST", "%s: '%.*s' is not a method", name, SHOWN(text));

@@ -96,7 +96,7 @@ static void check_doubled(struct builder *builder, struct yaml_node *map, struct
         if (other->kind == YAML_SCALAR && key->kind == YAML_SCALAR &&
             slice_equal(other->text, key->text)) {
             reader_fault(builder->reader, key, NULL,
-                "key '%.*s' is here twice; the first is in line %u", SLICE_ARGS(key->text),
+                "key '%.*s' is given twice; the first is in line %u", SLICE_ARGS(key->text),
                 other->line);
             key->kind = YAML_BAD;
             return;

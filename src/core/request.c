@@ -186,7 +186,7 @@ enum status request_names_check(const struct request *request, struct err *err)
     enum { KEY_PARTS = 4 };
     size_t count = COUNT(names) - (request_by_key(request->kind) ? 0 : KEY_PARTS);
     for (size_t i = 0; i < count; i++) {
-        if (name_check(names[i].member, names[i].name, err) != OK) {
+        if (names[i].name.len > 0 && name_check(names[i].member, names[i].name, err) != OK) {
             return E_INVALID;
         }
     }

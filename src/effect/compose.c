@@ -192,7 +192,8 @@ static enum status put_form_body(const struct compose_from *from, const struct n
     struct buf name;
     buf_init(&name, mem, BODY_BYTES_MAX);
     if (names->payload != NULL && names->payload->type != JSON_OBJECT) {
-        return err_set(err, E_INVALID, "the payload is not an object, so it is no form");
+        return err_set(
+            err, E_INVALID, "the payload is not an object, so it cannot be sent as a form");
     }
     if (names->payload != NULL && !put_form(out, &name, names->payload, 0)) {
         return err_set(err, E_INVALID, "the payload is nested too deep for a form");

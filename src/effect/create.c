@@ -160,7 +160,7 @@ static void answer_conflict(struct arrival *arrival)
     api_refuse(arrival->request,
         &(struct problem){.status = 409,
             .code = "idempotency_conflict",
-            .detail = SLICE_LIT("the key was used with another payload; nothing was done"),
+            .detail = SLICE_LIT("the key was used with a different payload; nothing was done"),
             .effect = PROBLEM_EFFECT_NO,
             .retry = PROBLEM_RETRY_NO,
             .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});

@@ -32,7 +32,7 @@ static enum status read_usual(struct fenced *fenced, struct slice field)
     if (status == OK && fenced->request.route->key_is_uuid &&
         !request_form_key_is_uuid(fenced->key)) {
         fenced->key = SLICE_EMPTY;
-        return err_set(&fenced->fault, E_INVALID, "Idempotency-Key has to be a UUID");
+        return err_set(&fenced->fault, E_INVALID, "Idempotency-Key must be a UUID");
     }
     return status;
 }

@@ -120,25 +120,19 @@ static enum status make_fingerprint(const struct reading *r, struct digest *ret_
 
 /* ---- what is kept -------------------------------------------------------------------------- */
 
-/* Levels of brackets in a JSON text. */
-static unsigned depth_of(struct slice text)
+/* Levels of containers in a tree. The reader held it to LIMIT_JSON_DEPTH_MAX. */
+static unsigned depth_of(const struct json_value *value)
 {
-    unsigned depth = 0;
     unsigned deepest = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (quoted) {
-            i += c == '\\';
-            quoted = c != '"';
-        } else {
-            quoted = c == '"';
-            depth += c == '{' || c == '[';
-            depth -= c == '}' || c == ']';
-            deepest = depth > deepest ? depth : deepest;
-        }
+    bool is_object = value->type == JSON_OBJECT;
+    if (!is_object && value->type != JSON_ARRAY) {
+        return 0;
     }
-    return deepest;
+    for (uint32_t i = 0; i < value->count; i++) {
+        unsigned depth = depth_of(is_object ? &value->members[i].value : &value->items[i]);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return deepest + 1;
 }
 
 /* The body without what is redacted. Numbers that no double holds stand as they came: kept, they
@@ -187,12 +181,9 @@ static enum status keep(struct reading *r, struct arena *arena, struct slice *re
     struct buf out;
     buf_init(&out, r->trees.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
     enum status status = E_LIMIT;
-    if (r->tree != NULL) {
+    /* What is kept is one level deeper than its body, and has to be read again one day. */
+    if (r->tree != NULL && depth_of(r->tree) < LIMIT_JSON_DEPTH_MAX) {
         status = put_kept(r, true, &out);
-        /* It is one level deeper than its body, and has to be read again one day. */
-        if (status == OK && depth_of(buf_view(&out)) > LIMIT_JSON_DEPTH_MAX) {
-            status = E_LIMIT;
-        }
     }
     if (status == E_LIMIT) {
         buf_clear(&out);

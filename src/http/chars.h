@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/scan.h"
 #include "base/slice.h"
 
 enum {
@@ -44,6 +45,12 @@ static inline size_t http_run(struct slice text, int kind)
 static inline bool http_all(struct slice text, int kind)
 {
     return text.len > 0 && http_run(text, kind) == text.len;
+}
+
+/* Whether it may be the value of a field; most are printable ASCII. */
+static inline bool http_is_value(struct slice text)
+{
+    return scan_printable(text.data, text.len) || http_run(text, HTTP_VALUE) == text.len;
 }
 
 static inline char http_lower(char c)

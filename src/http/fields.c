@@ -507,7 +507,7 @@ static enum status field_of(
         return E_INVALID;
     }
     if (!http_all(field.name, HTTP_TOKEN) || !may_be_kept(field.name) ||
-        http_run(field.value, HTTP_VALUE) != field.value.len) {
+        !http_is_value(field.value)) {
         return E_INVALID;
     }
     *ret_field = field;

@@ -44,13 +44,10 @@ void http_head_init(struct http_head *head)
     memset(head, 0, offsetof(struct http_head, fields));
 }
 
-bool http_same_name(struct slice a, struct slice b)
+bool http_same_letters(const char *a, const char *b, size_t len)
 {
-    if (a.len != b.len) {
-        return false;
-    }
-    for (size_t i = 0; i < a.len; i++) {
-        if (http_lower(a.data[i]) != http_lower(b.data[i])) {
+    for (size_t i = 0; i < len; i++) {
+        if (http_lower(a[i]) != http_lower(b[i])) {
             return false;
         }
     }
@@ -117,7 +114,7 @@ static enum http_verdict read_version(
         return http_refuse(refusal, 400, "the version is not of the form HTTP/1.1");
     }
     if (text.data[5] != '1' || text.data[7] > '1') {
-        return http_refuse(refusal, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return http_refuse(refusal, 505, "only HTTP/1.1 and HTTP/1.0 are supported");
     }
     head->minor = (unsigned)(text.data[7] - '0');
     return HTTP_DONE;
@@ -199,7 +196,7 @@ static enum http_verdict read_field(struct slice line, const struct http_limits 
                         : "there is whitespace between a field name and its colon");
     }
     struct slice value = slice_trim(slice_of(line.data + name + 1, line.len - name - 1));
-    if (http_run(value, HTTP_VALUE) != value.len) {
+    if (!http_is_value(value)) {
         return http_refuse(refusal, 400, "a field value has a control character");
     }
     uint32_t count_max =

@@ -146,7 +146,13 @@ bool http_find_single(
 /* The next element of a comma-separated list of tokens and the like, trimmed; false at its end. */
 bool http_list_next(struct slice *list, struct slice *ret_element);
 
-/* ASCII letters compare without case; nothing else does. */
-bool http_same_name(struct slice a, struct slice b);
+/* Of two names of one length: ASCII letters compare without case; nothing else does. */
+bool http_same_letters(const char *a, const char *b, size_t len);
+
+/* As that. Most names that are compared differ in length. */
+static inline bool http_same_name(struct slice a, struct slice b)
+{
+    return a.len == b.len && http_same_letters(a.data, b.data, a.len);
+}
 
 #endif

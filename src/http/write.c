@@ -132,7 +132,7 @@ static void put_line(struct http_put *put, struct slice name, struct slice value
 
 void http_put_field(struct http_put *put, struct slice name, struct slice value)
 {
-    if (!http_all(name, HTTP_TOKEN) || http_run(value, HTTP_VALUE) != value.len ||
+    if (!http_all(name, HTTP_TOKEN) || !http_is_value(value) ||
         http_same_name(name, SLICE_LIT("content-length")) ||
         http_same_name(name, SLICE_LIT("transfer-encoding"))) {
         fail(put);

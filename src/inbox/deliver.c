@@ -236,7 +236,7 @@ static void settle_attempt(struct dispatch_call *call, const struct config_sourc
     } else if (slice_is(said, "unknown") && request->kind == REQUEST_RETRY) {
         request->kind =
             config->on_unknown == CONFIG_DELIVERY_REDELIVER ? REQUEST_RETRY : REQUEST_UNKNOWN;
-        request->reason = SLICE_LIT("the handler says that nobody knows");
+        request->reason = SLICE_LIT("the handler answered that the outcome is unknown");
     }
     if (request->kind == REQUEST_RETRY) {
         request->delay_ms = pause_ms(call, config);

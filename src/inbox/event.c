@@ -252,11 +252,11 @@ static enum status read_envelope(struct event_reader *reader)
     const struct json_value *type = event_find(reader->root, "effect_type");
     if (!json_is(key, JSON_STRING) || key->count == 0) {
         return err_set(reader->err, E_INVALID,
-            "the body is not an effect envelope: idempotency_key has to be a text");
+            "the body is not an effect envelope: idempotency_key must be a text");
     }
     if (!json_is(type, JSON_STRING) || type->count == 0) {
         return err_set(reader->err, E_INVALID,
-            "the body is not an effect envelope: effect_type has to be a text");
+            "the body is not an effect envelope: effect_type must be a text");
     }
     struct event *event = event_add(reader);
     if (event == NULL) {

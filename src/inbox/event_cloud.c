@@ -38,7 +38,7 @@ static enum status check(struct event_reader *reader, const struct json_value *e
 {
     static const char *const needed[] = {"specversion", "id", "source", "type"};
     if (!json_is(event, JSON_OBJECT)) {
-        return err_set(reader->err, E_INVALID, "a CloudEvent has to be a JSON object");
+        return err_set(reader->err, E_INVALID, "a CloudEvent must be a JSON object");
     }
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         const struct json_value *value = event_find(event, needed[i]);
@@ -93,7 +93,7 @@ static enum status add(
 static enum status read_batch(struct event_reader *reader)
 {
     if (!json_is(reader->root, JSON_ARRAY)) {
-        return err_set(reader->err, E_INVALID, "a batch of CloudEvents has to be a JSON list");
+        return err_set(reader->err, E_INVALID, "a batch of CloudEvents must be a JSON list");
     }
     enum status status = OK;
     for (uint32_t i = 0; status == OK && i < reader->root->count; i++) {

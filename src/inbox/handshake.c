@@ -43,7 +43,7 @@ void inbox_preflight(struct api_request *request)
                    request->exchange->head, SLICE_LIT("WebHook-Request-Origin"), &origin) ||
                origin.len == 0) {
         api_refuse_plain(
-            request, 400, "invalid_handshake", "WebHook-Request-Origin has to be there once");
+            request, 400, "invalid_handshake", "WebHook-Request-Origin must be given exactly once");
     } else {
         api_answer_begin(request, 200);
         http_answer_field(request->exchange, SLICE_LIT("Allow"), SLICE_LIT("POST, OPTIONS"));

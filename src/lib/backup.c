@@ -250,7 +250,7 @@ static enum status publish(const struct backup *self, struct err *err)
 {
     struct stat facts;
     if (lstat(self->to, &facts) == 0) { /* rename would replace an empty directory */
-        return err_set(err, E_INVALID, "'%s' was made by somebody else meanwhile", self->to);
+        return err_set(err, E_INVALID, "'%s' was created by another process meanwhile", self->to);
     }
     int failed = io_system.rename(io_system.context, self->fresh, self->to);
     if (failed != 0) {

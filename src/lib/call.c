@@ -158,7 +158,7 @@ static enum status take_seal(struct lib_call *call, const struct once_seal *seal
     if (seal->status != ONCE_EXECUTED && seal->status != ONCE_FAILED &&
         seal->status != ONCE_REJECTED) {
         return err_set(err, E_INVALID,
-            "status is %d, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_REJECTED",
+            "status is %d; it must be ONCE_EXECUTED, ONCE_FAILED or ONCE_REJECTED",
             (int)seal->status);
     }
     request->status = (enum record_status)seal->status;
@@ -193,7 +193,7 @@ static enum status take_resolve(
     request->kind = REQUEST_RESOLVE;
     if (resolve->status != ONCE_EXECUTED && resolve->status != ONCE_FAILED && !released) {
         return err_set(err, E_INVALID,
-            "status is %d, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_STATUS_RELEASED",
+            "status is %d; it must be ONCE_EXECUTED, ONCE_FAILED or ONCE_STATUS_RELEASED",
             (int)resolve->status);
     }
     request->status = (enum record_status)resolve->status;
@@ -202,7 +202,7 @@ static enum status take_resolve(
     request->reason = slice_str(resolve->reason);
     request->actor = slice_str(resolve->actor);
     if (request->reason.len == 0) {
-        return err_set(err, E_INVALID, "reason is missing: say who looked where");
+        return err_set(err, E_INVALID, "reason is missing: say who checked, and where");
     }
     if (released && (request->effect_id.len > 0 || outcome->code != 0 || outcome->meta.size > 0 ||
                         outcome->body.size > 0)) {
@@ -219,8 +219,7 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
               (what->unknown != NULL) + (what->renew != NULL) + (what->resolve != NULL);
     if (set != 1) {
         return err_set(err, E_MISUSE,
-            set == 0 ? "nothing is asked: the request is NULL"
-                     : "more than one member of the call is set");
+            set == 0 ? "the request is NULL" : "more than one member of the call is set");
     }
     /* Of whose operations this handle may speak (P9). */
     call->engine.request.key.tenant = call->once->tenant;

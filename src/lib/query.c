@@ -216,7 +216,7 @@ static enum status take_filter(struct scan *scan, const struct once_filter *filt
     }
     if (filter->status != 0 &&
         (filter->status < ONCE_STATUS_IN_PROGRESS || filter->status > ONCE_COMPENSATED)) {
-        return err_set(err, E_INVALID, "status is %d, which is none", (int)filter->status);
+        return err_set(err, E_INVALID, "status is %d, which is not a status", (int)filter->status);
     }
     if (filter->updated_from_ms < 0 || filter->updated_until_ms < 0) {
         return err_set(err, E_INVALID, "updated_from_ms and updated_until_ms must be positive");

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/tls_name.h"
 
 enum {
     RECORD_BYTES = 16 << 10,    /* RFC 8446 section 5.1: the most plain text in one record */
@@ -262,23 +262,6 @@ enum status net_tls_new(
     return status;
 }
 
-/* The name that the certificate must have. An address is not sent to the server: RFC 6066 section
- * 3. */
-static bool expect_name(SSL *ssl, const char *name)
-{
-    X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
-    if (X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1) {
-        return true;
-    }
-    union { /* OpenSSL copies it, but its prototype is older than const */
-        const char *in;
-        void *out;
-    } sni = {.in = name};
-    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    return X509_VERIFY_PARAM_set1_host(param, name, 0) == 1 &&
-           SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, sni.out) == 1;
-}
-
 enum status net_tls_new_client(struct net_tls_context *context, struct net_loop *loop,
     const char *server_name, struct net_tls **ret_tls)
 {
@@ -288,7 +271,7 @@ enum status net_tls_new_client(struct net_tls_context *context, struct net_loop 
         return status;
     }
     ERR_clear_error();
-    if (!expect_name(tls->ssl, server_name)) {
+    if (!tls_expect_name(tls->ssl, server_name)) {
         net_tls_free(tls);
         return E_NOMEM;
     }

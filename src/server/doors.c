@@ -20,6 +20,41 @@ _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
                    (int)CONFIG_RIGHT_AUDIT == (int)API_RIGHT_AUDIT,
     "rights have the same numbers in the file and at the door");
 
+/*
+ * The table calls a door with its state as void *; a door's functions take their own type. Each of
+ * these makes the function for the table where it does nothing but call the door's.
+ */
+#define DOOR_DO(name, call)                                                                        \
+    static void name(void *state)                                                                  \
+    {                                                                                              \
+        call(state);                                                                               \
+    }                                                                                              \
+    _Static_assert(true, "")
+
+#define DOOR_ASK(type, name, call)                                                                 \
+    static type name(void *state)                                                                  \
+    {                                                                                              \
+        return call(state);                                                                        \
+    }                                                                                              \
+    _Static_assert(true, "")
+
+#define DOOR_RELOAD_PREPARE(name, call, type)                                                      \
+    static enum status name(void *state, struct config *config, void **ret_made, struct err *err)  \
+    {                                                                                              \
+        type *made = NULL;                                                                         \
+        enum status status = call(state, config, &made, err);                                      \
+        *ret_made = made;                                                                          \
+        return status;                                                                             \
+    }                                                                                              \
+    _Static_assert(true, "")
+
+#define DOOR_RELOAD_END(name, call)                                                                \
+    static void name(void *state, void *made, bool is_used)                                        \
+    {                                                                                              \
+        call(state, made, is_used);                                                                \
+    }                                                                                              \
+    _Static_assert(true, "")
+
 /* ---- the API ----------------------------------------------------------------------------- */
 
 static struct server_addresses api_addresses(const struct config *config)
@@ -103,20 +138,14 @@ static enum status prepare_api(void *state, struct config *config, void **ret_ma
     return status;
 }
 
-static void reload_api(void *state, void *made, bool is_used)
-{
-    api_reload_end(state, made, is_used);
-}
+DOOR_RELOAD_END(reload_api, api_reload_end);
 
 static void drain_api(void *state)
 {
     api_not_ready(state, "draining");
 }
 
-static void close_api(void *state)
-{
-    api_free(state);
-}
+DOOR_DO(close_api, api_free);
 
 static const char *spool_dir(const struct server *server)
 {
@@ -167,34 +196,16 @@ static void end_gateway(void *state, unsigned loop)
     gateway_end(state, loop);
 }
 
-static enum status prepare_gateway(
-    void *state, struct config *config, void **ret_made, struct err *err)
-{
-    struct gateway_config *made = NULL;
-    enum status status = gateway_reload_prepare(state, config, &made, err);
-    *ret_made = made;
-    return status;
-}
-
-static void reload_gateway(void *state, void *made, bool is_used)
-{
-    gateway_reload_end(state, made, is_used);
-}
+DOOR_RELOAD_PREPARE(prepare_gateway, gateway_reload_prepare, struct gateway_config);
+DOOR_RELOAD_END(reload_gateway, gateway_reload_end);
 
 static void cut_gateway(void *state)
 {
     gateway_cut(state); /* what was sent and not answered becomes unknown, durably */
 }
 
-static bool gateway_idle(void *state)
-{
-    return gateway_is_idle(state);
-}
-
-static void close_gateway(void *state)
-{
-    gateway_free(state);
-}
+DOOR_ASK(bool, gateway_idle, gateway_is_idle);
+DOOR_DO(close_gateway, gateway_free);
 
 /* ---- what calls out by itself -------------------------------------------------------------- */
 
@@ -215,30 +226,11 @@ static void end_dispatch(void *state, unsigned loop)
     dispatch_end(state, loop);
 }
 
-static void drain_dispatch(void *state)
-{
-    dispatch_drain(state);
-}
-
-static bool dispatch_busy(void *state)
-{
-    return dispatch_is_busy(state);
-}
-
-static void cut_dispatch(void *state)
-{
-    dispatch_cut(state);
-}
-
-static bool dispatch_idle(void *state)
-{
-    return dispatch_is_idle(state);
-}
-
-static void close_dispatch(void *state)
-{
-    dispatch_free(state);
-}
+DOOR_DO(drain_dispatch, dispatch_drain);
+DOOR_ASK(bool, dispatch_busy, dispatch_is_busy);
+DOOR_DO(cut_dispatch, dispatch_cut);
+DOOR_ASK(bool, dispatch_idle, dispatch_is_idle);
+DOOR_DO(close_dispatch, dispatch_free);
 
 enum status server_vault(struct server *server, const struct vault **ret_vault, struct err *err)
 {
@@ -281,21 +273,9 @@ static enum status open_outbox(struct server *server, void **ret_state, struct e
     return status;
 }
 
-static enum status prepare_outbox(
-    void *state, struct config *config, void **ret_made, struct err *err)
-{
-    return outbox_reload_prepare(state, config, ret_made, err);
-}
-
-static void reload_outbox(void *state, void *made, bool is_used)
-{
-    outbox_reload_end(state, made, is_used);
-}
-
-static void close_outbox(void *state)
-{
-    outbox_free(state);
-}
+DOOR_RELOAD_PREPARE(prepare_outbox, outbox_reload_prepare, void);
+DOOR_RELOAD_END(reload_outbox, outbox_reload_end);
+DOOR_DO(close_outbox, outbox_free);
 
 /* ---- the inbox ----------------------------------------------------------------------------- */
 
@@ -313,29 +293,10 @@ static enum status open_inbox(struct server *server, void **ret_state, struct er
     return status;
 }
 
-static struct api_routes routes_of_inbox(void *state)
-{
-    return inbox_routes(state);
-}
-
-static enum status prepare_inbox(
-    void *state, struct config *config, void **ret_made, struct err *err)
-{
-    struct inbox_plan *plan = NULL;
-    enum status status = inbox_reload_prepare(state, config, &plan, err);
-    *ret_made = plan;
-    return status;
-}
-
-static void reload_inbox(void *state, void *made, bool is_used)
-{
-    inbox_reload_end(state, made, is_used);
-}
-
-static void close_inbox(void *state)
-{
-    inbox_free(state);
-}
+DOOR_ASK(struct api_routes, routes_of_inbox, inbox_routes);
+DOOR_RELOAD_PREPARE(prepare_inbox, inbox_reload_prepare, struct inbox_plan);
+DOOR_RELOAD_END(reload_inbox, inbox_reload_end);
+DOOR_DO(close_inbox, inbox_free);
 
 /* ---- effects on their way in ------------------------------------------------------------- */
 
@@ -375,26 +336,10 @@ static enum status open_effects(struct server *server, void **ret_state, struct 
     return status;
 }
 
-static struct api_routes routes_effects(void *state)
-{
-    return effects_routes(state);
-}
-
-static enum status prepare_effects(
-    void *state, struct config *config, void **ret_made, struct err *err)
-{
-    return effects_reload_prepare(state, config, ret_made, err);
-}
-
-static void reload_effects(void *state, void *made, bool is_used)
-{
-    effects_reload_end(state, made, is_used);
-}
-
-static void close_effects(void *state)
-{
-    effects_free(state);
-}
+DOOR_ASK(struct api_routes, routes_effects, effects_routes);
+DOOR_RELOAD_PREPARE(prepare_effects, effects_reload_prepare, void);
+DOOR_RELOAD_END(reload_effects, effects_reload_end);
+DOOR_DO(close_effects, effects_free);
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
@@ -422,39 +367,12 @@ static enum status open_commands(struct server *server, void **ret_state, struct
     return status;
 }
 
-static struct api_routes routes_of_commands(void *state)
-{
-    return commands_routes(state);
-}
-
-static enum status prepare_commands(
-    void *state, struct config *config, void **ret_made, struct err *err)
-{
-    struct registry *registry = NULL;
-    enum status status = commands_reload_prepare(state, config, &registry, err);
-    *ret_made = registry;
-    return status;
-}
-
-static void reload_commands(void *state, void *made, bool is_used)
-{
-    commands_reload_end(state, made, is_used);
-}
-
-static void cut_commands(void *state)
-{
-    commands_cut(state);
-}
-
-static bool commands_idle(void *state)
-{
-    return commands_is_idle(state);
-}
-
-static void close_commands(void *state)
-{
-    commands_free(state);
-}
+DOOR_ASK(struct api_routes, routes_of_commands, commands_routes);
+DOOR_RELOAD_PREPARE(prepare_commands, commands_reload_prepare, struct registry);
+DOOR_RELOAD_END(reload_commands, commands_reload_end);
+DOOR_DO(cut_commands, commands_cut);
+DOOR_ASK(bool, commands_idle, commands_is_idle);
+DOOR_DO(close_commands, commands_free);
 
 /* ---- all of them ------------------------------------------------------------------------- */
 

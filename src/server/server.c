@@ -316,7 +316,7 @@ static enum status reload_prepare(
      * would stand open. */
     if (!config->has_auth && config_is_public(server->started)) {
         (void)err_set(err, E_INVALID,
-            "auth is gone, but the server listens where other machines can reach it");
+            "auth was removed, but the server listens where other machines can reach it");
         err_hint(err, "restart to listen on other addresses");
         return E_INVALID;
     }

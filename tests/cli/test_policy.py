@@ -215,8 +215,8 @@ def test_with_json_there_is_one_document(policy):
 
 
 FAULTS = [  # a file that is wrong, and where
-    ("", "cases.yaml:1:1: the file has to be a list of at least one"),
-    ("a: b\n", "cases.yaml:1:1: the file has to be a list of at least one"),
+    ("", "cases.yaml:1:1: the file must be a list of at least one"),
+    ("a: b\n", "cases.yaml:1:1: the file must be a list of at least one"),
     ("- steps: [{request: {path: /}}]\n", "cases.yaml:1:3: the case has no name"),
     ("- name: x\n", "cases.yaml:1:3: the case has no steps"),
     ("- name: x\n  steps: [{expect: {status: 200}}]\n",

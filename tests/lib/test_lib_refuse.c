@@ -107,9 +107,9 @@ static void a_bad_seal_is_refused_by_name(void **state)
     struct once_answer *grant = begin_key(once, "k", "");
     struct once_seal seal = {.operation_id = grant->operation_id, .fence = grant->fence};
     struct once_call call = {.seal = &seal};
-    refused(&call, "status is 0, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_REJECTED");
+    refused(&call, "status is 0; it must be ONCE_EXECUTED, ONCE_FAILED or ONCE_REJECTED");
     seal.status = ONCE_COMPENSATED;
-    refused(&call, "status is 7, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_REJECTED");
+    refused(&call, "status is 7; it must be ONCE_EXECUTED, ONCE_FAILED or ONCE_REJECTED");
     seal.status = ONCE_EXECUTED;
     seal.fence = 0;
     refused(&call, "fence is 0, which is never granted");
@@ -135,9 +135,9 @@ static void a_bad_resolve_or_hold_is_refused_by_name(void **state)
     struct once_answer *grant = begin_key(once, "k", "");
     struct once_resolve resolve = {.operation_id = grant->operation_id};
     struct once_call call = {.resolve = &resolve};
-    refused(&call, "status is 0, none of ONCE_EXECUTED, ONCE_FAILED and ONCE_STATUS_RELEASED");
+    refused(&call, "status is 0; it must be ONCE_EXECUTED, ONCE_FAILED or ONCE_STATUS_RELEASED");
     resolve.status = ONCE_STATUS_RELEASED;
-    refused(&call, "reason is missing: say who looked where");
+    refused(&call, "reason is missing: say who checked, and where");
     resolve.reason = "looked";
     resolve.effect_id = "ch_1";
     refused(&call, "what was not executed has neither effect_id nor outcome");
@@ -158,7 +158,7 @@ static void misuse_is_said(void **state)
     struct once_answer *answer;
     struct once_operation *operation;
     assert_int_equal(once_begin(once, NULL, &answer, &error), ONCE_E_MISUSE);
-    assert_string_equal(error.text, "nothing is asked: the request is NULL");
+    assert_string_equal(error.text, "the request is NULL");
     assert_int_equal(
         once_begin(NULL, &(struct once_begin){.key = "k"}, &answer, &error), ONCE_E_MISUSE);
     assert_int_equal(

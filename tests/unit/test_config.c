@@ -143,7 +143,8 @@ static void yaml_with_two_readings_is_refused_at_its_place(void **state)
     refuse("drain: *a\n", 1, 8, "aliases", NULL);
     refuse("store: !!str x\n", 1, 8, "tags", NULL);
     refuse("limits: !x {}\n", 1, 9, "tags", NULL);
-    refuse("store: a\nstore: b\n", 2, 1, "key 'store' is here twice; the first is in line 1", NULL);
+    refuse(
+        "store: a\nstore: b\n", 2, 1, "key 'store' is given twice; the first is in line 1", NULL);
     refuse("store: a\n---\nstore: b\n", 2, 1, "a second document", NULL);
     refuse("limits:\n\tbody_bytes_max: 1KiB\n", 2, 1, "a tab", NULL);
     refuse("store: \"a\tb\"\n", 1, 10, "a tab", NULL);
@@ -156,9 +157,9 @@ static void yaml_with_two_readings_is_refused_at_its_place(void **state)
     refuse("# \xC3\xA4\nx\x01: 1\n", 2, 2, "a control character", NULL);
     refuse("store: \"a\\0b\"\n", 1, 8, "a NUL character", NULL);
     refuse("store: [a\n", 2, 1, "not YAML", NULL);
-    refuse("- a\n", 1, 1, "has to be a map", NULL);
-    refuse("hello\n", 1, 1, "has to be a map", NULL);
-    refuse("? {a: b}\n: c\n", 1, 3, "a key has to be a name", NULL);
+    refuse("- a\n", 1, 1, "must be a map", NULL);
+    refuse("hello\n", 1, 1, "must be a map", NULL);
+    refuse("? {a: b}\n: c\n", 1, 3, "a key must be a name", NULL);
 }
 
 static void a_file_that_breaks_off_is_refused_at_its_end(void **state)
@@ -215,11 +216,11 @@ static void a_wrong_value_says_what_is_expected(void **state)
     refuse("log: {level: loud}\n", 1, 14, "is not one of debug, info, warn, error", "info");
     refuse("log: {decisions: yes}\n", 1, 18, "is not true or false", NULL);
     refuse("store:\n", 1, 7, "store has no value", "default");
-    refuse("store: [a]\n", 1, 8, "has to be one value, not a list", "journal:./once-data");
-    refuse("tls: {cert: {a: b}}\n", 1, 13, "has to be one value, not a map", NULL);
+    refuse("store: [a]\n", 1, 8, "must be one value, not a list", "journal:./once-data");
+    refuse("tls: {cert: {a: b}}\n", 1, 13, "must be one value, not a map", NULL);
     refuse("tls: {cert: ''}\n", 1, 13, "is empty", NULL);
-    refuse("limits: 3\n", 1, 9, "limits has to be a map", NULL);
-    refuse("limits:\n", 1, 1, "limits has to be a map", NULL);
+    refuse("limits: 3\n", 1, 9, "limits must be a map", NULL);
+    refuse("limits:\n", 1, 1, "limits must be a map", NULL);
     refuse("listen: []\n", 1, 9, "listen is empty", NULL);
 }
 
@@ -264,7 +265,7 @@ static void only_addresses_are_listened_on(void **state)
     refuse("listen: localhost\n", 1, 9, "'localhost' is not an address", "127.0.0.1:7411");
     refuse("listen: \":x\"\n", 1, 9, "':x' is not an address", "127.0.0.1:7411");
     refuse("listen: localhost:65536\n", 1, 9, "'localhost:65536' is not an address", NULL);
-    refuse("listen: [127.0.0.1:1, localhost:1]\n", 1, 23, "'127.0.0.1:1' is here twice", NULL);
+    refuse("listen: [127.0.0.1:1, localhost:1]\n", 1, 23, "'127.0.0.1:1' is given twice", NULL);
     refuse("listen: [127.0.0.1:1, 7411]\n", 1, 23, "'7411' is not an address", "[::1]:7411");
 }
 
@@ -274,15 +275,15 @@ static void tokens_are_checked_and_never_shown(void **state)
 #define TOKEN(rest) "auth: {tokens: [{sha256: " HASH_A rest "}]}\n"
     refuse(TOKEN(", rights: audit"), 1, 17, "the token has no tenant", NULL);
     refuse(TOKEN(", tenant: a"), 1, 17, "the token has no rights", NULL);
-    refuse(TOKEN(", tenant: a, rights: []"), 1, 111, "rights has to be a list of at least", NULL);
+    refuse(TOKEN(", tenant: a, rights: []"), 1, 111, "rights must be a list of at least", NULL);
     refuse(TOKEN(", tenant: a, rights: [audit, root]"), 1, 119, "'root' is not a right", "operate");
-    refuse(TOKEN(", tenant: '', rights: audit"), 1, 100, "tenant has to be a text", NULL);
+    refuse(TOKEN(", tenant: '', rights: audit"), 1, 100, "tenant must be a text", NULL);
     refuse(TOKEN(", tenant: '*', rights: audit"), 1, 17, "may only read /metrics", NULL);
     refuse("auth: {tokens: []}\n", 1, 16, "at least one token", "once token new");
-    refuse("auth: {tokens: [abc]}\n", 1, 17, "a token has to be a map", NULL);
+    refuse("auth: {tokens: [abc]}\n", 1, 17, "a token must be a map", NULL);
     refuse("auth: {tokens: [{sha256: " HASH_A ", tenant: a, rights: audit}, "
            "{sha256: " HASH_A ", tenant: b, rights: audit}]}\n",
-        1, 119, "the same token is here twice", NULL);
+        1, 119, "the same token is given twice", NULL);
     struct reading reading =
         read_str("auth: {tokens: [{sha256: once_secret, tenant: a, rights: root, zzz: 1}]}\n");
     struct buf shown;

@@ -59,7 +59,8 @@ static void what_does_not_go_together_is_refused(void **state)
         "a reconcile that nothing uses", NULL);
     refuse("commands:\n  a.b: {class: I0, justification: x, confirm: confirm, " HANDLER "}\n", 2,
         38, "cannot be confirmed", NULL);
-    refuse("commands:\n  a.b: {prompt: \"Sure?\", " HANDLER "}\n", 2, 9, "asks nobody", NULL);
+    refuse("commands:\n  a.b: {prompt: \"Sure?\", " HANDLER "}\n", 2, 9, "needs no confirmation",
+        NULL);
     refuse("commands:\n  refund: {" HANDLER "}\n", 2, 3, "'refund' is not entity.action", NULL);
     refuse("commands:\n  a.b.c: {" HANDLER "}\n", 2, 3, "'a.b.c' is not entity.action", NULL);
     refuse("commands:\n  a.b: {handler: \"ftp://x/y\"}\n", 2, 18, "is not an http or https URL",
@@ -70,7 +71,7 @@ static void what_does_not_go_together_is_refused(void **state)
         "has a brace that is not of", NULL);
     refuse("commands:\n  a.b: {klass: I1, " HANDLER "}\n", 2, 9, "unknown key 'klass'",
         "did you mean 'class'?");
-    refuse("commands: [a.b]\n", 1, 11, "commands has to be a map", NULL);
+    refuse("commands: [a.b]\n", 1, 11, "commands must be a map", NULL);
 }
 
 static void arguments_are_declared_whole(void **state)
@@ -85,7 +86,7 @@ static void arguments_are_declared_whole(void **state)
     refuse(ARGS "{type: text}\n", 5, 17, "type: 'text' is not one of", NULL);
     refuse(ARGS "{type: string, normalise: title}\n", 5, 36, "'title' is not one of trim", NULL);
     refuse(ARGS "{type: integer, min: one}\n", 5, 31, "min: 'one' is not a number", NULL);
-    refuse(ARGS "string\n", 5, 10, "argument 'x' has to be a map", NULL);
+    refuse(ARGS "string\n", 5, 10, "argument 'x' must be a map", NULL);
     refuse("commands:\n  a.b:\n    " HANDLER "\n    args: {\"a b\": {type: string}}\n", 4, 12,
         "'a b' is not the name of an argument", NULL);
 }

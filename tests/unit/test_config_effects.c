@@ -151,23 +151,24 @@ static void faults_are_told_with_their_places(void **state)
     refuse(PAY "    auth: {bearer: secret}\n", 4, 12, "unknown key 'bearer'");
     refuse(PAY "    idempotency: {header: A, body: /b}\n", 4, 36, "not into both");
     refuse(PAY "    lookup: {get: /all}\n", 4, 19, "would ask the same of every effect");
-    refuse(PAY "    lookup: {get: \"/{key}\"}\n", 4, 19, "nothing is called {key} here");
+    refuse(PAY "    lookup: {get: \"/{key}\"}\n", 4, 19, "there is no value called {key}");
     refuse(PAY "    lookup: {get: \"/{effect_id}\", executed: 404}\n", 4, 45, "means both");
     refuse(PAY "    protocol: kafkaesque\n", 4, 15, "is not one of http, envelope");
     refuse(PAY "effects:\n  a:\n    request: {path: /x}\n", 6, 5, "the effect has no connector");
     refuse(PAY "effects:\n  a:\n    connector: nobody\n", 6, 16, "not there: 'nobody'");
     refuse(PAY CAPTURE "    request: {path: x}\n", 7, 21, "does not begin with '/'");
-    refuse(PAY CAPTURE "    request: {path: \"/{provider_ref}\"}\n", 7, 21, "nothing is called");
+    refuse(PAY CAPTURE "    request: {path: \"/{provider_ref}\"}\n", 7, 21,
+        "there is no value called");
     refuse(PAY CAPTURE "    request: {headers: {Host: x}}\n", 7, 25, "Host is not a field");
     refuse(PAY CAPTURE "    provider_ref: id\n", 7, 19, "neither a JSON Pointer nor header:NAME");
-    refuse(PAY CAPTURE "    order: \"{card}\"\n", 7, 12, "nothing is called {card} here");
+    refuse(PAY CAPTURE "    order: \"{card}\"\n", 7, 12, "there is no value called {card}");
     refuse(PAY CAPTURE "    retry: {backoff: 2m, backoff_max: 1m}\n", 7, 22, "more than");
     refuse(PAY CAPTURE "    compensate: {effect: nobody}\n", 7, 26, "not there: 'nobody'");
     refuse(PAY CAPTURE "    compensate: {effect: payment.capture}\n", 7, 26, "own compensation");
     refuse(
         PAY CAPTURE "    compensate: {payload: {a: 1}}\n", 7, 27, "compensate.effect is missing");
     refuse(PAY CAPTURE "    compensate: {effect: payment.refund, payload: \"{x}\"}\n" REFUND, 7, 51,
-        "nothing is called {x} here");
+        "there is no value called {x}");
 }
 
 static void a_connector_serves_its_tenants(void **state)

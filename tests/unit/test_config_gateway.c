@@ -399,15 +399,15 @@ static void an_unknown_key_is_refused_with_the_nearest_name(void **state)
 static void the_forms_are_held_to(void **state)
 {
     (void)state;
-    refuse("gateway: 3\n", 1, 10, "gateway has to be a map", NULL);
-    refuse("gateway:\n", 1, 1, "gateway has to be a map", NULL);
-    refuse("gateway: {" UP ", timeout: 3s}\n", 1, 53, "timeout has to be a map", NULL);
+    refuse("gateway: 3\n", 1, 10, "gateway must be a map", NULL);
+    refuse("gateway:\n", 1, 1, "gateway must be a map", NULL);
+    refuse("gateway: {" UP ", timeout: 3s}\n", 1, 53, "timeout must be a map", NULL);
     refuse("gateway: {" UP ", routes: []}\n", 1, 52, "at least one route", NULL);
     refuse("gateway: {" UP ", routes: {match: /x}}\n", 1, 52, "at least one route", NULL);
-    refuse("gateway: {" UP ", routes: [/x]}\n", 1, 53, "a route has to be a map", NULL);
+    refuse("gateway: {" UP ", routes: [/x]}\n", 1, 53, "a route must be a map", NULL);
     refuse("gateway: {" UP ", routes: [{window: 3h}]}\n", 1, 53, "the route has no match", NULL);
     refuse("gateway: {upstream: []}\n", 1, 21, "gateway.upstream is empty", NULL);
-    refuse("gateway: {" UP ", window: [3h]}\n", 1, 52, "has to be one value, not a list", NULL);
+    refuse("gateway: {" UP ", window: [3h]}\n", 1, 52, "must be one value, not a list", NULL);
     refuse("gateway: {" UP ", window: }\n", 1, 52, "gateway.window has no value", NULL);
     refuse("gateway: {" UP ", profile: fast}\n", 1, 53,
         "'fast' is not one of ietf, guardia, adr007, ops, stripe", "the default is ietf");
@@ -428,7 +428,7 @@ static void the_forms_are_held_to(void **state)
     refuse_route("lease: 999ms", "'999ms' is less than 1s", NULL);
     refuse_route("lease: 8d", "'8d' is more than 168h", NULL);
     refuse_route("wait: 61s", "'61s' is more than 1m", NULL);
-    refuse_route("tenant: '*'", "has to be a name", NULL);
+    refuse_route("tenant: '*'", "must be a name", NULL);
     refuse_route("tenant: ''", "is empty", NULL);
     refuse_route("principal: me", "is not one of auto, authorization, header:NAME", NULL);
     refuse_route("principal: 'header:'", "is not one of auto, authorization", NULL);
@@ -440,7 +440,7 @@ static void the_forms_are_held_to(void **state)
     refuse_route("replay_headers: [Set-Cookie]", "Set-Cookie is never kept", NULL);
     refuse_route("replay_headers: [connection]", "Connection is never kept", NULL);
     refuse_route("replay_headers: ['a b']", "is not the name of a field", NULL);
-    refuse_route("ignore: [/a, /a]", "'/a' is here twice", NULL);
+    refuse_route("ignore: [/a, /a]", "'/a' is given twice", NULL);
 }
 
 static void urls_are_a_scheme_and_a_host(void **state)
@@ -486,9 +486,9 @@ static void globs_begin_with_a_slash_and_can_match(void **state)
         {"POST", "is a method without a path", NULL}, {"", "is empty", NULL},
         {"/a?b=1", "has a query", NULL}, {"/a#b", "has a query", NULL},
         {"/a b", "has a space", NULL}, {"/a/../b", "could never match", NULL},
-        {"/a/./b", "could never match", NULL}, {"/a**", "has to be a whole segment", NULL},
-        {"/***", "has to be a whole segment", NULL}, {"post /a", "not a method", "'POST'"},
-        {"POST,,PUT /a", "'' is not a method", NULL}, {"POST,POST /a", "POST is here twice", NULL},
+        {"/a/./b", "could never match", NULL}, {"/a**", "must be a whole segment", NULL},
+        {"/***", "must be a whole segment", NULL}, {"post /a", "not a method", "'POST'"},
+        {"POST,,PUT /a", "'' is not a method", NULL}, {"POST,POST /a", "POST is given twice", NULL},
         {"LINK /a", "'LINK' is not a method", "POST, PUT, PATCH and DELETE"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[256];

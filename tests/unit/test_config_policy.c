@@ -90,7 +90,7 @@ static void a_wrong_policy_is_refused_at_its_place(void **state)
     refuse_policy("ttl: {webhook_days: 6}\n", 1, 21, "6 is less than 7 days", "senders repeat");
     refuse_policy("ttl: {batch_days: 0}\n", 1, 19, "0 is less than 1 days", "its whole run");
     refuse_policy("ttl: {api_hours: 2.5}\n", 1, 18, "is not a whole number of hours", NULL);
-    refuse_policy("ttl: {api_hours: }\n", 1, 18, "has to be one value", NULL);
+    refuse_policy("ttl: {api_hours: }\n", 1, 18, "must be one value", NULL);
     refuse_policy("reject_on_body_mismatch: false\n", 1, 26, "is refused: a different body", NULL);
     refuse_policy("reject_on_body_mismatch: yes\n", 1, 26, "is not true or false", NULL);
     refuse_policy("stores: {fence: memcached}\n", 1, 17, "is not a store", "journal, redis");
@@ -98,12 +98,12 @@ static void a_wrong_policy_is_refused_at_its_place(void **state)
         "did you mean 'decision'?");
     refuse_policy("on_conflict: {status: 200}\n", 1, 23, "is not a status of a conflict", NULL);
     refuse_policy("require_headers: ['a b']\n", 1, 19, "is not the name of a field", NULL);
-    refuse_policy("require_headers: {a: b}\n", 1, 18, "has to be a list", NULL);
+    refuse_policy("require_headers: {a: b}\n", 1, 18, "must be a list", NULL);
     refuse_policy("ttls: {api_hours: 48}\n", 1, 1, "unknown key 'ttls'", "did you mean 'ttl'?");
     refuse_policy("ttl: {api_hour: 48}\n", 1, 7, "unknown key 'api_hour'", "'api_hours'");
-    refuse_policy("ttl: 48h\n", 1, 6, "ttl has to be a map", NULL);
-    refuse_policy("- a\n", 1, 1, "has to be a map of rules", NULL);
-    refuse_policy("", 1, 1, "has to be a map of rules", NULL);
+    refuse_policy("ttl: 48h\n", 1, 6, "ttl must be a map", NULL);
+    refuse_policy("- a\n", 1, 1, "must be a map of rules", NULL);
+    refuse_policy("", 1, 1, "must be a map of rules", NULL);
     /* Beside a map that is not empty, or not there, nothing says what it belongs to. */
     refuse_policy("fence: redis\n", 1, 1, "'fence' is not at its place", "under 'stores:'");
     refuse_policy("on_conflict: {status: 409}\ninclude_diff: true\n", 2, 1, "not at its place",

@@ -48,6 +48,26 @@ static void any_other_text_is_a_name(void **state)
     }
 }
 
+/* Names are read eight bytes at a time: each byte at each place of each length has the one rule. */
+static void every_byte_has_its_rule_at_every_place(void **state)
+{
+    (void)state;
+    enum { LEN_MAX = 26 };
+    for (size_t len = 1; len <= LEN_MAX; len++) {
+        for (size_t at = 0; at < len; at++) {
+            for (int byte = 0; byte < 256; byte++) {
+                char text[LEN_MAX];
+                memset(text, '~', sizeof text);
+                text[at] = (char)byte;
+                bool is_good = byte >= 0x20 && byte < 0x7f;
+                assert_int_equal(name_valid(slice_of(text, len)), is_good);
+                bool is_utf8 = name_check_utf8("key", slice_of(text, len), NULL) == OK;
+                assert_int_equal(is_utf8, byte < 0x80);
+            }
+        }
+    }
+}
+
 static void other_texts_only_have_to_be_utf8(void **state)
 {
     (void)state;
@@ -63,6 +83,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_a_name_may_not_have_is_refused_with_its_place),
         TEST(any_other_text_is_a_name),
+        TEST(every_byte_has_its_rule_at_every_place),
         TEST(other_texts_only_have_to_be_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,9 +74,9 @@ static void what_is_absent_or_dangerous_is_refused_by_name(void **state)
     check_put("{target.n.2}", TEMPLATE_TEXT, E_INVALID, "{target.n.2} is absent");
     check_put("{nobody}", TEMPLATE_TEXT, E_INVALID, "{nobody} is absent");
     check_put("{payload.none}", TEMPLATE_TEXT, E_INVALID,
-        "{payload.none} has to be a string, a number or a boolean");
+        "{payload.none} must be a string, a number or a boolean");
     check_put(
-        "{target}", TEMPLATE_TEXT, E_INVALID, "{target} has to be a string, a number or a boolean");
+        "{target}", TEMPLATE_TEXT, E_INVALID, "{target} must be a string, a number or a boolean");
     check_put("/{payload.dot}/x", TEMPLATE_PATH, E_INVALID,
         "{payload.dot} is '..', which cannot stand in a path");
     check_put("/{payload.empty}", TEMPLATE_PATH, E_INVALID,
@@ -94,7 +94,7 @@ static void a_template_is_checked_without_values(void **state)
     (void)state;
     assert_int_equal(template_check(SLICE_LIT("/x/{target.a.b}?q={payload}"), names, &err), OK);
     assert_int_equal(template_check(SLICE_LIT("{provider_ref}"), names, &err), E_INVALID);
-    assert_string_equal(err.text, "nothing is called {provider_ref} here");
+    assert_string_equal(err.text, "there is no value called {provider_ref}");
     assert_int_equal(template_check(SLICE_LIT("{target..a}"), names, &err), E_INVALID);
     assert_int_equal(template_check(SLICE_LIT("{}"), names, &err), E_INVALID);
     assert_int_equal(template_check(SLICE_LIT("{target"), names, &err), E_INVALID);

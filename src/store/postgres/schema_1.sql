@@ -336,7 +336,7 @@ COMMENT ON VIEW operations IS 'operations without their bodies';
 CREATE VIEW unknown_operations AS
     SELECT *, clock_timestamp() - updated_at AS unknown_for FROM operations
     WHERE status = 'unknown';
-COMMENT ON VIEW unknown_operations IS 'operations that somebody has to settle';
+COMMENT ON VIEW unknown_operations IS 'operations that need manual resolution';
 
 CREATE VIEW evidence AS
     SELECT xid, chain_id, seq, decided_at, tenant_id, 'op_' || operation_id AS operation_id,

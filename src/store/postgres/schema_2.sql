@@ -293,7 +293,7 @@ RETURN jsonb_strip_nulls(jsonb_build_object('type', '/docs/problems.md#' || code
     'operation_id', CASE WHEN code <> 'operation_not_found' THEN 'op_' || old.operation_id END)
     || (SELECT jsonb_build_object('detail', detail, 'error', jsonb_build_object('type',
         'invalid_request_error', 'code', code, 'message', detail)) FROM (SELECT CASE code
-        WHEN 'idempotency_conflict' THEN 'the key was used with another payload; nothing was done'
+        WHEN 'idempotency_conflict' THEN 'the key was used with a different payload; nothing was done'
         WHEN 'outcome_unknown' THEN 'nobody knows whether the effect happened; it is held until '
             || 'somebody looks and settles it'
         WHEN 'stale_version' THEN 'source.version is older than the last sealed one of that source;'

@@ -8,12 +8,12 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/check.h"
+#include "base/tls_name.h"
 #include "store/redis/impl.h"
 
 const char *tls_reason(void)
@@ -147,23 +147,6 @@ void redis_tls_release(struct redis_tls *tls)
 
 /* ---- one link ------------------------------------------------------------------------------- */
 
-/* The name that the certificate must have. An address is not sent to the server: RFC 6066 section
- * 3. */
-static bool expect_name(SSL *ssl, const char *host)
-{
-    X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
-    if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1) {
-        return true;
-    }
-    union { /* OpenSSL copies it, but its prototype is older than const */
-        const char *in;
-        void *out;
-    } name = {.in = host};
-    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    return X509_VERIFY_PARAM_set1_host(param, host, 0) == 1 &&
-           SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.out) == 1;
-}
-
 /* What OpenSSL waits for after a call that did nothing: 0 and the events, or -1 and errno. */
 static ssize_t wants(const struct redis_link *link, int result, short *ret_events)
 {
@@ -209,7 +192,7 @@ enum status tls_start(
     BIO_set_data(bio, link);
     BIO_set_init(bio, 1);
     SSL_set_bio(link->ssl, bio, bio);
-    if (!expect_name(link->ssl, host)) {
+    if (!tls_expect_name(link->ssl, host)) {
         return err_set(err, E_NOMEM, "out of memory for a connection");
     }
     for (;;) {
