@@ -114,6 +114,11 @@ const struct config_command *registry_find(const struct registry *registry, stru
 enum status commands_reload_prepare(struct commands *commands, struct config *config,
     struct registry **ret_registry, struct err *err)
 {
+    if (commands->vault == NULL && config->command_count > 0) {
+        (void)err_set(err, E_INVALID, "commands: the server was started without any");
+        err_hint(err, "restart to take commands in");
+        return E_INVALID;
+    }
     return registry_new(commands, config, ret_registry, err);
 }
 
@@ -188,7 +193,8 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
         /* What was granted before waits for its effects, not for a confirmation. */
         if (dues[i].fence == 0) {
             taken = expire(commands, &dues[i].operation_id);
-        } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
+        } else if (looks && commands->vault != NULL && looked++ < COMMAND_LOOKS_MAX) {
+            /* Without a vault nobody can read them: they wait for a configuration that has one. */
             taken = command_effects_look(commands, &dues[i].operation_id);
             commands->looked_ms = now_ms;
         }

@@ -229,10 +229,10 @@ static void log_decision(struct door *door, const struct door_report *report, co
     const struct record_key *key = key_of(call);
     const struct source *source =
         call->request.kind == REQUEST_BEGIN ? &call->request.source : &record->source;
-    char id[OP_ID_TEXT_BYTES] = "";
+    char id[KIND_ID_TEXT_BYTES] = "";
     bool is_there = report->flooded_ms == 0 && record->fence > 0;
-    if (is_there) {
-        (void)op_id_put(id, &record->operation_id);
+    if (is_there) { /* as evidence and the API spell it: op_, cmd_, eff_ or dlv_ */
+        (void)kind_id_put(id, record->kind, &record->operation_id);
     }
     struct log_field fields[] = {
         LOG_TEXT("decision", slice_str(word)),

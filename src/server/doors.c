@@ -398,7 +398,8 @@ static void close_effects(void *state)
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-/* Always there: a reload may bring the first command. */
+/* It is always there: without a registry it still shows what earlier configurations took in. Only
+ * what is taken in needs a vault. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
 {
     struct commands *commands = NULL;
@@ -406,9 +407,7 @@ static enum status open_commands(struct server *server, void **ret_state, struct
         .door = server->door, .dispatch = server->dispatch, .config = server->config};
     enum status status =
         server->config->command_count == 0 ? OK : server_vault(server, &options.vault, err);
-    if (status == OK && server->config->command_count > 0) {
-        status = commands_new(&options, &commands, err);
-    }
+    status = status == OK ? commands_new(&options, &commands, err) : status;
     *ret_state = commands;
     return status;
 }
