@@ -191,7 +191,7 @@ static void json_source(struct jsonw *json, const void *item)
 enum { FACTS_MAX = 2 };
 
 /* One section of the file: a row for each. */
-struct section {
+struct work_section {
     const char *one;  /* begins its line: "command" */
     const char *many; /* the member of the JSON, and in the start lines */
     size_t item_bytes;
@@ -202,7 +202,7 @@ struct section {
 
 enum { CONNECTORS, EFFECTS, COMMANDS, SOURCES, SECTIONS };
 
-static const struct section sections[SECTIONS] = {
+static const struct work_section sections[SECTIONS] = {
     [CONNECTORS] = {"connector", "connectors", sizeof(struct config_connector),
         {connector_on_500, connector_internal}, text_connector, json_connector},
     [EFFECTS] = {"effect", "effects", sizeof(struct config_effect), {effect_approved}, text_effect,
@@ -215,7 +215,7 @@ static const struct section sections[SECTIONS] = {
 
 /* What a configuration has of a section. */
 struct items {
-    const struct section *section;
+    const struct work_section *section;
     const char *first;
     size_t count;
 };

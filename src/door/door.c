@@ -231,6 +231,7 @@ static void log_decision(struct door *door, const struct door_report *report, co
         call->request.kind == REQUEST_BEGIN ? &call->request.source : &record->source;
     char id[KIND_ID_TEXT_BYTES] = "";
     bool is_there = report->flooded_ms == 0 && record->fence > 0;
+    bool is_effect = is_there && record->kind == RECORD_EFFECT;
     if (is_there) { /* as evidence and the API spell it: op_, cmd_, eff_ or dlv_ */
         (void)kind_id_put(id, record->kind, &record->operation_id);
     }
@@ -239,7 +240,8 @@ static void log_decision(struct door *door, const struct door_report *report, co
         LOG_TEXT("request", slice_str(request_kind_name(call->request.kind))),
         LOG_TEXT("tenant", report->tenant), LOG_TEXT("scope", key->scope),
         LOG_TEXT("idempotency_key", key->key), LOG_TEXT("operation_id", slice_str(id)),
-        LOG_TEXT("effect_id", is_there ? record->effect_id : SLICE_EMPTY),
+        LOG_TEXT(
+            is_effect ? "provider_ref" : "effect_id", is_there ? record->effect_id : SLICE_EMPTY),
         LOG_TEXT("source_type", source->type), LOG_TEXT("source_id", source->id),
         LOG_TEXT("request_id", report->request_id), LOG_TEXT("trace_id", report->trace_id),
         LOG_TEXT("actor", report->actor),
