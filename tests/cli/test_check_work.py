@@ -146,3 +146,12 @@ def test_the_start_lines_say_each_once(once, config):
             "5xx or no answer " + TWICE + "redeliver) (1 of 3 sources)",
             OPEN + " (1 of 3 sources)"]:
         assert lines.count(line) == 1, (line, text)
+
+
+def test_a_type_of_effect_that_nobody_declares_is_named(once):
+    (once.directory / "once.yaml").write_text(
+        'commands:\n  a.b: {handler: "http://127.0.0.1:9/", effects: [pay.none]}\n')
+    done = once("check", "once.yaml")
+    assert done.code == 78, done
+    assert done.message.startswith(
+        "once.yaml:2:3: 'a.b' names a type of effect that is not there: 'pay.none'\n"), done
