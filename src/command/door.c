@@ -193,8 +193,7 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
         /* What was granted before waits for its effects, not for a confirmation. */
         if (dues[i].fence == 0) {
             taken = expire(commands, &dues[i].operation_id);
-        } else if (looks && commands->vault != NULL && looked++ < COMMAND_LOOKS_MAX) {
-            /* Without a vault nobody can read them: they wait for a configuration that has one. */
+        } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
             taken = command_effects_look(commands, &dues[i].operation_id);
             commands->looked_ms = now_ms;
         }

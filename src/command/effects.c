@@ -362,6 +362,9 @@ static void on_command(struct engine_call *call)
 
 bool command_effects_look(struct commands *commands, const struct op_id *id)
 {
+    if (commands->vault == NULL) {
+        return true; /* without a registry nobody can read it: it waits for one */
+    }
     struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
     if (look == NULL) {
         return false;
@@ -373,4 +376,12 @@ bool command_effects_look(struct commands *commands, const struct op_id *id)
     look->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
     submit_query(look, on_command);
     return true;
+}
+
+void commands_effect_settled(struct commands *commands, const struct record *effect)
+{
+    if (!atomic_load(&commands->is_cut) &&
+        atomic_load(&commands->expiring) < COMMAND_LOOKS_OPEN_MAX) {
+        (void)command_effects_look(commands, &effect->parent); /* if not now, at its due */
+    }
 }

@@ -164,6 +164,9 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
+    /* request_check: a negative one would be written as a large one. */
+    ASSERT(policy->deadline_ms >= 0);
+    ASSERT(request->delay_ms >= 0);
     put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
     put_u64_if(out, ",\"attempts_max\":", policy->attempts_max);
     put_u64_if(out, ",\"deadline_ms\":", (uint64_t)policy->deadline_ms);
@@ -185,6 +188,10 @@ static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
     const struct request *request = facts->request;
     bool takes_fence = request_takes_fence(request);
     bool asks_grant = request_asks_grant(request);
+    ASSERT(!takes_fence || facts->moment.fence_next > 0); /* P4 */
+    ASSERT(facts->moment.now_ms > 0);
+    ASSERT(request->not_before_ms >= 0);
+    ASSERT(request->policy.lease_ms >= 0);
     put_u64(out, ",\"fence\":", takes_fence ? facts->decision->next.fence : request->fence);
     if (takes_fence) {
         put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
@@ -213,6 +220,8 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
     bool by_key = request_by_key(request->kind);
+    ASSERT(facts->decision->rule != NULL); /* P10: or nobody could decide it again */
+    ASSERT(policy->window_ms >= 0);
     put_decided_work(out, facts);
     put_decided_grant(out, facts);
     put_parent(out, &request->parent);
@@ -396,6 +405,9 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     const struct record_key *key = known ? &record->key : &request->key;
     const char *state = known ? record_status_name(record->status) : "absent";
     char id_text[KIND_ID_TEXT_BYTES];
+    /* P9: what is another tenant's was not found. The janitor's requests have no tenant. */
+    ASSERT(!known || request->key.tenant.len == 0 ||
+           slice_equal(record->key.tenant, request->key.tenant));
     struct slice operation_id = slice_str(kind_id_put(
         id_text, entry_kind(facts), known ? &record->operation_id : &request->operation_id));
 
@@ -448,6 +460,8 @@ static enum status append(struct chain *chain, struct buf *out, size_t from, str
     ASSERT(chain->seq < UINT64_MAX);
     entry->bytes = slice_of(out->data + from, out->len - from);
     chain_hash(&chain->hash, entry->bytes, &entry->hash);
+    ASSERT(entry->bytes.data[0] == '{');
+    ASSERT(entry->bytes.data[entry->bytes.len - 1] == '}');
     chain->seq = entry->seq;
     chain->hash = entry->hash;
     return OK;
@@ -637,6 +651,8 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     int64_t now_ms, struct buf *out, struct entry *ret_entry)
 {
     bool duplicates = note->kind == NOTE_DUPLICATES;
+    ASSERT(!duplicates || note->count > 0);                                /* note_check */
+    ASSERT(!duplicates || slice_equal(note->key.tenant, note->tenant));    /* P9 */
     ASSERT(found == NULL || slice_equal(found->key.tenant, note->tenant)); /* P9 */
     const char *state = !duplicates     ? "noted"
                         : found == NULL ? "absent"

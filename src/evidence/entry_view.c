@@ -23,6 +23,7 @@ struct members {
 static const struct json_value *member(
     struct members *members, const char *name, enum json_type type, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     if (value == NULL && optional) {
         return NULL;
@@ -53,6 +54,7 @@ static void fail(struct members *members, const char *name)
 
 static uint64_t u64_of(struct members *members, const char *name, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     int64_t number = 0;
     uint64_t large = 0;
@@ -83,6 +85,7 @@ static uint64_t u64_max(struct members *members, const char *name, bool optional
 
 static bool flag_of(struct members *members, const char *name, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     if (!json_is(value, JSON_TRUE) && !json_is(value, JSON_FALSE) && !(value == NULL && optional)) {
         fail(members, name);
@@ -173,6 +176,7 @@ static void read_by_key(struct members *decided, struct entry_view *view)
     struct request *request = &view->request;
     struct slice parent = text_if(decided, "parent");
     struct slice door = text_if(decided, "door");
+    ASSERT(request_by_key(request->kind));
     digest_of(decided, "fingerprint", &request->fingerprint);
     request->fingerprint_version =
         (uint8_t)u64_max(decided, "fingerprint_version", false, UINT8_MAX);
@@ -351,6 +355,7 @@ static void read_key(struct members *top, struct entry_view *view)
 static void check_echoes(struct members *top, const struct entry_view *view)
 {
     char text[64];
+    ASSERT(view->chain_id.len == 36); /* read_members: eight of its bytes are shown */
     (void)snprintf(
         text, sizeof text, "ent_%.8s_%llu", view->chain_id.data, (unsigned long long)view->seq);
     if (!slice_is(text_of(top, "entry_id"), text)) {
@@ -442,6 +447,7 @@ static enum status read_members(
 /* What decide() asserts of a request is asked for here: these bytes come from a disk. */
 static enum status check_request(const struct entry_view *view, struct err *err)
 {
+    ASSERT(view->decides);
     if (request_by_key(view->request.kind) && !view->keyed) {
         return err_set(
             err, E_CORRUPT, "a %s without its key", request_kind_name(view->request.kind));
@@ -490,6 +496,7 @@ enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf 
         status = check_request(&view, err);
     }
     if (status == OK) {
+        ASSERT(!view.decides || view.moment.now_ms > 0);
         *ret_view = view;
     }
     return status;
