@@ -310,7 +310,8 @@ struct once_entry {
 /* Called for each evidence entry of the handle's tenant, in order. Return 0 to continue. The entry
  * is valid during the call, which may use the handle. */
 typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
-/* operation_id NULL: all. after: the cursor of an entry of this store; NULL: from the first one.
+/* operation_id: of an operation, or of a command, effect or delivery of a server ("cmd_", "eff_",
+ * "dlv_"); NULL: all. after: the cursor of an entry of this store; NULL: from the first one.
  * ONCE_E_INVALID: it is not a cursor, or it belongs to a different store. */
 ONCE_API int once_evidence(struct once *once, const char *operation_id, const char *after,
     once_entry_visit visit, void *context, struct once_error *error);

@@ -36,18 +36,19 @@ struct evidence_page {
     struct api_query page;
     struct engine_call call; /* of the note */
     struct note note;
+    enum record_kind about;              /* the kind of the id that was asked for */
     char reason[LIMIT_REASON_BYTES_MAX]; /* what was asked for */
 };
 
 /* E_INVALID says what is wrong. */
 static enum status read_query(
-    const struct api_request *request, struct query *query, struct err *err)
+    const struct api_request *request, struct evidence_page *self, struct err *err)
 {
     struct slice text;
+    struct query *query = &self->page.query;
     uint64_t limit = ENTRIES_DEFAULT;
-    enum record_kind kind;
     if (api_param(request, "operation_id", &text) &&
-        !kind_id_read(text, &kind, &query->operation_id)) {
+        !kind_id_read(text, &self->about, &query->operation_id)) {
         return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
     }
     /* An empty one is the first page, as a loop over pages asks for it. */
@@ -141,9 +142,9 @@ static struct slice reason_of(struct evidence_page *self)
 {
     static const struct op_id zeros = {{0}};
     const struct query *query = &self->page.query;
-    char id[OP_ID_TEXT_BYTES] = "";
+    char id[KIND_ID_TEXT_BYTES] = "";
     if (!op_id_equal(&query->operation_id, &zeros)) {
-        (void)op_id_put(id, &query->operation_id);
+        (void)kind_id_put(id, self->about, &query->operation_id);
     }
     int size = snprintf(self->reason, sizeof self->reason, "evidence %s%safter %llu limit %zu", id,
         id[0] == '\0' ? "" : " ", (unsigned long long)query->after_entry.seq, query->limit);
@@ -168,6 +169,7 @@ static void note_page(struct api_query *page)
     }
     if (page->query.count > 0) {
         self->note.operation_id = page->query.operation_id; /* it is one of this tenant's */
+        self->note.about = self->about;
     }
     self->call = (struct engine_call){
         .note = &self->note, .arena = exchange->arena, .context = exchange, .done = note_done};
@@ -201,7 +203,7 @@ void api_evidence_list(struct api_request *request)
     self->page.query.kind = QUERY_ENTRIES;
     self->page.answer = note_page;
     self->page.failed = page_failed;
-    if (read_query(request, &self->page.query, &err) != OK) {
+    if (read_query(request, self, &err) != OK) {
         api_refuse_plain(request, 400, "invalid_parameter", err.text);
         return;
     }

@@ -235,6 +235,10 @@ static enum status take_param(
     struct arena *arena = request->exchange->arena;
     struct api_param param;
     enum status status = decode(name, arena, &param.name);
+    if (request->route->takes_any &&
+        (status == E_INVALID || (status == OK && !listed(request->route->params, param.name)))) {
+        return OK;
+    }
     status = status == OK ? decode(value, arena, &param.value) : status;
     if (status == E_NOMEM) {
         return err_set(err, status, "out of memory");

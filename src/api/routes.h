@@ -63,6 +63,7 @@ struct api_route {
     unsigned rights;         /* any one of them; 0: whoever has a token */
     bool is_open;            /* no token is needed */
     bool takes_all;          /* on the own socket it may be asked for every tenant at once */
+    bool takes_any;          /* whatever else the query has is ignored: its caller is a stranger */
     const char *params;      /* names that the query may have, with a blank between; NULL: none */
     void (*handle)(struct api_request *request);
     api_reader read; /* of api_call_run: its body */

@@ -920,9 +920,11 @@ static const struct example_def inbox_examples[] = {
 };
 
 static const char *const conformance_text[] = {
-    "Tests a running server against IDS from outside, and prints a table by requirement. The "
-    "server's registry needs the commands that --registry prints; their handlers are this program, "
-    "on --port of the same machine. Any implementation with the same API can be tested.",
+    "Tests the commands of a running server from outside: that duplicates have one effect, that "
+    "confirmations bind, that decisions leave evidence. It prints a table with the requirement "
+    "(see docs/conformance.md) that each test is of. The server's registry needs the commands that "
+    "--registry prints; their handlers are this program, on --port of the same machine. Any "
+    "implementation with the same API can be tested.",
     NULL,
 };
 
@@ -1090,7 +1092,7 @@ const struct command_def commands[] = {
         check, check_options, check_exits, "[FILE]", "check a configuration", .operands_max = 1),
     COMMAND(registry, registry_options, registry_exits, "", "list the commands of the registry"),
     COMMAND(conformance, conformance_options, conformance_exits, "",
-        "test a server's commands against IDS"),
+        "test a server's commands from outside"),
     COMMAND(policy, policy_options, policy_exits, "test CASES",
         "test a gateway's configuration with requests and expected decisions",
         .operand_choices = {"test"}, .operands_min = 2, .operands_max = 2),

@@ -337,7 +337,10 @@ void remote_refusal(
     }
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";
-    } else if (answer->code.len > 0 && answer->status == 403) {
+    } else if (slice_is(answer->code, "confirmation_refused")) {
+        hint = "the token is wrong, used or expired, or someone else must confirm: once show says "
+               "whether the command still waits";
+    } else if (slice_is(answer->code, "forbidden")) {
         hint = "the token lacks a right: once run needs execute, reading operate or audit, "
                "evidence audit, resolving operate";
     } else if (answer->code.len > 0 && (answer->status == 429 || answer->status == 503)) {

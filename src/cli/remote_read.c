@@ -121,15 +121,31 @@ bool remote_take_next(
            text.len;
 }
 
+const char *remote_evidence_path(struct arena *arena, const char *operation_id, const char *cursor)
+{
+    struct mem mem = arena_mem(arena);
+    struct buf path;
+    buf_init(&path, &mem, PATH_BYTES_MAX);
+    buf_printf(&path, "/v1/evidence?limit=%d&after=%s", PAGE_MAX, cursor);
+    if (operation_id != NULL) { /* somebody typed it: what is no id changes nothing but itself */
+        const char *escaped = remote_escape(arena, operation_id);
+        buf_printf(&path, "&operation_id=%s", escaped == NULL ? "" : escaped);
+    }
+    buf_char(&path, '\0');
+    if (buf_status(&path) != OK) {
+        cli_say("'%.64s…' is too long for an id", operation_id);
+        return NULL;
+    }
+    return path.data;
+}
+
 int remote_evidence(struct remote *remote, const char *operation_id, char cursor[CURSOR_BYTES_MAX],
     struct arena *arena, struct remote_page *ret_page)
 {
-    char path[PATH_BYTES_MAX];
     struct err err = {0};
     struct remote_answer answer;
-    (void)snprintf(path, sizeof path, "/v1/evidence?limit=%d&after=%s%s%s", PAGE_MAX, cursor,
-        operation_id == NULL ? "" : "&operation_id=", operation_id == NULL ? "" : operation_id);
-    int code = remote_get(remote, path, arena, &answer);
+    const char *path = remote_evidence_path(arena, operation_id, cursor);
+    int code = path == NULL ? CLI_USAGE : remote_get(remote, path, arena, &answer);
     if (code != CLI_OK) {
         return code;
     }

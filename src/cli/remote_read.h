@@ -37,6 +37,10 @@ struct remote_page {
     const struct json_value *entries; /* an array */
     bool is_last;
 };
+/* The path of that page, in the arena; operation_id NULL: of all. NULL: it is too long, which was
+ * said. */
+const char *remote_evidence_path(
+    struct arena *arena, const char *operation_id, const char *cursor) MUST_CHECK;
 /* The page after the cursor, which then is where the next one begins. operation_id NULL: of all
  * operations. 0, or an exit code with the message written. */
 int remote_evidence(struct remote *remote, const char *operation_id, char cursor[CURSOR_BYTES_MAX],

@@ -13,7 +13,10 @@
 #include "cli/out.h"
 #include "server/server.h"
 
-enum { FAULTS_BYTES_MAX = 1 << 20 };
+enum {
+    FAULTS_BYTES_MAX = 1 << 20,
+    SHOWN_BYTES_MAX = 16 << 20, /* a file of CONFIG_BYTES_MAX, each value with its name */
+};
 
 static int out_of_memory(void)
 {
@@ -299,7 +302,7 @@ static int show_json(
     const char *path, const struct config *config, const struct config_faults *faults)
 {
     struct out_json whole;
-    struct jsonw *json = out_json_begin(&whole, FAULTS_BYTES_MAX);
+    struct jsonw *json = out_json_begin(&whole, SHOWN_BYTES_MAX);
     jsonw_str_some(json, "file", path);
     jsonw_bool(json, "ok", faults->count == 0);
     serve_faults_json(json, "faults", faults);
@@ -309,6 +312,7 @@ static int show_json(
         config_put_server(json, config);
         jsonw_close(json, '}');
         serve_gateway_json(json, config);
+        serve_work_json(json, config);
     }
     return out_json_end(&whole);
 }
@@ -330,6 +334,7 @@ static void show_text(const char *path, const struct config *config)
         out_text("%-8soff: every client is tenant default, with every right\n", "auth");
     }
     serve_gateway_text(config);
+    serve_work_text(config);
 }
 
 int serve_config_show(struct cli *cli, const char *path, const struct config *config,

@@ -48,9 +48,25 @@ void serve_faults_json(struct jsonw *json, const char *name, const struct config
  * to, and what weakens "one effect a key". One sentence each; NULL: there is nothing to say. */
 enum { SERVE_GATEWAY_FACTS = 4 };
 const char *serve_gateway_fact(const struct config_route *route, size_t which);
+/* The facts of many items on paper: each once, with how many have it unless all do. */
+struct serve_facts {
+    const char *many; /* "routes" */
+    size_t count;
+    size_t fact_count; /* of each */
+    const char *(*fact)(const void *context, size_t number, size_t which);
+    const void *context;
+};
+struct buf;
+void serve_facts_put(struct buf *out, const struct serve_facts *facts);
 /* What it comes to for the gateway, and what is not quite as a policy file says: lines on standard
  * output, or a member "gateway". Nothing without a gateway. */
 void serve_gateway_text(const struct config *config);
 void serve_gateway_json(struct jsonw *json, const struct config *config);
+/* The same for connectors, effects, commands and sources, and what happens on 500 or no answer:
+ * lines on standard output, or a member of each. */
+void serve_work_text(const struct config *config);
+void serve_work_json(struct jsonw *json, const struct config *config);
+/* For the start lines: how many there are, and each fact once. */
+void serve_work_lines(struct buf *out, const struct config *config);
 
 #endif

@@ -69,33 +69,19 @@ static void put_gateway(struct buf *out, const struct serve *serve)
     }
 }
 
-/* Of the first `count` routes, those that have this fact. */
-static size_t count_same(
-    const struct config_gateway *gateway, size_t which, const char *text, size_t count)
+static const char *route_fact(const void *gateway, size_t number, size_t which)
 {
-    size_t same = 0;
-    for (size_t i = 0; i < count; i++) {
-        const char *other = serve_gateway_fact(&gateway->routes[i], which);
-        same += other != NULL && strcmp(other, text) == 0;
-    }
-    return same;
+    return serve_gateway_fact(&((const struct config_gateway *)gateway)->routes[number], which);
 }
 
-/* Each fact once; `once check` says which route has which. */
-static void put_facts(struct buf *out, const struct config_gateway *gateway, size_t which)
+/* `once check` says which route has which. */
+static void put_facts(struct buf *out, const struct config_gateway *gateway)
 {
-    size_t count = gateway->route_count;
-    for (size_t i = 0; i < count; i++) {
-        const char *text = serve_gateway_fact(&gateway->routes[i], which);
-        if (text == NULL || count_same(gateway, which, text, i) > 0) {
-            continue;
-        }
-        size_t same = count_same(gateway, which, text, count);
-        buf_printf(out, "\n%s", text);
-        if (same < count) {
-            buf_printf(out, " (%zu of %zu routes)", same, count);
-        }
-    }
+    serve_facts_put(out, &(struct serve_facts){.many = "routes",
+                             .count = gateway->route_count,
+                             .fact_count = SERVE_GATEWAY_FACTS,
+                             .fact = route_fact,
+                             .context = gateway});
 }
 
 /* A fenced request to try, as it stands. */
@@ -261,14 +247,13 @@ int serve_lines(struct serve *serve)
     if (serve->config->gateway.is_on) {
         buf_str(&lines, "\ngateway on ");
         put_gateway(&lines, serve);
-        for (size_t i = 0; i < SERVE_GATEWAY_FACTS; i++) {
-            put_facts(&lines, &serve->config->gateway, i);
-        }
+        put_facts(&lines, &serve->config->gateway);
     }
     if (serve->config->listen_count > 0) {
         buf_str(&lines, "\nlistening on ");
         put_urls(&lines, serve, "api");
     }
+    serve_work_lines(&lines, serve->config);
     buf_str(&lines, "\nstore ");
     put_store(&lines, serve);
     buf_str(&lines, "\nwrites ");

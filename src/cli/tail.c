@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/backend.h"
+#include "cli/work.h"
 #include "lib/inspect.h"
 
 enum {
@@ -173,6 +174,16 @@ static int tail_checkpoint(struct cli *cli)
     return code;
 }
 
+/* The record that --operation means. A whole id needs no search, and so no server. */
+static int name_record(struct tail_options *tail, struct backend *backend)
+{
+    const char *typed = tail->operation_id;
+    const struct work_kind *kind = work_kind_of_id(typed);
+    return kind != NULL && found_is_prefix(kind->prefix, typed)
+               ? work_name(tail->cli, backend->remote, kind, typed, &tail->operation_id)
+               : operation_name(tail->cli, backend, typed, &tail->operation_id);
+}
+
 int cmd_tail(struct cli *cli)
 {
     if (cli_flag(cli, "checkpoint")) {
@@ -189,7 +200,7 @@ int cmd_tail(struct cli *cli)
     struct backend backend = {0};
     int code = backend_open(cli, &backend);
     if (code == CLI_OK && tail.operation_id != NULL) {
-        code = operation_name(cli, &backend, tail.operation_id, &tail.operation_id);
+        code = name_record(&tail, &backend);
     }
     code = code != CLI_OK ? code : print_last(&tail, &backend);
     if (code == CLI_OK && cli_flag(cli, "follow") && !out_broken()) {

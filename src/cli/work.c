@@ -14,6 +14,7 @@
 
 enum {
     PATH_BYTES_MAX = 1024,
+    ID_COLUMNS = 40, /* a prefix and a UUID */
     ITEMS_MAX = 100000,
     BODY_BYTES_MAX = 64 << 10,
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page, and its tree */
@@ -219,13 +220,11 @@ static void print_story(const struct json_value *entries)
 }
 
 /* Who may not read evidence sees the document alone. */
-static void tell_story(struct cli *cli, struct remote *remote, struct slice operation_id)
+static void tell_story(struct cli *cli, struct remote *remote, const char *id)
 {
-    char path[PATH_BYTES_MAX];
     struct remote_answer answer;
-    (void)snprintf(
-        path, sizeof path, "/v1/evidence?limit=1000&operation_id=%.*s", SLICE_ARGS(operation_id));
-    if (remote_ask(remote, path, SLICE_EMPTY, &cli->arena, &answer) == CLI_OK &&
+    const char *path = remote_evidence_path(&cli->arena, id, "");
+    if (path != NULL && remote_ask(remote, path, SLICE_EMPTY, &cli->arena, &answer) == CLI_OK &&
         answer.status == 200) {
         out_text("\n");
         print_story(json_find(answer.root, SLICE_LIT("entries")));
@@ -251,8 +250,7 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
         for (uint32_t i = 0; i < answer.root->count; i++) {
             print_member(answer.text, &answer.root->members[i]);
         }
-        struct slice operation_id = cli_member(answer.root, SLICE_LIT("operation_id"));
-        tell_story(cli, remote, operation_id.len > 0 ? operation_id : slice_str(id));
+        tell_story(cli, remote, id);
     }
     int written = out_finish_listing();
     remote_free(remote);
@@ -283,7 +281,9 @@ static void print_item(const struct cli *cli, const struct work_kind *kind,
         out_bytes(item->json);
         return;
     }
-    out_text("%-40.*s  %-22.*s  ", SLICE_ARGS(cli_member(item->root, slice_str(kind->id))),
+    struct slice id = cli_member(item->root, slice_str(kind->id)); /* an effect's may be anything */
+    out_safe(id);
+    out_text("%*s  %-22.*s  ", id.len < ID_COLUMNS ? (int)(ID_COLUMNS - id.len) : 0, "",
         SLICE_ARGS(shown_status(item->root)));
     out_safe(cli_member(item->root, slice_str(kind->what)));
     out_text("  ");

@@ -114,6 +114,11 @@ const struct config_command *registry_find(const struct registry *registry, stru
 enum status commands_reload_prepare(struct commands *commands, struct config *config,
     struct registry **ret_registry, struct err *err)
 {
+    if (commands->vault == NULL && config->command_count > 0) {
+        (void)err_set(err, E_INVALID, "commands: the server was started without any");
+        err_hint(err, "restart to take commands in");
+        return E_INVALID;
+    }
     return registry_new(commands, config, ret_registry, err);
 }
 

@@ -362,6 +362,9 @@ static void on_command(struct engine_call *call)
 
 bool command_effects_look(struct commands *commands, const struct op_id *id)
 {
+    if (commands->vault == NULL) {
+        return true; /* without a registry nobody can read it: it waits for one */
+    }
     struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
     if (look == NULL) {
         return false;

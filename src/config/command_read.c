@@ -292,6 +292,8 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
     return status;
 }
 
+enum { CONFIG_NAMED_BYTES_MAX = 640 }; /* two names, and the words around them */
+
 /* A type that nobody declares, and what this version cannot do. */
 static void check_effects(
     struct config *config, struct config_faults *faults, const struct config_command *command)
@@ -299,8 +301,10 @@ static void check_effects(
     struct config_place place = {.line = command->line, .column = 3};
     for (size_t i = 0; i < command->effect_count; i++) {
         if (config_effect_find(&config->effects, slice_str(command->effects[i])) == NULL) {
-            config_fault_at(config, faults, &place, "declare it under effects:",
-                "the command names a type of effect that is not there");
+            char text[CONFIG_NAMED_BYTES_MAX];
+            (void)snprintf(text, sizeof text, "'%s' names a type of effect that is not there: '%s'",
+                command->name, command->effects[i]);
+            config_fault_at(config, faults, &place, "declare it under effects:", text);
         }
     }
     if (command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE) {

@@ -151,10 +151,6 @@ const char *config_needs_restart(const struct config *old, const struct config *
     if (found == NULL) { /* what a route may have can change at any time */
         found = differing(config_gateway_options, &old->gateway, &new->gateway);
     }
-    /* The door and the key of its bodies are made at start. */
-    if (found == NULL && old->command_count == 0 && new->command_count > 0) {
-        found = "commands";
-    }
     /* The server's loops were made for bodies of the old size. */
     bool is_larger = new->body_bytes_max > old->body_bytes_max;
     return found == NULL && is_larger ? "limits.body_bytes_max" : found;

@@ -305,9 +305,15 @@ struct jsonw;
  * paths, those of the whole gateway, and those of one route with its maps. */
 void config_put_server(struct jsonw *json, const struct config *config);
 void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway);
+/* The name and the settings of one; where secrets are, never what they are. */
+void config_put_connector(struct jsonw *json, const struct config_connector *connector);
+void config_put_effect(struct jsonw *json, const struct config_effect *effect);
+void config_put_source(struct jsonw *json, const struct config_source *source);
 void config_put_route(struct jsonw *json, const struct config_route *route);
 /* The word for a value of the choice at this path. */
 const char *config_choice(const char *path, unsigned value);
+/* The same of a row of config_command_options and its like. */
+const char *config_choice_of(const struct config_option *options, const char *path, unsigned value);
 
 /* A file with every setting at its default, commented out, and words about it: the manual. */
 void config_example_put(struct buf *out);

@@ -252,7 +252,7 @@ enum status effect_read_headers(
 /* A map of names to maps. */
 struct named_shape {
     const char *section;
-    const char *one;
+    const char *one; /* with its article, for faults: "an effect type" */
     size_t item_bytes;
     size_t count_max;
     enum status (*read)(struct config_reader *reader, const struct yaml_node *key, void *item);
@@ -276,10 +276,10 @@ static enum status read_named(struct config_reader *reader, const struct named_s
     size_t count = 0;
     for (const struct yaml_node *one = map->first; one != NULL; one = one->next) {
         if (one->kind != YAML_SCALAR || one->value->kind != YAML_MAP) {
-            reader_fault(reader, one, NULL, "a %s must be a map", shape->one);
+            reader_fault(reader, one, NULL, "%s must be a map", shape->one);
         } else if (one->text.len == 0 || one->text.len > LIMIT_SCOPE_BYTES_MAX ||
-                   name_check(shape->one, one->text, &err) != OK) {
-            reader_fault(reader, one, NULL, "%s is not the name of a %s: %s", "this", shape->one,
+                   name_check("it", one->text, &err) != OK) {
+            reader_fault(reader, one, NULL, "this is not a name for %s: %s", shape->one,
                 err.status == OK ? "it has to have 1 to 255 bytes" : err.text);
         } else {
             enum status status = shape->read(reader, one, items + count * shape->item_bytes);
@@ -407,7 +407,7 @@ static enum status read_connector(
 enum status connectors_read(struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     static const struct named_shape shape = {.section = "connectors",
-        .one = "connector",
+        .one = "a connector",
         .item_bytes = sizeof(struct config_connector),
         .count_max = CONFIG_CONNECTORS_MAX,
         .read = read_connector};
@@ -481,7 +481,7 @@ static enum status read_effect(
 enum status effects_read(struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     static const struct named_shape shape = {.section = "effects",
-        .one = "effect type",
+        .one = "an effect type",
         .item_bytes = sizeof(struct config_effect),
         .count_max = CONFIG_EFFECTS_MAX,
         .read = read_effect};

@@ -14,6 +14,15 @@ static size_t count_of(const void *object, const struct config_option *option)
     return *(const size_t *)(const void *)((const char *)object + option->count);
 }
 
+/* The rest of a path as the name of a member: "timeout_total". */
+static void member_name(char ret_name[NAME_BYTES_MAX], const char *path)
+{
+    (void)snprintf(ret_name, NAME_BYTES_MAX, "%s", path);
+    for (char *dot = strchr(ret_name, '.'); dot != NULL; dot = strchr(dot, '.')) {
+        *dot = '_';
+    }
+}
+
 static void put_list(
     struct jsonw *json, const char *name, const struct config_option *option, const void *object)
 {
@@ -83,10 +92,7 @@ void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway
 {
     for (const struct config_option *o = config_gateway_options; o->path != NULL; o++) {
         char name[NAME_BYTES_MAX];
-        (void)snprintf(name, sizeof name, "%s", strchr(o->path, '.') + 1);
-        for (char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot, '.')) {
-            *dot = '_';
-        }
+        member_name(name, strchr(o->path, '.') + 1);
         if (o->in == CONFIG_IN_SECTION) {
             put_value(json, name, o, gateway);
         }
@@ -176,15 +182,42 @@ static void put_arg(struct jsonw *json, const struct config_arg *arg)
     jsonw_close(json, '}');
 }
 
+/* All settings of something that has a name of its own. */
+static void put_entry(
+    struct jsonw *json, const struct config_option *options, size_t section, const void *object)
+{
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        char name[NAME_BYTES_MAX];
+        member_name(name, o->path + section);
+        put_value(json, name, o, object);
+    }
+}
+
+void config_put_connector(struct jsonw *json, const struct config_connector *connector)
+{
+    jsonw_str(json, "connector", connector->name);
+    put_entry(json, config_connector_options, sizeof "connectors." - 1, connector);
+}
+
+void config_put_effect(struct jsonw *json, const struct config_effect *effect)
+{
+    jsonw_str(json, "effect_type", effect->name);
+    put_entry(json, config_effect_options, sizeof "effects." - 1, effect);
+}
+
+void config_put_source(struct jsonw *json, const struct config_source *source)
+{
+    jsonw_str(json, "source", source->name);
+    put_entry(json, config_source_options, 0, source);
+    jsonw_u64(json, "secrets", source->secret_count);
+}
+
 void config_put_command(struct jsonw *json, const struct config_command *command, bool has_handler)
 {
     jsonw_str(json, "command", command->name);
     for (const struct config_option *o = config_command_options; o->path != NULL; o++) {
         char name[NAME_BYTES_MAX];
-        (void)snprintf(name, sizeof name, "%s", o->path);
-        for (char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot, '.')) {
-            *dot = '_';
-        }
+        member_name(name, o->path);
         bool is_place = strcmp(name, "handler") == 0 || strcmp(name, "ca_file") == 0;
         bool is_unused = strncmp(name, "reconcile", 9) == 0 && command->reconcile_get == NULL;
         if ((has_handler || !is_place) && !is_unused) {
@@ -218,5 +251,15 @@ const char *config_choice(const char *path, unsigned value)
 {
     const struct config_option *option = config_option_find(path);
     ASSERT(option != NULL && option->kind == CONFIG_CHOICE);
+    return option->choices[value];
+}
+
+const char *config_choice_of(const struct config_option *options, const char *path, unsigned value)
+{
+    const struct config_option *option = options;
+    while (option->path != NULL && strcmp(option->path, path) != 0) {
+        option++;
+    }
+    ASSERT(option->path != NULL && option->kind == CONFIG_CHOICE);
     return option->choices[value];
 }

@@ -232,7 +232,7 @@ static void log_decision(struct door *door, const struct door_report *report, co
     char id[KIND_ID_TEXT_BYTES] = "";
     bool is_there = report->flooded_ms == 0 && record->fence > 0;
     bool is_effect = is_there && record->kind == RECORD_EFFECT;
-    if (is_there) {
+    if (is_there) { /* as evidence and the API spell it: op_, cmd_, eff_ or dlv_ */
         (void)kind_id_put(id, record->kind, &record->operation_id);
     }
     struct log_field fields[] = {

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/name.h"
 #include "base/text.h"
 #include "canon/jcs.h"
 #include "canon/key.h"
@@ -79,6 +80,25 @@ unsigned effect_fault_status(const struct member_fault *fault)
     bool is_body = fault->code != NULL && strcmp(fault->code, "invalid_body") == 0;
     bool is_tenant = fault->code != NULL && strcmp(fault->code, "tenant_mismatch") == 0;
     return is_type ? 404 : is_body ? 400 : is_tenant ? 403 : 422;
+}
+
+/* Before anything is looked up or answered with them. */
+static enum status check_names(const struct effect_parts *envelope, struct member_fault *fault)
+{
+    const struct {
+        const char *member;
+        struct slice name;
+    } names[] = {
+        {"effect_type", envelope->effect_type},
+        {"effect_id", envelope->effect_id},
+        {"command_id", envelope->command_id},
+        {"idempotency_key", envelope->idempotency_key},
+    };
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < COUNT(names); i++) {
+        status = name_check(names[i].member, names[i].name, &fault->err);
+    }
+    return status;
 }
 
 /* What a type cannot be used for by this tenant is not there for it (CCO-13, P9). */
@@ -494,6 +514,7 @@ enum status effect_envelope_read(const struct effect_sender *sender, const struc
         return member_refuse(fault, "invalid_body", "an effect is not a JSON object");
     }
     enum status status = members_read(&table, value, &envelope, envelope.values, fault);
+    status = status == OK ? check_names(&envelope, fault) : status;
     status = status == OK ? take_type(sender, &envelope, fault) : status;
     status = status == OK ? check_members(sender, &envelope, fault) : status;
     call->wait_ms = envelope.wait_ms;

@@ -658,14 +658,15 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
                         : found == NULL ? "absent"
                                         : record_status_name(found->status);
     size_t from = out->len;
-    char id_text[OP_ID_TEXT_BYTES];
+    char id_text[KIND_ID_TEXT_BYTES];
     *ret_entry = (struct entry){
         .operation_id = found != NULL ? found->operation_id : note->operation_id,
         .tenant = note->tenant,
         .time_ms = now_ms,
     };
-    struct slice operation_id =
-        slice_of(op_id_put(id_text, &ret_entry->operation_id), OP_ID_TEXT_BYTES - 1);
+    enum record_kind about = note->about == 0 ? RECORD_OPERATION : note->about;
+    struct slice operation_id = slice_str(
+        kind_id_put(id_text, found != NULL ? found->kind : about, &ret_entry->operation_id));
     buf_char(out, '{');
     if (note->actor.len > 0) {
         put_text(out, "\"actor\":", note->actor);

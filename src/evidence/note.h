@@ -25,7 +25,8 @@ struct note {
     enum note_kind kind;
     struct slice tenant;       /* whose evidence it belongs to; only config: may be empty */
     struct record_key key;     /* duplicates: of which key, sealed, of the same tenant */
-    struct op_id operation_id; /* access: of which operation was read; zero: of more than one */
+    struct op_id operation_id; /* access: of which record was read; zero: of more than one */
+    enum record_kind about;    /* access: its kind, whose prefix its id has; 0: an operation */
     struct slice actor;        /* who; may be empty */
     struct slice trace;        /* canonical JSON; may be empty */
     struct slice reason;       /* what was read or changed, in a few words; may be empty */

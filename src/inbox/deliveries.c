@@ -72,7 +72,7 @@ static void put_delivery(
     char id[KIND_ID_TEXT_BYTES];
     jsonw_open(json, NULL, '{');
     jsonw_str(json, "delivery_id", kind_id_put(id, RECORD_DELIVERY, &record->operation_id));
-    jsonw_str(json, "operation_id", kind_id_put(id, RECORD_OPERATION, &record->operation_id));
+    jsonw_str(json, "operation_id", kind_id_put(id, RECORD_DELIVERY, &record->operation_id));
     jsonw_str(json, "status", kind_word(RECORD_DELIVERY, record->status, record->attempt));
     jsonw_bytes(json, "tenant", record->key.tenant);
     jsonw_bytes(json, "source", record->key.scope);

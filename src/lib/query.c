@@ -341,13 +341,15 @@ int once_evidence(struct once *once, const char *operation_id, const char *after
 {
     struct err err = {0};
     struct lib_query self;
+    enum record_kind kind;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_query_init(&self, once, QUERY_ENTRIES);
         status = evidence_cursor_read(slice_str(after), &self.query.after_entry, &err);
         if (status != OK) {
             err_prefix(&err, "after");
-        } else if (operation_id != NULL) {
+        } else if (operation_id != NULL &&
+                   !kind_id_read(slice_str(operation_id), &kind, &self.query.operation_id)) {
             status = handle_operation_id(operation_id, &self.query.operation_id, &err);
         }
         if (status == OK) {

@@ -348,7 +348,8 @@ static void command_effect_settled(void *context, const struct record *effect)
     commands_effect_settled(context, effect);
 }
 
-/* Always there: a reload may bring the first command. */
+/* It is always there: without a registry it still shows what earlier configurations took in. Only
+ * what is taken in needs a vault. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
 {
     struct commands *commands = NULL;
@@ -356,9 +357,7 @@ static enum status open_commands(struct server *server, void **ret_state, struct
         .door = server->door, .dispatch = server->dispatch, .config = server->config};
     enum status status =
         server->config->command_count == 0 ? OK : server_vault(server, &options.vault, err);
-    if (status == OK && server->config->command_count > 0) {
-        status = commands_new(&options, &commands, err);
-    }
+    status = status == OK ? commands_new(&options, &commands, err) : status;
     struct effect_outbox *outbox = state_of(server, "outbox");
     if (outbox != NULL && commands != NULL) {
         outbox_parent(outbox, &(struct outbox_parent){command_effect_settled, commands});

@@ -67,3 +67,21 @@ def test_what_a_page_shows_is_what_happens(page, tmp_path):
 def killed_notice(line):
     """bash itself says when a command of the script was killed; people see the same."""
     return re.match(r"bash: line \d+: +\d+ Killed", line) is not None
+
+
+# Ids of the documents that Once was designed from. Two pages are about them; the others, the help
+# and the API's description are for readers who have never seen them.
+INTERNAL = re.compile(r"\b(?:IDS|GRD|CCO|CCOI|OPS|CRCD|DESIGN)\b(?:-\d+)?|\(P\d+\)")
+ABOUT_THEM = {"docs/conformance.md", "docs/promises.md"}
+
+
+def test_readers_meet_no_ids_of_internal_documents():
+    pages = [ROOT / "README.md", ROOT / "src/api/openapi.json"]
+    for place, suffix in (("docs", ".md"), ("examples", ".yaml"), ("contrib", "")):
+        pages += sorted(path for path in (ROOT / place).rglob("*" + suffix) if path.is_file())
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in pages}
+    texts["once --dump-markdown"] = subprocess.run([BINARY, "--dump-markdown"], text=True,
+        capture_output=True, check=True, env=clean_environment(), timeout=60).stdout
+    found = [f"{name}: {line.strip()[:120]}" for name, text in texts.items()
+        if name not in ABOUT_THEM for line in text.splitlines() if INTERNAL.search(line)]
+    assert not found, "\n".join(found)

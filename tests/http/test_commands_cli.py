@@ -1,11 +1,12 @@
 """once registry, ls commands, show, why, confirm and deny, through the server of a store."""
 import json
+import signal
 import subprocess
 
 import pytest
 
 import servers
-from once_server import BINARY
+from once_server import BINARY, until
 from shop import Shop, envelope, refund
 
 
@@ -37,6 +38,8 @@ def test_a_person_confirms_and_looks(server, shop):
     assert token not in listed.stdout
     refused = once(server, "confirm", command_id, "--confirmation", "wrong")
     assert refused.returncode == 77 and "not valid" in refused.stderr
+    assert "hint: the token is wrong, used or expired" in refused.stderr, refused.stderr
+    assert "lacks a right" not in refused.stderr
     done = once(server, "confirm", command_id, "--confirmation", token)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{command_id} is executed: Done: refund.\n"
@@ -79,6 +82,80 @@ def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(server, shop):
         absent = once(server, verb, "cmd_ffff")
         assert absent.returncode == 65 and "no command that begins with" in absent.stderr
     assert sum(shop.calls.values()) == 2
+
+
+def test_tail_finds_a_command_by_the_beginning_of_its_id(server, shop):
+    whole = submit(server, envelope("cancel", order_id="1"))["command_id"]
+    submit(server, refund())
+    for typed in (whole, whole[:-1]):
+        tail = once(server, "tail", "--operation", typed)
+        assert tail.returncode == 0, tail.stderr
+        kinds = [line.split()[2] for line in tail.stdout.splitlines()]
+        assert "execution.executed" in kinds and "confirmation.requested" not in kinds, tail.stdout
+        assert whole in tail.stdout
+    several = once(server, "tail", "--operation", "cmd_")
+    assert several.returncode == 65 and "2 commands match" in several.stderr, several
+    logged = [json.loads(line) for line in server.stderr().splitlines() if '"sealed"' in line]
+    assert [one["operation_id"] for one in logged] == [whole]
+    # A whole id needs no server.
+    server.stop()
+    tail = once(server, "tail", "--operation", whole)
+    assert tail.returncode == 0 and "execution.executed" in tail.stdout, tail
+
+
+def test_reading_the_evidence_of_a_command_is_noted_under_its_own_id(server, shop):
+    whole = submit(server, refund())["command_id"]
+    path = f"/v1/evidence?operation_id={whole}"
+    server.request("GET", path)
+    read = [entry for entry in server.request("GET", path)[2]["entries"]
+            if entry["type"] == "access.read"]
+    assert [entry["operation_id"] for entry in read] == [whole]
+    assert whole in read[0]["outcome"]["reason"]
+    server.stop()
+    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_typed_as_an_id_stays_in_its_parameter(server, shop):
+    submit(server, refund())
+    done = once(server, "tail", "--operation", "cmd_x&limit=0")
+    assert done.returncode != 0 and "operation_id" in done.stderr, done
+    done = once(server, "tail", "--operation", "cmd_" + 2000 * "x")
+    assert done.returncode == 64 and "too long" in done.stderr, done
+
+
+def test_without_a_registry_there_are_no_commands(make_server, shop):
+    """As for effects and deliveries: an empty list, and what is submitted is not known."""
+    bare = make_server()
+    listed = once(bare, "ls", "commands")
+    assert (listed.returncode, listed.stdout) == (0, ""), listed
+    assert bare.request("GET", "/v1/registry")[2] == {"commands": []}
+    status, _, problem = bare.request("POST", "/v1/commands", refund())
+    assert (status, problem["code"]) == (404, "unknown_command"), problem
+
+
+def test_the_first_command_needs_a_restart_and_it_says_so(make_server, shop, tmp_path):
+    path = tmp_path / "once.yaml"
+    path.write_text("")
+    server = make_server("--config", str(path))
+    path.write_text(shop.config())
+    server.signal(signal.SIGHUP)
+    until(lambda: "reload_failed" in server.stderr(), "the reload was not refused")
+    failed = json.loads(server.stderr().splitlines()[-1])
+    assert failed["message"] == "commands: the server was started without any", failed
+    assert failed["hint"] == "restart to take commands in"
+
+
+def test_commands_of_earlier_configurations_are_shown(make_server, server, shop):
+    asked = submit(server, refund())
+    server.stop()
+    bare = make_server(data_dir=server.data_dir)
+    listed = once(bare, "ls", "commands")
+    assert asked["command_id"] in listed.stdout, listed
+    status, _, problem = bare.request("POST", f"/v1/commands/{asked['command_id']}/confirm",
+        {"token": asked["confirmation"]["token"]})
+    assert (status, problem["code"]) == (404, "unknown_command"), problem
+    assert once(bare, "deny", asked["command_id"]).returncode == 0
 
 
 def test_without_a_server_nothing_is_found_and_it_says_so(server):

@@ -130,6 +130,15 @@ def test_what_is_wrong_is_refused_by_its_name(effects, change, status, code, say
     assert effects.ask("listEffects")[2]["effects"] == []
 
 
+@pytest.mark.parametrize("member", ["effect_type", "effect_id", "command_id", "idempotency_key"])
+def test_a_name_with_a_control_character_is_refused_by_its_member(effects, member):
+    for text, point in (("a\0b", "U+0000"), ("a\x1b[31m", "U+001B"), ("a\x85", "U+0085")):
+        status, _, problem = effects.ask("createEffect", {**CAPTURE, member: text})
+        assert (status, problem["code"]) == (422, "invalid_member"), problem
+        assert problem["detail"] == f"{member} has the control character {point} at byte 1"
+    assert effects.ask("listEffects")[2]["effects"] == []
+
+
 def test_extensions_are_kept(effects):
     made = effects.create(x_shop={"a": [1]}, extensions={"k": None}, policy_refs=["p1"],
         effect_id="mine-1", trace={"correlation_id": "c1"})

@@ -129,6 +129,29 @@ def test_an_unknown_source_is_404(inbox):
     assert server.request("POST", "/in/t", b"{}")[2]["code"] == "unknown_source"
 
 
+def test_what_a_sender_puts_into_its_query_is_ignored(inbox, handler):
+    """Senders let a URL be registered with a query, and add to it themselves."""
+    server = inbox(g="github", m=("meta", "verify_token: typed"), c="cloudevents")
+    body = body_of("github")
+    queries = "?tenant=acme&tenant=2", "?", "?%ff=%fe", "?a=" + 400 * "b&a="
+    for number, query in enumerate(queries):
+        status, _, answer = server.request(
+            "POST", f"/in/g{query}", body, signed("github", body))
+        assert status == 200, (query, answer)
+        assert answer["receipts"][0]["decision"] == \
+            ("duplicate_replayed" if number else "first_seen"), query
+        if number == 0:
+            settled(server)
+    query = "x=1&hub.mode=subscribe&hub.challenge=42&hub.verify_token=typed"
+    assert server.request("GET", f"/in/m?{query}")[::2] == (200, "42")
+    assert server.request("GET", f"/in/m?{query}&hub.mode=subscribe")[0] == 400
+    assert server.request("OPTIONS", "/in/c?x=1", None,
+        {"WebHook-Request-Origin": "example.com"})[0] == 200
+    one = deliveries(server)[0]
+    assert one["operation_id"] == one["delivery_id"]
+    assert handler.count() == 1
+
+
 def test_another_payload_under_one_id_is_409(inbox, handler):
     server = inbox(s="stripe")
     handler.answers = [(200, {"Once-Effect-Id": "receipt-of-the-first"})]

@@ -358,6 +358,8 @@ enum status redis_counts(
         status = call_fail(self, reply_malformed(&redis_script_prepare, err));
     }
     freeReplyObject(reply);
-    *ret_counts = status == OK ? counts : *ret_counts;
+    if (status == OK) {
+        *ret_counts = counts;
+    }
     return status;
 }
