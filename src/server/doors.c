@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "broker/broker.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
 #include "effect/effects.h"
@@ -305,9 +306,10 @@ static enum status open_inbox(struct server *server, void **ret_state, struct er
     struct inbox_options options = {
         .door = server->door, .dispatch = server->dispatch, .config = server->config};
     enum status status = OK;
-    if (server->config->inbox.source_count > 0) {
+    if (server->config->inbox.source_count + server->config->inbox.queue_count > 0) {
         status = server_vault(server, &options.vault, err);
     }
+    options.slot = server->config->inbox.queue_count > 0 ? server->facts.loops : 0;
     status = status == OK ? inbox_new(&options, &inbox, err) : status;
     *ret_state = inbox;
     return status;
@@ -330,6 +332,31 @@ static enum status prepare_inbox(
 static void reload_inbox(void *state, void *made, bool is_used)
 {
     inbox_reload_end(state, made, is_used);
+}
+
+static void start_inbox(void *state)
+{
+    inbox_start(state);
+}
+
+static void drain_inbox(void *state)
+{
+    inbox_drain(state);
+}
+
+static bool inbox_busy(void *state)
+{
+    return inbox_is_busy(state);
+}
+
+static void cut_inbox(void *state)
+{
+    inbox_cut(state);
+}
+
+static bool inbox_idle(void *state)
+{
+    return inbox_is_idle(state);
 }
 
 static void close_inbox(void *state)
@@ -485,9 +512,14 @@ const struct server_door server_doors[] = {
     {
         .name = "inbox",
         .open = open_inbox,
+        .start = start_inbox,
         .routes = routes_of_inbox,
         .reload_prepare = prepare_inbox,
         .reload_end = reload_inbox,
+        .drain = drain_inbox,
+        .is_busy = inbox_busy,
+        .cut = cut_inbox,
+        .is_idle = inbox_idle,
         .close = close_inbox,
     },
     {
@@ -521,6 +553,25 @@ const struct server_door server_doors[] = {
     {.name = NULL},
 };
 _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
+
+enum status server_queues_check(const struct config *config, struct err *err)
+{
+    return inbox_queues_check(config, err);
+}
+
+const char *server_broker(size_t number, struct err *err)
+{
+    const struct broker_kind *kind = broker_kind(number);
+    const struct broker_module *module = NULL;
+    char url[64];
+    if (kind == NULL) {
+        return NULL;
+    }
+    err_clear(err);
+    (void)snprintf(url, sizeof url, "%s://", kind->name);
+    (void)!broker_load(url, &module, err);
+    return kind->name;
+}
 
 /* ---- the inbox, tried out ------------------------------------------------------------------ */
 
