@@ -33,6 +33,7 @@ static bool read_base64(struct slice text, unsigned char *ret_bytes, size_t size
 {
     unsigned char bytes[BASE64_BYTES_MAX(SIGNED_TEXT_BYTES)];
     size_t found = 0;
+    ASSERT(size <= SIGNED_BYTES);
     if (text.len != BASE64_TEXT_BYTES(size) || !base64_read(text, BASE64_PADDED, bytes, &found) ||
         found != size) {
         return false;
@@ -48,7 +49,8 @@ static enum status crypto_failed(struct err *err, const char *what)
 
 static void put_origin(char ret_text[ORIGIN_BYTES_MAX], const char *chain_id)
 {
-    (void)snprintf(ret_text, ORIGIN_BYTES_MAX, "once/%s", chain_id);
+    int length = snprintf(ret_text, ORIGIN_BYTES_MAX, "once/%s", chain_id);
+    ASSERT(length == ORIGIN_BYTES_MAX - 1); /* a key id of half an origin would be a stranger's */
 }
 
 /* The key id of signed-note: SHA-256(name ‖ "\n" ‖ algorithm ‖ key), its first four bytes. */
@@ -133,6 +135,7 @@ enum status checkpoint_key_read(struct slice text, struct checkpoint_key *ret_ke
 /* The signed part: everything up to and including the line break before the empty line. */
 static size_t put_body(char ret_text[CHECKPOINT_BYTES_MAX], const struct checkpoint *checkpoint)
 {
+    ASSERT(checkpoint->tie_count <= CHECKPOINT_TIES_MAX);
     char time[TEXT_TIME_BYTES];
     char hash[HASH_TEXT_BYTES + 1];
     *put_base64(hash, checkpoint->hash.bytes, sizeof checkpoint->hash.bytes) = '\0';
@@ -197,6 +200,7 @@ enum status checkpoint_compose_tied(const struct chain *chain,
         .seq = chain->seq, .hash = chain->hash, .time_ms = time_ms, .tie_count = tie_count};
     struct checkpoint_key key;
     ASSERT(tie_count <= CHECKPOINT_TIES_MAX);
+    ASSERT(ties != NULL || tie_count == 0);
     for (size_t i = 0; i < tie_count; i++) {
         checkpoint.ties[i] = ties[i];
     }
@@ -216,6 +220,7 @@ enum status checkpoint_compose_tied(const struct chain *chain,
         return crypto_failed(err, "sign");
     }
     size_t note_bytes = put_note(note, &checkpoint, signed_bytes);
+    ASSERT(body_bytes < note_bytes); /* P10: what was signed is the start of the note */
     size_t at = out->len;
     buf_append(out, note, note_bytes);
     if (buf_status(out) != OK) {
@@ -260,6 +265,7 @@ static bool read_tie(struct slice line, struct checkpoint_tie *ret_tie)
 /* Those between the time and the empty line. */
 static bool read_ties(const struct slice *lines, size_t count, struct checkpoint *checkpoint)
 {
+    ASSERT(count <= CHECKPOINT_TIES_MAX);
     bool ok = true;
     for (size_t i = 0; i < count && ok; i++) {
         ok = read_tie(lines[i], &checkpoint->ties[i]);
@@ -337,6 +343,7 @@ enum status checkpoint_verify(struct slice text, const struct checkpoint_key *ke
         return err_set(err, E_CORRUPT, "the checkpoint is signed with a different key");
     }
     size_t body_bytes = put_body(again, &checkpoint);
+    ASSERT(body_bytes < text.len); /* the text is the note of this body */
     enum status status = check_signature(
         slice_of(text.data, body_bytes), signed_bytes + sizeof key->key_id, key, err);
     if (status == OK) {
@@ -382,6 +389,7 @@ static bool take_tie(void *context, const struct store_chain *chain)
     } else {
         ties->count++;
     }
+    ASSERT(at < CHECKPOINT_TIES_MAX);
     ties->ties[at] = tie;
     ties->ranks[at] = tie_rank(chain);
     return true;
@@ -392,6 +400,7 @@ enum status checkpoint_ties_read(struct store *store, const char *own_chain_id,
 {
     struct ties ties = {.ties = ret_ties, .own = own_chain_id};
     enum status status = store->ops->shared ? store->ops->chains(store, take_tie, &ties, err) : OK;
+    ASSERT(ties.count <= CHECKPOINT_TIES_MAX);
     if (status == OK) {
         *ret_count = ties.count;
     }

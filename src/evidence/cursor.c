@@ -54,6 +54,7 @@ enum status evidence_cursor_read(
     for (int i = 0; i < 8; i++) {
         cursor.seq = cursor.seq << 8 | bytes[SEQ_AT + i];
     }
+    ASSERT(!is_nil(cursor.chain_id));
     *ret_cursor = cursor;
     return OK;
 }

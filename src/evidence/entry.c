@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/uuid.h"
 #include "canon/jcs.h"
+#include "core/effect_names.h"
 #include "core/source.h"
 #include "evidence/note.h"
 
@@ -163,6 +164,9 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
+    /* request_check: a negative one would be written as a large one. */
+    ASSERT(policy->deadline_ms >= 0);
+    ASSERT(request->delay_ms >= 0);
     put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
     put_u64_if(out, ",\"attempts_max\":", policy->attempts_max);
     put_u64_if(out, ",\"deadline_ms\":", (uint64_t)policy->deadline_ms);
@@ -173,7 +177,9 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
         put_str(out, ",\"door\":", record_door_name(request->door));
     }
     /* As asked for; the record's own is at the top. They differ when a seal is refused. */
-    put_text_if(out, ",\"effect_id\":", request->effect_id);
+    if (entry_kind(facts) != RECORD_EFFECT) {
+        put_text_if(out, ",\"effect_id\":", request->effect_id);
+    }
 }
 
 /* From "fence" to "outcome". */
@@ -182,6 +188,10 @@ static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
     const struct request *request = facts->request;
     bool takes_fence = request_takes_fence(request);
     bool asks_grant = request_asks_grant(request);
+    ASSERT(!takes_fence || facts->moment.fence_next > 0); /* P4 */
+    ASSERT(facts->moment.now_ms > 0);
+    ASSERT(request->not_before_ms >= 0);
+    ASSERT(request->policy.lease_ms >= 0);
     put_u64(out, ",\"fence\":", takes_fence ? facts->decision->next.fence : request->fence);
     if (takes_fence) {
         put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
@@ -210,9 +220,14 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
     bool by_key = request_by_key(request->kind);
+    ASSERT(facts->decision->rule != NULL); /* P10: or nobody could decide it again */
+    ASSERT(policy->window_ms >= 0);
     put_decided_work(out, facts);
     put_decided_grant(out, facts);
     put_parent(out, &request->parent);
+    if (entry_kind(facts) == RECORD_EFFECT) {
+        put_text_if(out, ",\"provider_ref\":", request->effect_id);
+    }
     put_str(out, ",\"request\":", request_kind_name(request->kind));
     if (by_key && policy->retry_failed) {
         buf_str(out, ",\"retry_failed\":true");
@@ -347,6 +362,41 @@ static struct slice chain_time(struct chain *chain, int64_t now_ms)
     return slice_of(chain->time, TEXT_TIME_BYTES - 1);
 }
 
+static void put_quoted_if(struct buf *out, const char *name, struct slice quoted)
+{
+    if (quoted.len > 0) {
+        buf_str(out, name);
+        buf_slice(out, quoted);
+    }
+}
+
+/* What links an effect to its command and to the provider (CCO-8). The record's effect_id is what
+ * the provider calls it; its own name is the caller's, else its id. */
+static void put_command(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+{
+    const struct record *record = &facts->decision->next;
+    enum record_kind kind = entry_kind(facts);
+    if (kind == RECORD_COMMAND) {
+        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
+    } else if (kind == RECORD_EFFECT) {
+        put_quoted_if(out, ",\"command_id\":", effect_names_of(record->detail).command_id);
+    }
+}
+
+static void put_effect(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+{
+    const struct record *record = &facts->decision->next;
+    if (entry_kind(facts) != RECORD_EFFECT) {
+        put_text_if(out, ",\"effect_id\":", record->effect_id);
+        return;
+    }
+    struct slice given = effect_names_of(record->detail).effect_id;
+    put_quoted_if(out, ",\"effect_id\":", given);
+    if (given.len == 0) {
+        put_word(out, ",\"effect_id\":", operation_id);
+    }
+}
+
 static void put_entry(struct chain *chain, const struct entry_facts *facts, struct buf *out)
 {
     const struct record *record = &facts->decision->next;
@@ -355,6 +405,9 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     const struct record_key *key = known ? &record->key : &request->key;
     const char *state = known ? record_status_name(record->status) : "absent";
     char id_text[KIND_ID_TEXT_BYTES];
+    /* P9: what is another tenant's was not found. The janitor's requests have no tenant. */
+    ASSERT(!known || request->key.tenant.len == 0 ||
+           slice_equal(record->key.tenant, request->key.tenant));
     struct slice operation_id = slice_str(kind_id_put(
         id_text, entry_kind(facts), known ? &record->operation_id : &request->operation_id));
 
@@ -364,9 +417,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
         buf_char(out, ',');
     }
     put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
-    if (entry_kind(facts) == RECORD_COMMAND) {
-        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
-    }
+    put_command(out, facts, operation_id);
     if (facts->decision->kind == DECISION_CONFLICT_REJECTED) {
         put_conflict(out, facts);
     }
@@ -374,7 +425,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     if (request_by_key(request->kind)) {
         put_dedupe(out, facts, operation_id);
     }
-    put_text_if(out, ",\"effect_id\":", record->effect_id);
+    put_effect(out, facts, operation_id);
     put_entry_id(chain, out);
     put_text_if(out, ",\"idempotency_key\":", key->key);
     put_str(out, ",\"lifecycle_state\":", state);
@@ -382,6 +433,9 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     put_word(out, ",\"operation_id\":", operation_id);
     put_outcome(out, entry_reason(facts), state);
     put_text_if(out, ",\"principal\":", key->principal);
+    if (entry_kind(facts) == RECORD_EFFECT) {
+        put_text_if(out, ",\"provider_ref\":", record->effect_id);
+    }
     put_text(out, ",\"scope\":", key->scope);
     put_u64(out, ",\"seq\":", chain->seq + 1);
     put_source(out, known ? &record->source : &request->source);
@@ -406,6 +460,8 @@ static enum status append(struct chain *chain, struct buf *out, size_t from, str
     ASSERT(chain->seq < UINT64_MAX);
     entry->bytes = slice_of(out->data + from, out->len - from);
     chain_hash(&chain->hash, entry->bytes, &entry->hash);
+    ASSERT(entry->bytes.data[0] == '{');
+    ASSERT(entry->bytes.data[entry->bytes.len - 1] == '}');
     chain->seq = entry->seq;
     chain->hash = entry->hash;
     return OK;
@@ -596,6 +652,8 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     int64_t now_ms, struct buf *out, struct entry *ret_entry)
 {
     bool duplicates = note->kind == NOTE_DUPLICATES;
+    ASSERT(!duplicates || note->count > 0);                                /* note_check */
+    ASSERT(!duplicates || slice_equal(note->key.tenant, note->tenant));    /* P9 */
     ASSERT(found == NULL || slice_equal(found->key.tenant, note->tenant)); /* P9 */
     const char *state = !duplicates     ? "noted"
                         : found == NULL ? "absent"

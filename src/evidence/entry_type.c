@@ -79,6 +79,7 @@ static const char *const types[EVENT_END][KIND_END] = {
 
 static enum event settled(enum record_status status)
 {
+    ASSERT(record_status_sealed(status));
     return status == RECORD_EXECUTED ? EVENT_EXECUTED
            : status == RECORD_FAILED ? EVENT_FAILED
                                      : EVENT_REJECTED;
@@ -87,6 +88,7 @@ static enum event settled(enum record_status status)
 /* A command that waits before its first attempt waits for a confirmation (core/kind.h). */
 static bool awaited_confirmation(const struct entry_facts *facts)
 {
+    ASSERT(facts->found != NULL); /* what wakes was there */
     return facts->found->kind == RECORD_COMMAND && facts->found->attempt == 0;
 }
 
@@ -170,8 +172,9 @@ static enum event event_of(const struct entry_facts *facts)
 const char *entry_type(const struct entry_facts *facts)
 {
     enum record_kind kind = entry_kind(facts);
-    const char *type = types[event_of(facts)][kind];
     ASSERT(kind_has_id(kind));
+    ASSERT((int)kind < (int)KIND_END);
+    const char *type = types[event_of(facts)][kind];
     ASSERT(type != NULL); /* core/kind.h: the kind does not take the request */
     return type;
 }

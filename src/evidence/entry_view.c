@@ -8,6 +8,7 @@
 #include "base/uuid.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "core/effect_names.h"
 #include "core/source.h"
 
 /* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
@@ -22,6 +23,7 @@ struct members {
 static const struct json_value *member(
     struct members *members, const char *name, enum json_type type, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     if (value == NULL && optional) {
         return NULL;
@@ -52,6 +54,7 @@ static void fail(struct members *members, const char *name)
 
 static uint64_t u64_of(struct members *members, const char *name, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     int64_t number = 0;
     uint64_t large = 0;
@@ -82,6 +85,7 @@ static uint64_t u64_max(struct members *members, const char *name, bool optional
 
 static bool flag_of(struct members *members, const char *name, bool optional)
 {
+    ASSERT(members->object != NULL);
     const struct json_value *value = json_find(members->object, slice_str(name));
     if (!json_is(value, JSON_TRUE) && !json_is(value, JSON_FALSE) && !(value == NULL && optional)) {
         fail(members, name);
@@ -172,6 +176,7 @@ static void read_by_key(struct members *decided, struct entry_view *view)
     struct request *request = &view->request;
     struct slice parent = text_if(decided, "parent");
     struct slice door = text_if(decided, "door");
+    ASSERT(request_by_key(request->kind));
     digest_of(decided, "fingerprint", &request->fingerprint);
     request->fingerprint_version =
         (uint8_t)u64_max(decided, "fingerprint_version", false, UINT8_MAX);
@@ -272,6 +277,9 @@ static const char *read_decided(
     if (request_settles(request)) {
         read_outcome(&decided, arena, &request->outcome);
         request->effect_id = text_if(&decided, "effect_id");
+        if (view->kind == RECORD_EFFECT && request->effect_id.len == 0) {
+            request->effect_id = text_if(&decided, "provider_ref");
+        }
     }
     return decided.wrong;
 }
@@ -347,6 +355,7 @@ static void read_key(struct members *top, struct entry_view *view)
 static void check_echoes(struct members *top, const struct entry_view *view)
 {
     char text[64];
+    ASSERT(view->chain_id.len == 36); /* read_members: eight of its bytes are shown */
     (void)snprintf(
         text, sizeof text, "ent_%.8s_%llu", view->chain_id.data, (unsigned long long)view->seq);
     if (!slice_is(text_of(top, "entry_id"), text)) {
@@ -402,6 +411,8 @@ static enum status read_members(
     view->type = text_of(&top, "type");
     view->lifecycle_state = text_of(&top, "lifecycle_state");
     view->effect_id = text_if(&top, "effect_id");
+    view->command_id = text_if(&top, "command_id");
+    view->provider_ref = text_if(&top, "provider_ref");
     view->count = u64_of(&top, "count", true);
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
@@ -436,6 +447,7 @@ static enum status read_members(
 /* What decide() asserts of a request is asked for here: these bytes come from a disk. */
 static enum status check_request(const struct entry_view *view, struct err *err)
 {
+    ASSERT(view->decides);
     if (request_by_key(view->request.kind) && !view->keyed) {
         return err_set(
             err, E_CORRUPT, "a %s without its key", request_kind_name(view->request.kind));
@@ -484,7 +496,43 @@ enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf 
         status = check_request(&view, err);
     }
     if (status == OK) {
+        ASSERT(!view.decides || view.moment.now_ms > 0);
         *ret_view = view;
     }
     return status;
+}
+
+bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id)
+{
+    bool is_effect = view->kind == RECORD_EFFECT;
+    bool is_old = !is_effect || (view->command_id.len == 0 && view->provider_ref.len == 0);
+    return (is_effect && slice_equal(view->provider_ref, effect_id)) ||
+           (is_old && slice_equal(view->effect_id, effect_id));
+}
+
+/* A JSON string of the detail is what the entry says. */
+static bool tells_name(struct slice told, struct slice quoted, struct buf *scratch)
+{
+    buf_clear(scratch);
+    jcs_put_string(scratch, told);
+    return buf_status(scratch) == OK && slice_equal(buf_view(scratch), quoted);
+}
+
+bool entry_view_tells_names(
+    const struct entry_view *view, const struct record *record, struct buf *scratch)
+{
+    struct effect_names names = effect_names_of(record->detail);
+    char id[KIND_ID_TEXT_BYTES];
+    bool is_old = view->provider_ref.len == 0 && slice_equal(view->effect_id, record->effect_id);
+    if (record->kind != RECORD_EFFECT || is_old) {
+        return true;
+    }
+    bool is_named =
+        names.effect_id.len > 0
+            ? tells_name(view->effect_id, names.effect_id, scratch)
+            : slice_is(view->effect_id, kind_id_put(id, RECORD_EFFECT, &record->operation_id));
+    bool is_linked = view->command_id.len > 0
+                         ? tells_name(view->command_id, names.command_id, scratch)
+                         : names.command_id.len == 0;
+    return is_named && is_linked;
 }

@@ -56,6 +56,7 @@ enum {
 
 void redecide_init(struct redecide *redecide, const struct mem *mem)
 {
+    ASSERT(mem != NULL);
     *redecide = (struct redecide){.mem = mem};
 }
 
@@ -90,12 +91,15 @@ static uint64_t key_prefix(const struct digest *hash)
 
 static size_t slot_of(const struct redecide *redecide, uint64_t prefix)
 {
+    ASSERT(redecide->slot_count > 0);
+    ASSERT((redecide->slot_count & (redecide->slot_count - 1)) == 0); /* or the mask skips slots */
     /* Fibonacci hashing: a hostile journal can choose its prefixes, and then is merely slow. */
     return (size_t)((prefix * UINT64_C(0x9e3779b97f4a7c15)) >> 16) & (redecide->slot_count - 1);
 }
 
 static void slots_fill(struct redecide *redecide)
 {
+    ASSERT(redecide->count < redecide->slot_count); /* an empty slot ends every search */
     memset(redecide->slots, 0, redecide->slot_count * sizeof *redecide->slots);
     for (size_t i = 0; i < redecide->count; i++) {
         size_t at = slot_of(redecide, key_prefix(&redecide->records[i].key_hash));
@@ -124,6 +128,7 @@ static void records_sweep(struct redecide *redecide)
             mem_free(redecide->mem, redecide->records[i].source);
         }
     }
+    ASSERT(kept <= redecide->count);
     redecide->swept = redecide->swept || kept < redecide->count;
     redecide->count = kept;
 }
@@ -147,6 +152,7 @@ static enum status records_grow(struct redecide *redecide, struct err *err)
     redecide->slots = slots;
     redecide->slot_count = 2 * cap;
     redecide->cap = cap;
+    ASSERT(redecide->count < redecide->cap);
     return OK;
 }
 
@@ -168,6 +174,7 @@ static enum status records_room(struct redecide *redecide, struct err *err)
 static struct redecide_record *records_find(
     struct redecide *redecide, const struct digest *key_hash, const struct op_id *operation_id)
 {
+    ASSERT(key_hash != NULL || operation_id != NULL);
     if (redecide->count == 0) {
         return NULL;
     }
@@ -191,6 +198,7 @@ static enum status records_add(struct redecide *redecide, const struct digest *k
     if (status != OK) {
         return status;
     }
+    ASSERT(redecide->count < redecide->cap);
     size_t at = slot_of(redecide, key_prefix(key_hash));
     while (redecide->slots[at] != 0) {
         at = (at + 1) & (redecide->slot_count - 1);
@@ -220,6 +228,8 @@ static struct slice digest_slice(bool there, const struct digest *digest)
 static void record_expand(
     const struct redecide_record *from, const struct record_key *key, struct record *ret_record)
 {
+    ASSERT(from->source_bytes == 0 || from->source != NULL);
+    ASSERT(from->kind != 0); /* it was folded, not only made room for */
     *ret_record = (struct record){
         .key = *key,
         .version = from->version,
@@ -346,7 +356,10 @@ static enum status compare_record_told(
     bool known = record_there(next);
     const char *state = known ? record_status_name(next->status) : "absent";
     char id[KIND_ID_TEXT_BYTES];
-    struct digest effect_id;
+    struct digest effect_id, provider_ref;
+    struct entry_view told = *view; /* names as digests, which is what is known of the record's */
+    told.effect_id = text_digest(view->effect_id, &effect_id);
+    told.provider_ref = text_digest(view->provider_ref, &provider_ref);
     if (!slice_is(view->lifecycle_state, state)) {
         return differs(err, "the status", view->lifecycle_state, state);
     }
@@ -363,8 +376,9 @@ static enum status compare_record_told(
     if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
         return err_set(err, E_CORRUPT, "the entry's key differs from its operation's");
     }
-    if (!slice_equal(text_digest(view->effect_id, &effect_id), next->effect_id)) {
-        return err_set(err, E_CORRUPT, "the entry's effect_id differs from its operation's");
+    if (!entry_view_tells_ref(&told, next->effect_id)) {
+        return err_set(err, E_CORRUPT, "the entry's %s differs from its operation's",
+            view->kind == RECORD_EFFECT ? "provider_ref" : "effect_id");
     }
     return OK;
 }
@@ -417,6 +431,7 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     const struct record *found, struct err *err)
 {
     bool conflict = decision->kind == DECISION_CONFLICT_REJECTED;
+    ASSERT(!conflict || found != NULL); /* P7: it is in conflict with something */
     if (!slice_is(view->decision, decision_name(decision->kind))) {
         return differs(err, "the decision", view->decision, decision_name(decision->kind));
     }
@@ -552,6 +567,8 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
             return status;
         }
     }
+    ASSERT(next->kind != RECORD_SOURCE);     /* source_put */
+    mem_free(redecide->mem, record->source); /* a hostile record may have the hash of a source */
     record_pack(next, seq, tenant_mark(tenant), record);
     redecide->fence_max = next->fence > redecide->fence_max ? next->fence : redecide->fence_max;
     return OK;
@@ -564,6 +581,7 @@ static enum status source_known(struct redecide *redecide, const struct record_k
     const struct source *source, struct record *ret_known, bool *ret_there, bool *ret_sure,
     struct err *err)
 {
+    ASSERT(source_ordered(source));
     struct record_key key;
     enum status status = source_key_seal(operation, source, &key, err);
     if (status != OK) {
@@ -627,6 +645,8 @@ static enum status check_told_version(
 static enum status source_put(struct redecide *redecide, const struct record *next, uint64_t seq,
     struct slice tenant, struct err *err)
 {
+    ASSERT(next->kind == RECORD_SOURCE);
+    ASSERT(next->source.version.len <= UINT8_MAX); /* of source_bytes */
     char *version = mem_alloc(redecide->mem, next->source.version.len);
     struct redecide_record *known = records_find(redecide, &next->key.hash, NULL);
     enum status status = version == NULL ? E_NOMEM : OK;
@@ -771,6 +791,7 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     const struct record *there = known == NULL ? NULL : &found;
     struct decision decision = decide(there, &request, view->moment);
     if (decision_took_fence(&decision)) {
+        ASSERT(redecide->shared || view->moment.fence_next > redecide->fence_max); /* P4 */
         redecide->fence_max = view->moment.fence_next;
     }
     bool version_known = version_follows(view, there, &decision);
@@ -854,9 +875,13 @@ static enum status decide_unsure(struct redecide *redecide, const struct entry_v
 enum status redecide_entry(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, struct err *err)
 {
+    ASSERT(redecide->mem != NULL);
     if (!view->decides) {
         return OK;
     }
+    /* entry_view_read refuses what does not have these. */
+    ASSERT(view->moment.now_ms > 0);
+    ASSERT(view->keyed || !request_by_key(view->request.kind));
     struct redecide_record *known = find(redecide, view);
     bool sure = known == NULL ? !redecide->partial : known->seq > redecide->gap_seq;
     redecide->now_ms = view->moment.now_ms;
@@ -885,6 +910,7 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
 enum status redecide_record_check(
     struct redecide *redecide, const struct record *stored, bool *ret_newer, struct err *err)
 {
+    ASSERT(stored->kind != RECORD_SOURCE); /* no entry makes it, so none can be compared */
     struct redecide_record *known = records_find(redecide, &stored->key.hash, NULL);
     struct record made;
     *ret_newer = known == NULL || (known->version != 0 && stored->version > known->version);
@@ -915,6 +941,7 @@ uint64_t redecide_version_of(struct redecide *redecide, const struct digest *key
 
 const struct op_id *redecide_unseen(struct redecide *redecide, int64_t now_ms, size_t *at)
 {
+    ASSERT(*at <= redecide->count);
     static const struct record_key key = {.tenant = {"t", 1}, .key = {"k", 1}};
     while (*at < redecide->count) {
         const struct redecide_record *known = &redecide->records[(*at)++];

@@ -125,6 +125,8 @@ static void change_clear(struct verify *verify)
 /* The chain at the start of what is kept: everything before was archived, or nothing was there. */
 static void anchor(struct verify *verify, const struct replay_item *item)
 {
+    ASSERT(verify->part == 0); /* later parts follow on from the first */
+    ASSERT(item->part_known);
     verify->seq = item->seq_before;
     verify->hash = item->hash_before;
     verify->batch = item->batch - 1;
@@ -251,6 +253,7 @@ static enum status on_record(struct verify *verify, const struct replay_item *it
 {
     struct spot spot = spot_of(item);
     struct pending *pending = &verify->pending;
+    ASSERT(item->record != NULL);
     bool source = item->record->kind == RECORD_SOURCE;
     if (pending->put || pending->touched || (source && pending->sourced)) {
         damage(verify, &spot, "two records in one change");
@@ -266,6 +269,7 @@ static enum status on_moved(struct verify *verify, const struct replay_item *ite
 {
     struct record record;
     struct spot spot = spot_of(item);
+    ASSERT(item->record != NULL);
     if (verify->pending.put || verify->pending.touched || verify->pending.sourced) {
         damage(verify, &spot, "two records in one change");
     }
@@ -354,6 +358,7 @@ static void check_frame(struct verify *verify, const struct spot *spot, const st
 static void check_grant(
     struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
+    ASSERT(view->decides);
     if (!slice_is(view->decision, decision_name(DECISION_FIRST_SEEN))) {
         return;
     }
@@ -373,6 +378,8 @@ static void check_settled(
     const struct outcome *told = &view->request.outcome;
     const struct outcome *stored = &pending->record.outcome;
     struct digest meta;
+    ASSERT(pending->put);
+    ASSERT(request_settles(&view->request));
     if (!record_status_sealed(pending->record.status)) {
         return; /* resolved as not executed: there is no outcome */
     }
@@ -412,6 +419,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
 {
     const struct record *record = &verify->pending.record;
     bool by_key = request_by_key(view->request.kind);
+    ASSERT(verify->pending.put);
     if (!view->decides || !view->keyed ||
         !digest_equal(&view->request.key.hash, &record->key.hash) ||
         !op_id_equal(&view->operation_id, &record->operation_id)) {
@@ -422,8 +430,11 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         (shows_fence(view) && view->fence != record->fence) || view->attempt != record->attempt ||
         (view->request.kind != REQUEST_POSTPONE && view->moment.now_ms != record->updated_ms) ||
         (view->versioned && view->version + 1 != record->version) ||
-        !slice_equal(view->effect_id, record->effect_id)) {
+        !entry_view_tells_ref(view, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry does not match the entry");
+    }
+    if (!entry_view_tells_names(view, record, &verify->scratch)) {
+        damage(verify, spot, "the entry names an effect or a command that is not its record's");
     }
     if (by_key && (view->request.fingerprint_version != record->fingerprint_version ||
                       !digest_equal(&view->request.fingerprint, &record->fingerprint))) {
@@ -447,6 +458,7 @@ static void check_source(
     const struct record *sealed = &pending->record;
     struct record_key key;
     struct err err = {0};
+    ASSERT(pending->sourced);
     if (!pending->put || !view->keyed || !record_status_sealed(sealed->status) ||
         source_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
         !digest_equal(&key.hash, &source->key.hash)) {
@@ -495,6 +507,8 @@ static enum status run_redecide(
         .touch = pending->touched ? &pending->touch : NULL,
         .source = pending->sourced ? &pending->source : NULL};
     struct err err = {0};
+    ASSERT(stored.record == NULL || stored.record->kind != RECORD_SOURCE);
+    ASSERT(stored.source == NULL || stored.source->kind == RECORD_SOURCE);
     enum status status = redecide_entry(&verify->redecide, view, &stored, &err);
     if (status == E_CORRUPT) {
         damage(verify, spot, "%s", err.text);
@@ -516,6 +530,7 @@ static void check_archived(struct verify *verify, const struct entry_view *view)
 static enum status on_evidence(
     struct verify *verify, const struct replay_item *item, const struct entry *entry)
 {
+    ASSERT(entry->kind == ENTRY_EVIDENCE);
     struct spot spot = spot_of(item);
     struct entry_view view;
     struct err err = {0};
@@ -554,6 +569,7 @@ static enum status on_evidence(
 static enum status on_checkpoint(
     struct verify *verify, const struct replay_item *item, const struct entry *entry)
 {
+    ASSERT(entry->kind == ENTRY_CHECKPOINT);
     struct spot spot = spot_of(item);
     static const struct op_id about_none = {{0}};
     struct checkpoint checkpoint;
@@ -652,6 +668,7 @@ static enum status read_trust(
     struct err wrong = {0};
     status = checkpoint_verify(options->checkpoint, &verify->key, &verify->outside, &wrong);
     verify->outside_given = status == OK;
+    ASSERT(!verify->outside_given || strcmp(verify->outside.chain_id, verify->key.chain_id) == 0);
     if (status == E_CORRUPT) {
         damage(verify, &(struct spot){0}, "against the outside checkpoint: %s", wrong.text);
         return OK;
@@ -705,6 +722,7 @@ static void check_end(struct verify *verify)
 {
     struct verify_result *result = &verify->result;
     const struct replay_item nowhere = {.part = verify->part};
+    ASSERT(verify->status == OK); /* it was not stopped: this is the end */
     close_batch(verify, &nowhere);
     result->last_seq = verify->seq;
     result->last_hash = verify->hash;

@@ -122,6 +122,7 @@ static void damage(struct shared *shared, const struct shared_chain *chain,
 /* Room for one more item of this size; NULL: out of memory. */
 static void *list_add(struct shared *shared, struct list *list, size_t size)
 {
+    ASSERT(list->count <= list->cap);
     if (list->count == list->cap) {
         size_t cap = list->cap == 0 ? 64 : 2 * list->cap;
         void *items = mem_resize(shared->mem, list->items, cap * size);
@@ -136,6 +137,7 @@ static void *list_add(struct shared *shared, struct list *list, size_t size)
 
 static bool stop(struct shared *shared, enum status status, const char *what)
 {
+    ASSERT(status != OK);
     shared->status = err_set(&shared->err, status, "%s", what);
     return false;
 }
@@ -214,6 +216,7 @@ static void check_tie(struct shared *shared, const struct tied *tied)
 
 static bool note_ties(struct shared *shared, const struct checkpoint *checkpoint)
 {
+    ASSERT(checkpoint->tie_count <= CHECKPOINT_TIES_MAX);
     for (size_t i = 0; i < checkpoint->tie_count; i++) {
         unsigned char chain_id[UUID_BYTES];
         struct tied tied = {.tie = checkpoint->ties[i]};
@@ -237,6 +240,7 @@ static bool note_ties(struct shared *shared, const struct checkpoint *checkpoint
 static bool on_checkpoint(
     struct shared *shared, struct shared_chain *chain, const struct entry *entry)
 {
+    ASSERT(entry->kind == ENTRY_CHECKPOINT);
     struct checkpoint checkpoint;
     struct err err = {0};
     if (entry->seq <= chain->noted && entry->seq > 0) {
@@ -309,12 +313,14 @@ static void keep_hash(const struct shared *shared, struct shared_chain *chain)
         chain->recent = recent;
         chain->recent_cap = cap;
     }
+    ASSERT(at < chain->recent_cap);
     chain->recent[at] = chain->hash;
 }
 
 /* Dense and chained (P10). Goes on from what the entry says. */
 static void check_link(struct shared *shared, struct shared_chain *chain, const struct entry *entry)
 {
+    ASSERT(entry->kind == ENTRY_EVIDENCE);
     struct digest hash;
     chain_hash(&chain->hash, entry->bytes, &hash);
     if (entry->seq != chain->seq + 1) {
@@ -406,6 +412,8 @@ static int rank_of(const struct entry_view *view)
 static enum status keep(struct shared *shared, const struct entry *entry,
     const struct entry_view *view, uint64_t prefix)
 {
+    ASSERT(view->decides);
+    ASSERT(shared->prefixes.count > 0);
     char *bytes = mem_alloc(shared->mem, entry->bytes.len);
     struct kept_back *kept = bytes == NULL ? NULL : list_add(shared, &shared->kept, sizeof *kept);
     if (kept == NULL) {
@@ -468,6 +476,7 @@ static enum status with_view(struct shared *shared, const struct entry *entry,
     struct entry_view view;
     struct err err = {0};
     struct shared_chain *chain = chain_find(shared, entry->chain_id);
+    ASSERT(chain != NULL); /* on_entry asks for the chains before it reads on */
     arena_clear(&shared->arena);
     enum status status =
         entry_view_read(entry->bytes, &shared->arena, &shared->scratch, &view, &err);
@@ -519,6 +528,7 @@ static bool on_entry(void *context, const struct entry *entry)
 
 static enum status read_entries_once(struct shared *shared, entry_visit visit, struct err *err)
 {
+    ASSERT(shared->status == OK);
     struct entry_range range = {.after = shared->cursor};
     shared->is_new_chain = false;
     enum status status = shared->store->ops->entries(shared->store, &range, visit, shared, err);
@@ -579,6 +589,20 @@ static enum status decide_view(struct shared *shared, struct shared_chain *chain
     return decide_again(shared, entry, view);
 }
 
+/* Forget what was kept. Its bytes are its own. */
+static void kept_clear(struct shared *shared)
+{
+    const struct kept_back *kept = shared->kept.items;
+    for (size_t i = 0; i < shared->kept.count; i++) {
+        union {
+            const char *from;
+            void *bytes;
+        } owned = {.from = kept[i].entry.bytes.data};
+        mem_free(shared->mem, owned.bytes);
+    }
+    shared->kept.count = 0;
+}
+
 /* What was kept, in the order of the versions. */
 static enum status decide_kept(struct shared *shared, struct err *err)
 {
@@ -591,13 +615,8 @@ static enum status decide_kept(struct shared *shared, struct err *err)
         if (status == OK) {
             status = with_view(shared, &kept[i].entry, decide_view);
         }
-        union {
-            const char *from;
-            void *bytes;
-        } owned = {.from = kept[i].entry.bytes.data};
-        mem_free(shared->mem, owned.bytes);
     }
-    shared->kept.count = 0;
+    kept_clear(shared);
     return status == OK ? OK : err_set(err, status, "%s", shared->err.text);
 }
 
@@ -697,6 +716,7 @@ static enum status read_records(struct shared *shared, struct err *err)
     while (status == OK && count == RECORDS_PAGE) {
         arena_clear(&arena);
         status = shared->store->ops->scan(shared->store, &scan, &arena, records, &count, err);
+        ASSERT(status != OK || count <= RECORDS_PAGE);
         for (size_t i = 0; status == OK && i < count; i++) {
             scan.after = records[i]->key.hash;
             status = on_record(shared, records[i]);
@@ -767,6 +787,7 @@ static enum status check_all(struct shared *shared, struct err *err)
     if (status != OK) {
         return status;
     }
+    ASSERT(shared->kept.count == 0); /* every entry was decided again */
     check_ties(shared);
     check_ends(shared);
     check_fences(shared);
@@ -785,6 +806,7 @@ static enum status check_all(struct shared *shared, struct err *err)
 static void shared_release(struct shared *shared)
 {
     struct shared_chain *chains = shared->chains.items;
+    kept_clear(shared); /* when it was stopped before they were decided again */
     for (size_t i = 0; i < shared->chains.count; i++) {
         mem_free(shared->mem, chains[i].recent);
     }

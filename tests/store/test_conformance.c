@@ -128,13 +128,19 @@ static void of_a_failed_commit_nothing_stays_though_it_changed_a_key_twice(void 
     last.version++;
     struct change changes[] = {
         {.kind = CHANGE_PUT, .record = &fresh, .request_body = SLICE_LIT("pay")},
-        {.kind = CHANGE_PUT, .record = &ends[0], .version_expected = 1},
+        {.kind = CHANGE_PUT,
+            .record = &ends[0],
+            .version_expected = 1,
+            .request_body = SLICE_LIT("pay")}, /* as the engine brings it again */
         {.kind = CHANGE_PUT, .record = &ends[1], .version_expected = 1},
         {.kind = CHANGE_PUT, .record = &last, .version_expected = 1}, /* by now it is 2 */
     };
-    struct commit commit = {.changes = changes, .count = 4};
+    bool stale[4] = {false};
+    struct commit commit = {.changes = changes, .count = 4, .ret_stale = stale};
     struct err err;
     assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), E_STALE);
+    assert_false(stale[0] || stale[1]); /* it was changed twice, and then the other one failed */
+    assert_true(stale[3]);
     for (int round = 0; round < 2; round++) {
         const struct record *found = NULL;
         struct store_due dues[4];
@@ -266,6 +272,76 @@ static void bodies_come_back_byte_for_byte(void **state)
     }
     assert_int_equal(status, E_CORRUPT);
     free(large);
+}
+
+/* What reads a body finds the one that came last. */
+static void assert_bodies(
+    struct fixture *fixture, const struct record *record, const char *request, const char *outcome)
+{
+    struct slice bytes = SLICE_EMPTY;
+    struct err err = {0};
+    assert_int_equal(
+        kit_bytes(fixture->store, &record->key.hash, WANT_REQUEST, &fixture->arena, &bytes, &err),
+        OK);
+    assert_true(slice_is(bytes, request));
+    assert_int_equal(
+        kit_bytes(fixture->store, &record->key.hash, WANT_OUTCOME, &fixture->arena, &bytes, &err),
+        OK);
+    assert_true(slice_is(bytes, outcome));
+}
+
+/* One commit brings a body, brings the same again with the next change of the record, and then
+ * another one in its place: no store mixes them up, nor keeps the earlier one. */
+static void a_body_that_one_commit_brings_again_is_the_one_that_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record first = kit_record(1, 1);
+    first.request = kit_body(SLICE_LIT("pay"));
+    struct record sealed = kit_sealed(&first, KIT_NOW + 86400000);
+    sealed.outcome.body = kit_body(SLICE_LIT("done"));
+    struct record last = sealed;
+    last.version++;
+    last.request = kit_body(SLICE_LIT("pay more"));
+    last.outcome.body = kit_body(SLICE_LIT("done again"));
+    struct change changes[] = {
+        {.kind = CHANGE_PUT, .record = &first, .request_body = SLICE_LIT("pay")},
+        {.kind = CHANGE_PUT,
+            .record = &sealed,
+            .version_expected = 1,
+            .request_body = SLICE_LIT("pay"),
+            .outcome_body = SLICE_LIT("done")},
+        {.kind = CHANGE_PUT,
+            .record = &last,
+            .version_expected = 2,
+            .request_body = SLICE_LIT("pay more"),
+            .outcome_body = SLICE_LIT("done again")},
+    };
+    struct commit commit = {.changes = changes, .count = 2};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    assert_bodies(fixture, &first, "pay", "done");
+    commit = (struct commit){.changes = &changes[2], .count = 1};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+
+    first.key = kit_record(2, 2).key; /* and all three in one */
+    first.operation_id = kit_record(2, 2).operation_id;
+    sealed.key = last.key = first.key;
+    sealed.operation_id = last.operation_id = first.operation_id;
+    commit = (struct commit){.changes = changes, .count = 3};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    for (int round = 0; round < 2; round++) {
+        for (unsigned number = 1; number <= 2; number++) {
+            struct record record = kit_record(number, number);
+            assert_bodies(fixture, &record, "pay more", "done again");
+        }
+        subject_reopen(fixture);
+    }
+    /* What brings none keeps them. */
+    struct record kept = *kit_load(fixture->store, 2, &fixture->arena);
+    kept.version++;
+    kit_put_flush(fixture->store, &kept, kept.version - 1);
+    subject_reopen(fixture);
+    assert_bodies(fixture, &kept, "pay more", "done again");
 }
 
 /* Committed, aborted or merely drawn: no number comes twice (S6, P4). */
@@ -1487,6 +1563,7 @@ int main(void)
             ON_SUBJECT(a_touch_counts_and_changes_nothing_else),
             ON_SUBJECT(an_operation_is_found_by_its_id),
             ON_SUBJECT(bodies_come_back_byte_for_byte),
+            ON_SUBJECT(a_body_that_one_commit_brings_again_is_the_one_that_stays),
             ON_SUBJECT(fences_only_grow),
             ON_SUBJECT(time_comes_from_the_store_and_never_goes_back),
             ON_SUBJECT(one_prepare_brings_everything),

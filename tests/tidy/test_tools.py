@@ -120,6 +120,23 @@ def test_a_planted_bug_is_put_exactly_there(tmp_path):
     assert mutant.mutate((tmp_path / "x.c").read_text()) == "three two\n"
 
 
+def test_what_was_caught_is_planted_again_only_after_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    write_mutant(tmp_path, "one two")
+    mutant, file = mutants.parse(tmp_path / "tests/mutants/m.mutant"), tmp_path / "verdicts"
+
+    def is_kept():
+        return mutant.identity() in mutants.Kept(file).caught
+
+    assert not is_kept()
+    mutants.Kept(file).keep(mutant, "SURVIVED")
+    assert not is_kept()
+    mutants.Kept(file).keep(mutant, "caught")
+    assert is_kept()
+    (tmp_path / "x.c").write_text("one two three\n")
+    assert not is_kept()
+
+
 def test_nothing_missing_means_nothing_said():
     done = subprocess.run([ROOT / "tools/deps", "build", "test"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -107,6 +107,72 @@ static void requests_of_a_group_see_those_before_them(void **state)
     assert_int_equal(kit.commits, 1);
 }
 
+static struct body_ref body_of(const char *text)
+{
+    struct body_ref body = {.bytes = strlen(text), .retained = true};
+    digest_sha256(text, strlen(text), &body.digest);
+    return body;
+}
+
+static struct engine_call enqueue_effect(const char *key, const char *text)
+{
+    struct engine_call call = kit_begin("default", "", key);
+    call.request.kind = REQUEST_ENQUEUE;
+    call.request.record_kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&call.request.key, RECORD_EFFECT, NULL), OK);
+    call.request.policy.retry_failed = true;
+    call.request.request = body_of(text);
+    call.request_body = slice_str(text);
+    return call;
+}
+
+static struct engine_call claim_of(const struct engine_call *enqueued)
+{
+    struct engine_call call = {.arena = &kit.arena};
+    call.request.kind = REQUEST_CLAIM;
+    call.request.operation_id = enqueued->decision.next.operation_id;
+    call.request.policy.lease_ms = policy_default.lease_ms;
+    return call;
+}
+
+/* The claim changes the record before the store has what the enqueue brought: it writes the body
+ * again, or the record would name bytes that are nowhere. An empty one is not the one before. */
+static void a_claim_in_the_commit_of_its_enqueue_keeps_the_body(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"send this", "send that instead", ""};
+    struct err err = {0};
+    struct engine_call first = enqueue_effect("charge", texts[0]);
+    assert_int_equal(kit_do(&first), DECISION_ENQUEUED);
+    struct engine_call claim = claim_of(&first);
+    assert_int_equal(kit_do(&claim), DECISION_CLAIMED);
+    for (size_t i = 1; i < sizeof texts / sizeof *texts; i++) {
+        struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+        struct engine_call failed = kit_seal(&claim, SLICE_LIT("no"));
+        failed.request.status = RECORD_FAILED;
+        assert_int_equal(kit_do(&failed), DECISION_SEALED);
+        struct engine_call again = enqueue_effect("charge", texts[i]);
+        again.request.fingerprint = first.request.fingerprint;
+        claim = claim_of(&first);
+        struct engine_call *const group[] = {&again, &claim};
+        again.context = claim.context = &gate;
+        again.done = claim.done = kit_gate_done;
+        assert_int_equal(engine_submit_all(kit.engine, group, 2, &err), OK);
+        kit_gate_pass(&gate, 2);
+        assert_string_equal(claim.err.text, "");
+        assert_int_equal(again.decision.kind, DECISION_ENQUEUED);
+        assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+        assert_true(slice_is(claim.first_body, texts[i]));
+
+        struct verify_result result;
+        kit_verify(&result); /* opens it again */
+        struct engine_call other = enqueue_effect("charge", "something else");
+        other.request.fingerprint.bytes[0] ^= 1;
+        assert_int_equal(kit_do(&other), DECISION_CONFLICT_REJECTED);
+        assert_true(slice_is(other.first_body, texts[i]));
+    }
+}
+
 static void a_group_with_one_bad_request_is_refused_whole(void **state)
 {
     (void)state;
@@ -176,6 +242,7 @@ int main(void)
         GROUP_TEST(a_thousand_requests_with_their_bodies_are_one_commit),
         GROUP_TEST(a_group_is_never_taken_apart),
         GROUP_TEST(requests_of_a_group_see_those_before_them),
+        GROUP_TEST(a_claim_in_the_commit_of_its_enqueue_keeps_the_body),
         GROUP_TEST(a_group_with_one_bad_request_is_refused_whole),
         GROUP_TEST(past_keys_max_new_keys_are_refused_and_all_others_go_on),
     };

@@ -1,7 +1,11 @@
-/* What a clock drives: dues to those who subscribed, and what earlier processes held. */
+/* What a clock drives: dues to those who subscribed, what earlier processes held, and evidence that
+ * leaves the store. */
 #include <time.h>
 
+#include "base/limits.h"
+#include "engine/janitor.h"
 #include "engine_kit.h"
+#include "store/mem.h"
 
 enum { ROUND_MS = 1000, TRIES = 400 }; /* a round is half a second of the engine's boot clock */
 
@@ -178,6 +182,93 @@ static void a_due_that_is_given_once_comes_again_only_if_it_was_not_taken(void *
     engine_off_due(kit.engine, &once);
 }
 
+/* Evidence that leaves: a store that says what may go and notes what went. */
+
+static uint64_t removable_place;
+static uint64_t removed_place;
+
+static enum status nothing_to_maintain(struct store *store, struct err *err)
+{
+    (void)store;
+    (void)err;
+    return OK;
+}
+
+static enum status say_removable(
+    struct store *store, struct store_removable *ret_removable, struct err *err)
+{
+    (void)store;
+    (void)err;
+    *ret_removable = (struct store_removable){.place = removable_place, .seq = 1};
+    return OK;
+}
+
+static enum status note_removed(struct store *store, uint64_t place, struct err *err)
+{
+    (void)store;
+    (void)err;
+    removed_place = place;
+    return OK;
+}
+
+/* One turn; the call that is answered once the entry of an archive is durable, if it made one. */
+static struct engine_call *one_turn(struct janitor *janitor, int64_t boot_ms)
+{
+    static struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
+    struct janitor_turn turn = {.boot_ms = boot_ms, .calls = calls};
+    struct err err = {0};
+    assert_int_equal(janitor_run(janitor, &turn, &err), OK);
+    assert_true(turn.count <= 1);
+    return turn.count == 0 ? NULL : calls[0];
+}
+
+/* P10: each archive waits for its own entry. That the one before is durable says nothing of it. */
+static void the_second_of_two_archives_waits_for_its_own_entry(void **state)
+{
+    (void)state;
+    static const struct store_housekeeping housekeeping = {
+        .maintain = nothing_to_maintain, .removable = say_removable, .remove = note_removed};
+    static struct janitor janitor;
+    const struct store_options options = {.clock = &kit.clock};
+    struct store_identity identity;
+    struct store *store = NULL;
+    struct cycle cycle;
+    struct err err = {0};
+    assert_int_equal(store_mem_new(&options, NULL, &store, &err), OK);
+    struct store_ops ops = *store->ops;
+    ops.housekeeping = &housekeeping;
+    store->ops = &ops;
+    store->ops->identity(store, &identity, NULL);
+    assert_int_equal(cycle_init(&cycle, store, &mem_libc, &err), OK);
+    assert_int_equal(janitor_init(&janitor, &cycle, &identity, &kit.options, &err), OK);
+    assert_int_equal(janitor_start(&janitor, &err), OK);
+    struct engine_call begun = kit_begin("acme", "pay", "a");
+    struct engine_call *calls[] = {&begun};
+    assert_int_equal(cycle_run(&cycle, calls, 1, &err), OK); /* what is to go */
+
+    removed_place = 0;
+    removable_place = 1;
+    struct engine_call *barrier = one_turn(&janitor, 100000);
+    assert_non_null(barrier);
+    assert_null(one_turn(&janitor, 100001)); /* one at a time */
+    assert_int_equal(removed_place, 0);
+    barrier->done(barrier);
+    removable_place = 2;
+    barrier = one_turn(&janitor, 100002); /* the first goes, and the second is next at once */
+    assert_int_equal(removed_place, 1);
+    assert_non_null(barrier);
+    assert_null(one_turn(&janitor, 100003));
+    assert_int_equal(removed_place, 1);
+    barrier->done(barrier);
+    removable_place = 0;
+    assert_null(one_turn(&janitor, 100004));
+    assert_int_equal(removed_place, 2);
+
+    janitor_release(&janitor);
+    cycle_release(&cycle);
+    assert_int_equal(store->ops->close(store, &err), OK);
+}
+
 int main(void)
 {
 #define JANITOR_TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
@@ -186,6 +277,7 @@ int main(void)
         JANITOR_TEST(a_process_that_granted_nothing_leaves_its_number_to_the_next),
         JANITOR_TEST(a_subscriber_gets_what_is_due_for_it_until_the_record_changes),
         JANITOR_TEST(a_due_that_is_given_once_comes_again_only_if_it_was_not_taken),
+        JANITOR_TEST(the_second_of_two_archives_waits_for_its_own_entry),
     };
     return cmocka_run_group_tests_name("janitor", tests, NULL, NULL);
 }
