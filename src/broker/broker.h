@@ -57,7 +57,7 @@ struct broker_module {
     /* The ids of messages outlive a connection. Where not, every message comes again under a new
      * one. */
     bool ids_last;
-    int64_t extend_every_ms_max; /* extend has to be called at least this often; 0: never */
+    int64_t extend_every_ms_max; /* extend must be called at least this often; 0: never */
 
     /* Whether the URL is right; connects to nothing. E_INVALID. */
     enum status (*check)(const char *url, struct err *err) MUST_CHECK;

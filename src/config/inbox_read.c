@@ -217,7 +217,7 @@ static enum status read_entries(struct config_reader *reader, const struct yaml_
     if (map->kind != YAML_MAP || map->count > of->count_max) {
         if (map->kind != YAML_BAD) {
             reader_fault(reader, yaml_is_null(map) ? key : map, of->hint,
-                "inbox.%ss has to be a map of at most %zu %ss by name", of->what, of->count_max,
+                "inbox.%ss must be a map of at most %zu %ss by name", of->what, of->count_max,
                 of->what);
         }
         return OK;

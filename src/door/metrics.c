@@ -634,6 +634,22 @@ static void put_figures(
     }
 }
 
+static void put_queues(const struct metrics *metrics, struct buf *out)
+{
+    struct metrics_queue queues[METRICS_QUEUES_MAX];
+    size_t count = metrics->tell_queues == NULL
+                       ? 0
+                       : metrics->tell_queues(metrics->queues_context, queues, METRICS_QUEUES_MAX);
+    for (size_t i = 0; count > 0 && i < COUNT(queue_families); i++) {
+        const struct figure_family *family = &queue_families[i];
+        put_family(out, family->name, family->type, family->help);
+        for (size_t k = 0; k < count; k++) {
+            put_figures(
+                out, family, &(struct figures_of){NULL, "queue", queues[k].name, &queues[k]});
+        }
+    }
+}
+
 static void put_upstreams(const struct metrics *metrics, struct buf *out)
 {
     struct upstream_figures upstreams[METRICS_UPSTREAMS_MAX];
@@ -648,22 +664,6 @@ static void put_upstreams(const struct metrics *metrics, struct buf *out)
         for (size_t k = 0; k < count; k++) {
             put_figures(out, family,
                 &(struct figures_of){NULL, "upstream", upstreams[k].name, &upstreams[k].stats});
-        }
-    }
-}
-
-static void put_queues(const struct metrics *metrics, struct buf *out)
-{
-    struct metrics_queue queues[METRICS_QUEUES_MAX];
-    size_t count = metrics->tell_queues == NULL
-                       ? 0
-                       : metrics->tell_queues(metrics->queues_context, queues, METRICS_QUEUES_MAX);
-    for (size_t i = 0; count > 0 && i < COUNT(queue_families); i++) {
-        const struct figure_family *family = &queue_families[i];
-        put_family(out, family->name, family->type, family->help);
-        for (size_t k = 0; k < count; k++) {
-            put_figures(
-                out, family, &(struct figures_of){NULL, "queue", queues[k].name, &queues[k]});
         }
     }
 }
@@ -873,9 +873,9 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_engine(&view->engine, out);
         put_store(metrics, out);
         put_server(metrics, view, out);
+        put_queues(metrics, out);
         put_upstreams(metrics, out);
         put_targets(metrics, out);
-        put_queues(metrics, out);
         put_work(&view->engine, out);
         put_process(view, out);
     }

@@ -144,7 +144,7 @@ enum status message_read(const struct event_rule *rule, const struct broker_mess
     enum status status = make_head(rule, message, &out, head, err);
     status = status == OK ? events_read(rule, head, message->body, arena, &events, err) : status;
     if (status == OK && events.count != 1) {
-        status = err_set(err, E_INVALID, "a message has to be one event");
+        status = err_set(err, E_INVALID, "a message must be one event");
     }
     bool is_named = rule->id_field.len + rule->id_pointer.len == 0 ||
                     (status == OK && events.items[0].id.len > 0);
