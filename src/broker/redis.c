@@ -530,6 +530,7 @@ static enum status take(struct broker_source *self, size_t max, int64_t wait_ms,
     }
     if (status == OK && count == 0) {
         bool has_more = self->has_history || self->is_claiming; /* the next call reads it */
+        drop_reply(self);
         status = take_new(self, number, has_more ? 0 : wait_ms, wake_fd, &count, err);
     }
     if (status == OK) {
