@@ -18,6 +18,7 @@
 #include "cli/out.h"
 #include "cli/remote.h"
 #include "lib/inspect.h"
+#include "server/server.h"
 
 enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
 
@@ -349,11 +350,26 @@ static void check_remote(struct doctor *doctor, struct remote *remote)
         found->count);
 }
 
+/* Only who has queues needs one of them. */
+static void check_brokers(struct doctor *doctor)
+{
+    struct err err = {.status = OK};
+    const char *name = NULL;
+    for (size_t i = 0; (name = server_broker(i, &err)) != NULL; i++) {
+        if (err.status == OK) {
+            examine(doctor, VERDICT_PASS, "broker", NULL, "%s: queues can be read", name);
+        } else {
+            examine(doctor, VERDICT_WARN, "broker", err.hint, "%s", err.text);
+        }
+    }
+}
+
 static void check_all(struct doctor *doctor)
 {
     struct stat facts;
     char path[PATH_MAX];
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
+    check_brokers(doctor);
     if (doctor->dir == NULL && strncmp(doctor->url, "mem:", 4) == 0) {
         examine(doctor, VERDICT_WARN, "store", "name a store with --store URL",
             "'%s' is in memory: there is nothing to check", doctor->url);

@@ -80,7 +80,12 @@ enum config_form {
 /* Where in the file a setting of the gateway may be; none: it is a setting of the server. Of an
  * entry are those of what has a name of its own in a map: a command, a connector, a
  * type of effect. */
-enum config_in { CONFIG_IN_SECTION = 1, CONFIG_IN_ROUTE = 2, CONFIG_IN_ENTRY = 4 };
+enum config_in {
+    CONFIG_IN_SECTION = 1,
+    CONFIG_IN_ROUTE = 2,
+    CONFIG_IN_ENTRY = 4,
+    CONFIG_IN_QUEUE = 8, /* of the inbox; most settings are of its sources too */
+};
 
 /* What a token allows; the numbers are those of enum api_right. */
 enum config_right {

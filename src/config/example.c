@@ -50,7 +50,7 @@ static void put_tokens(struct buf *out)
 /* It is a setting of a route or of an entry: an example of these is shown whole. */
 static bool is_inner(const struct config_option *option)
 {
-    return option->in == CONFIG_IN_ROUTE || option->in == CONFIG_IN_ENTRY;
+    return option->in == CONFIG_IN_ROUTE || (option->in & (CONFIG_IN_ENTRY | CONFIG_IN_QUEUE)) != 0;
 }
 
 /* The words, and the setting at its place. */
@@ -100,6 +100,16 @@ static void put_options(struct buf *out, const struct config_option *options, bo
             put_maps(out, inner ? "" : o->path, before);
             put_option(out, o);
             before = o->path;
+        }
+    }
+}
+
+/* The settings of what has a name of its own that are exactly in these places. */
+static void put_rows(struct buf *out, const struct config_option *options, unsigned in)
+{
+    for (const struct config_option *o = options; o->path != NULL; o++) {
+        if (o->help != NULL && o->in == in) {
+            put_option(out, o);
         }
     }
 }
@@ -166,7 +176,19 @@ static void put_sources(struct buf *out)
                  "#      order: {source_id: /data/object/id, version: /created}\n"
                  "#      tenant: acme\n"
                  "\n");
-    put_options(out, config_source_options, true);
+    put_rows(out, config_source_options, CONFIG_IN_ENTRY);
+    put_rows(out, config_source_options, CONFIG_IN_ENTRY | CONFIG_IN_QUEUE);
+    put_prose(out,
+        "inbox.queues: brokers whose messages are events, by name. A queue has the settings below, "
+        "and those of a source but preset, secrets, mode, verify_token and signature. A name is "
+        "that of a source or of a queue, not of both. SIGHUP reads them again.");
+    buf_str(out, "#  queues:\n"
+                 "#    orders:\n"
+                 "#      from: redis://127.0.0.1:6379/orders?group=once\n"
+                 "#      format: cloudevents\n"
+                 "#      handler: http://127.0.0.1:9000/orders\n"
+                 "\n");
+    put_rows(out, config_source_options, CONFIG_IN_QUEUE);
 }
 
 static void put_effects(struct buf *out)

@@ -220,6 +220,9 @@ enum status command_read_args(
 /* Take `inbox.sources`, and of one of them `secrets` and `verify_token`. E_NOMEM. */
 enum status inbox_read_sources(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
+/* Take `inbox.queues`. E_NOMEM. */
+enum status inbox_read_queues(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 enum status source_read_secrets(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 enum status source_read_token(

@@ -18,6 +18,7 @@
 
 enum {
     CONFIG_SOURCES_MAX = 256,     /* keys of one map */
+    CONFIG_QUEUES_MAX = 64,       /* each has a thread and its connections */
     CONFIG_SOURCE_SECRETS_MAX = 8 /* a rotation needs two */
 };
 
@@ -43,6 +44,8 @@ enum config_delivery_unknown {
     CONFIG_DELIVERY_REDELIVER,
     CONFIG_DELIVERY_RECONCILE,
 };
+/* How a message of a queue becomes an event. */
+enum config_message_format { CONFIG_FORMAT_CLOUDEVENTS, CONFIG_FORMAT_RAW };
 enum config_encoding { CONFIG_ENCODING_HEX, CONFIG_ENCODING_BASE64 };
 
 /* Where a secret is: exactly one of them is set. */
@@ -53,10 +56,14 @@ struct config_source_secret {
     unsigned line;
 };
 
+/* A source of webhooks, or a queue: what both have means the same. */
 struct config_source {
-    const char *name; /* of letters, digits, "-", "_" and ".": it is a part of the path */
-    unsigned line;    /* in the file */
-    unsigned preset;  /* enum config_preset */
+    const char *name;  /* of letters, digits, "-", "_" and ".": it is a part of the path */
+    unsigned line;     /* in the file */
+    unsigned preset;   /* enum config_preset; of a queue, as its format says */
+    const char *from;  /* of a queue: the broker's URL, secret; NULL: it is a source */
+    unsigned format;   /* of a queue: enum config_message_format */
+    uint64_t prefetch; /* of a queue: messages taken and not acknowledged */
     struct config_source_secret secrets[CONFIG_SOURCE_SECRETS_MAX];
     size_t secret_count;
     struct config_source_secret verify_token; /* nothing set: there is none */
@@ -95,9 +102,11 @@ struct config_source {
 struct config_inbox {
     const struct config_source *sources;
     size_t source_count;
+    const struct config_source *queues; /* names differ from those of the sources */
+    size_t queue_count;
 };
 
-/* The source of that name; NULL: there is none. */
+/* The source of that name, which is not a queue; NULL: there is none. */
 const struct config_source *config_source_find(const struct config_inbox *inbox, struct slice name);
 
 #endif

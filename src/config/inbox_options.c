@@ -1,11 +1,16 @@
-/* The table of all settings of a source of the inbox. The example file is made from these words. */
+/* The table of all settings of a source and of a queue of the inbox. The example file is made from
+ * these words. */
 #include <stddef.h>
 
 #include "base/limits.h"
 #include "config/impl.h"
 
-#define AT(member)      .in = CONFIG_IN_ENTRY, .offset = offsetof(struct config_source, member)
-#define COUNTED(member) .count = offsetof(struct config_source, member)
+/* Of sources and queues, of sources alone, of queues alone. */
+#define AT(member)                                                                                 \
+    .in = CONFIG_IN_ENTRY | CONFIG_IN_QUEUE, .offset = offsetof(struct config_source, member)
+#define OF_SOURCE(member) .in = CONFIG_IN_ENTRY, .offset = offsetof(struct config_source, member)
+#define OF_QUEUE(member)  .in = CONFIG_IN_QUEUE, .offset = offsetof(struct config_source, member)
+#define COUNTED(member)   .count = offsetof(struct config_source, member)
 
 enum {
     SECOND_MS = 1000,
@@ -13,11 +18,27 @@ enum {
     ATTEMPTS_MAX = 1000,
     CONCURRENCY_MAX = 4096,
     RATE_MAX = 1000000,
+    PREFETCH_MAX = 4096, /* each is looked for by its id */
 };
 #define DAY_MS (UINT64_C(24) * HOUR_MS)
 
 const struct config_option config_source_options[] = {
-    ROW("preset", CHOICE, AT(preset), .is_required = true, .example = "stripe",
+    ROW("from", TEXT, OF_QUEUE(from), .form = CONFIG_FORM_LINE,
+        .example = "redis://127.0.0.1:6379/orders?group=once",
+        .help = "The broker and the queue: redis://[USER:PASSWORD@]HOST[:PORT]/STREAM?group=once, "
+                "or rediss:// with TLS. The group is made where it is absent, and reads the stream "
+                "from its beginning. All processes of one group have to share one store.",
+        .unsure = "As the broker has it."),
+    ROW("format", CHOICE, OF_QUEUE(format), .fallback = "cloudevents",
+        .choices = {"cloudevents", "raw"},
+        .help = "What a message is. cloudevents: an event is named by its idempotencykey, else by "
+                "its source and id. raw: any bytes, named by what key says.",
+        .unsure = "cloudevents where the sender can."),
+    ROW("prefetch", COUNT, OF_QUEUE(prefetch), .fallback = "256", .min = 1, .max = PREFETCH_MAX,
+        .help = "Messages that are taken and not acknowledged yet. At this number no more are "
+                "read until one is settled.",
+        .unsure = "Leave it."),
+    ROW("preset", CHOICE, OF_SOURCE(preset), .is_required = true, .example = "stripe",
         .choices = {"stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix",
             "hmac", "cloudevents", "effect", "none"},
         .help = "Who sends: how requests are signed, what names an event, how a body is split, and "
@@ -39,7 +60,7 @@ const struct config_option config_source_options[] = {
         .unsure = "A handler on the same machine or network."),
     ROW("tenant", TEXT, AT(tenant), .form = CONFIG_FORM_TENANT, .fallback = "default",
         .help = "Whose events these are.", .unsure = "The tenant that the handler works for."),
-    ROW("mode", CHOICE, AT(mode), .fallback = "auto", .choices = {"auto", "async", "sync"},
+    ROW("mode", CHOICE, OF_SOURCE(mode), .fallback = "auto", .choices = {"auto", "async", "sync"},
         .help = "async: the sender is answered as soon as its event is durable. sync: it gets the "
                 "handler's answer, after the seal. auto is sync for effect and async for all "
                 "others.",
@@ -55,7 +76,8 @@ const struct config_option config_source_options[] = {
         .help = "JSON Pointer to the version: a number, a time (RFC 3339) or a text in natural "
                 "order.",
         .unsure = "Set it if and only if order.source_id is set."),
-    ROW("window", DURATION, AT(window_ms), .absent = "the preset's, 2 to 31 days", .min = SECOND_MS,
+    ROW("window", DURATION, AT(window_ms),
+        .absent = "the preset's, 2 to 31 days; of a queue 14 days", .min = SECOND_MS,
         .max = LIMIT_WINDOW_MS_MAX, .example = "14d",
         .help = "How long duplicates are recognised after an event was handled. The preset's is "
                 "longer than its sender sends an event again.",
@@ -113,23 +135,25 @@ const struct config_option config_source_options[] = {
         .help = "Of preset meta: what hub.verify_token must be when an endpoint is confirmed. A "
                 "text, {file: PATH} or {env: NAME}.",
         .unsure = "Any text that was typed into the sender's form too."),
-    ROW("signature.header", TEXT, AT(signature_header), .form = CONFIG_FORM_FIELD,
+    ROW("signature.header", TEXT, OF_SOURCE(signature_header), .form = CONFIG_FORM_FIELD,
         .example = "X-Signature", .absent = "X-Signature",
         .help = "Of preset hmac: the field with the signature.",
         .unsure = "As the sender documents it."),
-    ROW("signature.prefix", TEXT, AT(signature_prefix), .form = CONFIG_FORM_LINE,
+    ROW("signature.prefix", TEXT, OF_SOURCE(signature_prefix), .form = CONFIG_FORM_LINE,
         .example = "\"sha256=\"", .absent = "none",
         .help = "Of preset hmac: what is before the signature.",
         .unsure = "As the sender documents it."),
-    ROW("signature.encoding", CHOICE, AT(signature_encoding), .fallback = "hex",
+    ROW("signature.encoding", CHOICE, OF_SOURCE(signature_encoding), .fallback = "hex",
         .choices = {"hex", "base64"}, .help = "Of preset hmac: lower-case hex, or base64.",
         .unsure = "As the sender documents it."),
     ROW("key.header", TEXT, AT(key_header), .form = CONFIG_FORM_FIELD, .example = "X-Event-Id",
         .help = "The field that names an event, instead of the preset's. No signature covers it, "
-                "so the body's digest is a part of the key.",
+                "so the body's digest is a part of the key. Of a raw queue: the field of the "
+                "message that names it.",
         .unsure = "Leave it out for presets that know theirs."),
     ROW("key.json", TEXT, AT(key_json), .form = CONFIG_FORM_POINTER, .example = "/id",
-        .help = "JSON Pointer to what names an event, instead of the preset's.",
+        .help = "JSON Pointer to what names an event, instead of the preset's. A raw queue needs "
+                "this or key.header.",
         .unsure = "Leave it out for presets that know theirs."),
     ROW("ca_file", TEXT, AT(ca_file), .example = "/etc/once/handlers-ca.pem",
         .help = "PEM file with the certificates that an https handler is verified with.",

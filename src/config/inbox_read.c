@@ -1,4 +1,4 @@
-/* The section `inbox`: its sources, and what of a source has to go together. */
+/* The section `inbox`: its sources and queues, and what of each has to go together. */
 #include <string.h>
 
 #include "config/impl.h"
@@ -130,17 +130,24 @@ static bool is_name(struct slice name)
     return name.len > 0 && name.len <= 64;
 }
 
-static enum status read_source(
-    struct config_reader *reader, const struct yaml_node *key, struct config_source *source)
+static enum status read_entry(struct config_reader *reader, const struct yaml_node *key,
+    unsigned in, struct config_source *source)
 {
-    struct map_scope scope = {.options = config_source_options, .prefix = "", .object = source};
+    struct map_scope scope = {
+        .options = config_source_options, .prefix = "", .in = in, .object = source};
     enum status status = value_defaults(&scope, reader->config);
     source->name = status == OK ? config_text(reader->config, key->text) : NULL;
     if (status != OK || source->name == NULL) {
         return E_NOMEM;
     }
     source->line = key->line;
-    status = map_read_value(reader, &scope, key);
+    return map_read_value(reader, &scope, key);
+}
+
+static enum status read_source(
+    struct config_reader *reader, const struct yaml_node *key, struct config_source *source)
+{
+    enum status status = read_entry(reader, key, CONFIG_IN_ENTRY, source);
     if (status == OK && key->value->kind == YAML_MAP) {
         map_require(reader, config_source_options, "source", key->value);
         check_secrets(reader, key->value, source);
@@ -153,28 +160,74 @@ static enum status read_source(
     return status;
 }
 
+/* ---- one queue --------------------------------------------------------------------------- */
+
+static void check_queue(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_source *queue)
+{
+    bool has_key = queue->key_header != NULL || queue->key_json != NULL;
+    if (queue->from == NULL && yaml_place_of(map, "from") == map) {
+        reader_fault(reader, map, "from: redis://127.0.0.1:6379/orders?group=once",
+            "queue '%s' has no from", queue->name);
+    }
+    if (queue->handler == NULL && yaml_place_of(map, "handler") == map) {
+        reader_fault(reader, map, "handler: http://127.0.0.1:9000/orders",
+            "queue '%s' has no handler", queue->name);
+    }
+    if (queue->format == CONFIG_FORMAT_RAW && !has_key && yaml_place_of(map, "key") == map) {
+        reader_fault(reader, yaml_place_of(map, "format"), "key: {header: order-id}",
+            "queue '%s': nothing names a raw message without a key", queue->name);
+    }
+    if (queue->format == CONFIG_FORMAT_CLOUDEVENTS && has_key) {
+        reader_fault(reader, yaml_place_of(map, "key"), "format: raw",
+            "queue '%s' has a key, and a CloudEvent names itself", queue->name);
+    }
+}
+
+static enum status read_queue(
+    struct config_reader *reader, const struct yaml_node *key, struct config_source *queue)
+{
+    enum status status = read_entry(reader, key, CONFIG_IN_QUEUE, queue);
+    if (status == OK && key->value->kind == YAML_MAP) {
+        check_queue(reader, key->value, queue);
+        check_together(reader, key->value, queue);
+    }
+    queue->mode = CONFIG_MODE_ASYNC;
+    queue->preset =
+        queue->format == CONFIG_FORMAT_RAW ? CONFIG_PRESET_NONE : CONFIG_PRESET_CLOUDEVENTS;
+    queue->from = queue->from == NULL ? "" : queue->from; /* which tells it from a source */
+    return status;
+}
+
 /* ---- the section ------------------------------------------------------------------------- */
 
-enum status inbox_read_sources(
-    struct config_reader *reader, const struct yaml_node *key, void *object)
+/* What there is by name: sources, or queues. */
+struct inbox_entries {
+    const char *what;
+    const char *hint;
+    size_t count_max;
+    enum status (*read)(
+        struct config_reader *reader, const struct yaml_node *key, struct config_source *source);
+};
+
+static enum status read_entries(struct config_reader *reader, const struct yaml_node *key,
+    const struct inbox_entries *of, const struct config_source **ret_items, size_t *ret_count)
 {
-    struct config *config = object;
     const struct yaml_node *map = key->value;
-    if (map->kind != YAML_MAP) {
+    if (map->kind != YAML_MAP || map->count > of->count_max) {
         if (map->kind != YAML_BAD) {
-            reader_fault(reader, yaml_is_null(map) ? key : map,
-                "such as shop-payments: {preset: stripe, …}",
-                "inbox.sources must be a map of sources by name");
+            reader_fault(reader, yaml_is_null(map) ? key : map, of->hint,
+                "inbox.%ss must be a map of at most %zu %ss by name", of->what, of->count_max,
+                of->what);
         }
         return OK;
     }
-    struct config_source *sources =
-        arena_zalloc(&config->arena, (map->count + 1) * sizeof *sources);
-    if (sources == NULL) {
+    struct config_source *items =
+        arena_zalloc(&reader->config->arena, (map->count + 1) * sizeof *items);
+    if (items == NULL) {
         return E_NOMEM;
     }
-    config->inbox.sources = sources;
-    config->inbox.source_count = 0;
+    size_t count = 0;
     enum status status = OK;
     for (const struct yaml_node *one = map->first; status == OK && one != NULL; one = one->next) {
         if (one->kind != YAML_SCALAR) {
@@ -182,13 +235,33 @@ enum status inbox_read_sources(
         }
         if (!is_name(one->text)) {
             reader_fault(reader, one, "letters, digits, '-', '_' and '.', at most 64",
-                "'%.*s' is not the name of a source: it is a part of its path",
-                SLICE_ARGS(one->text));
+                "'%.*s' is not the name of a %s: it is a part of paths and keys",
+                SLICE_ARGS(one->text), of->what);
             continue;
         }
-        status = read_source(reader, one, &sources[config->inbox.source_count++]);
+        status = of->read(reader, one, &items[count++]);
     }
+    *ret_items = items;
+    *ret_count = count;
     return status;
+}
+
+enum status inbox_read_sources(
+    struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    static const struct inbox_entries of = {
+        "source", "such as shop-payments: {preset: stripe, …}", CONFIG_SOURCES_MAX, read_source};
+    struct config_inbox *inbox = &((struct config *)object)->inbox;
+    return read_entries(reader, key, &of, &inbox->sources, &inbox->source_count);
+}
+
+enum status inbox_read_queues(
+    struct config_reader *reader, const struct yaml_node *key, void *object)
+{
+    static const struct inbox_entries of = {
+        "queue", "such as orders: {from: redis://…, …}", CONFIG_QUEUES_MAX, read_queue};
+    struct config_inbox *inbox = &((struct config *)object)->inbox;
+    return read_entries(reader, key, &of, &inbox->queues, &inbox->queue_count);
 }
 
 const struct config_source *config_source_find(const struct config_inbox *inbox, struct slice name)
@@ -201,9 +274,18 @@ const struct config_source *config_source_find(const struct config_inbox *inbox,
     return NULL;
 }
 
-/* A source that anybody may send to is not for other machines. */
+/* A source that anybody may send to is not for other machines; and deliveries are named by their
+ * source or queue, so that no two may share a name. */
 void inbox_check(struct config *config, struct config_faults *faults)
 {
+    for (size_t i = 0; i < config->inbox.queue_count; i++) {
+        const struct config_source *queue = &config->inbox.queues[i];
+        if (config_source_find(&config->inbox, slice_str(queue->name)) != NULL) {
+            struct config_fault fault = {.line = queue->line, .column = 1};
+            config_fault_add(config, faults, &fault,
+                "queue '%s' has the name of a source of the inbox", queue->name);
+        }
+    }
     for (size_t i = 0; config_is_public(config) && i < config->inbox.source_count; i++) {
         const struct config_source *source = &config->inbox.sources[i];
         if (!is_signed(source) && source->secret_count == 0) {

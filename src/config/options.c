@@ -151,6 +151,7 @@ const struct config_option config_options[] = {
     ROW("gateway", OWN, .read = gateway_read),
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
     ROW("inbox.sources", OWN, .read = inbox_read_sources),
+    ROW("inbox.queues", OWN, .read = inbox_read_queues),
     {0},
 };
 

@@ -82,6 +82,8 @@ struct metrics {
     void *tell_context;
     metrics_report_targets tell_targets; /* NULL: there are no targets */
     void *targets_context;
+    metrics_report_queues tell_queues; /* NULL: there are no queues */
+    void *queues_context;
     const char *dir;             /* of the store; NULL: it has none */
     _Atomic int64_t reloaded_ms; /* when a configuration was last taken; the start is one */
     _Atomic bool is_reload_good; /* the last one was */
@@ -125,6 +127,12 @@ void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void 
 {
     metrics->tell_targets = tell;
     metrics->targets_context = context;
+}
+
+void metrics_queues(struct metrics *metrics, metrics_report_queues tell, void *context)
+{
+    metrics->tell_queues = tell;
+    metrics->queues_context = context;
 }
 
 void metrics_store(struct metrics *metrics, const char *dir)
@@ -583,6 +591,29 @@ static const struct figure_family target_families[] = {
 };
 #undef FIGURE
 
+#define FIGURE(member) offsetof(struct metrics_queue, member)
+static const struct figure_family queue_families[] = {
+    {"once_queue_connected", "gauge", "1 while the broker of a queue is connected.", NULL,
+        {{NULL, FIGURE(connected)}}},
+    {"once_queue_connects_total", "counter", "How often the broker of a queue was connected.", NULL,
+        {{NULL, FIGURE(connects)}}},
+    {"once_queue_received_total", "counter", "Messages that a queue received.", NULL,
+        {{NULL, FIGURE(received)}}},
+    {"once_queue_duplicates_total", "counter",
+        "Messages that a queue received and whose key was known.", NULL,
+        {{NULL, FIGURE(duplicates)}}},
+    {"once_queue_acknowledged_total", "counter", "Messages that were acknowledged to the broker.",
+        NULL, {{NULL, FIGURE(acknowledged)}}},
+    {"once_queue_parked_total", "counter",
+        "Messages that the broker keeps apart: conflicts, and what is not an event.", NULL,
+        {{NULL, FIGURE(parked)}}},
+    {"once_queue_waiting", "gauge", "Messages that were received and not acknowledged yet.", NULL,
+        {{NULL, FIGURE(waiting)}}},
+    {"once_queue_lag", "gauge", "Messages in the broker that nobody has taken yet.", NULL,
+        {{NULL, FIGURE(lag)}}},
+};
+#undef FIGURE
+
 static void put_figures(
     struct buf *out, const struct figure_family *family, const struct figures_of *of)
 {
@@ -600,6 +631,22 @@ static void put_figures(
             put_label(out, family->label, slice_str(family->figures[i].value));
         }
         buf_printf(out, "} %llu\n", (unsigned long long)value);
+    }
+}
+
+static void put_queues(const struct metrics *metrics, struct buf *out)
+{
+    struct metrics_queue queues[METRICS_QUEUES_MAX];
+    size_t count = metrics->tell_queues == NULL
+                       ? 0
+                       : metrics->tell_queues(metrics->queues_context, queues, METRICS_QUEUES_MAX);
+    for (size_t i = 0; count > 0 && i < COUNT(queue_families); i++) {
+        const struct figure_family *family = &queue_families[i];
+        put_family(out, family->name, family->type, family->help);
+        for (size_t k = 0; k < count; k++) {
+            put_figures(
+                out, family, &(struct figures_of){NULL, "queue", queues[k].name, &queues[k]});
+        }
     }
 }
 
@@ -826,6 +873,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_engine(&view->engine, out);
         put_store(metrics, out);
         put_server(metrics, view, out);
+        put_queues(metrics, out);
         put_upstreams(metrics, out);
         put_targets(metrics, out);
         put_work(&view->engine, out);

@@ -31,6 +31,7 @@ enum {
     METRICS_TENANTS_MAX = 100,
     METRICS_UPSTREAMS_MAX = 64, /* shown by name; those past it are added up as "_other" */
     METRICS_TARGETS_MAX = 256,  /* likewise */
+    METRICS_QUEUES_MAX = 64,    /* as many as a configuration may have */
     METRICS_VERDICTS = 5,
     METRICS_BREAKERS = 3,
     METRICS_PAGE_BYTES_MAX = 64 << 20, /* every series with the longest names and each decision */
@@ -83,6 +84,24 @@ typedef size_t (*metrics_report_targets)(
     void *context, struct metrics_target *ret_targets, size_t max);
 /* As metrics_upstreams. */
 void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
+
+/* A queue of the inbox, and the messages of its broker. */
+struct metrics_queue {
+    char name[65];
+    uint64_t connected; /* 1: it is */
+    uint64_t connects;  /* how often it connected */
+    uint64_t received;
+    uint64_t duplicates; /* of them, those whose key was known */
+    uint64_t acknowledged;
+    uint64_t parked;
+    uint64_t waiting; /* received and not acknowledged */
+    uint64_t lag;     /* that nobody has taken yet, as the broker says */
+};
+/* Tells of up to max queues. How many. Any thread. */
+typedef size_t (*metrics_report_queues)(
+    void *context, struct metrics_queue *ret_queues, size_t max);
+/* As metrics_upstreams. */
+void metrics_queues(struct metrics *metrics, metrics_report_queues tell, void *context);
 
 /* The directory whose files and disk are shown; stays. NULL: the store has none. Before the server
  * is started. */

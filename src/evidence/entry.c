@@ -642,6 +642,7 @@ static const char *note_type(enum note_kind kind)
     switch (kind) {
     case NOTE_ACCESS_READ: return "access.read";
     case NOTE_CONFIG_CHANGED: return "config.changed";
+    case NOTE_ACKNOWLEDGED: return "delivery.acknowledged";
     case NOTE_DUPLICATES: break;
     }
     return "observation.emitted";

@@ -397,7 +397,7 @@ static void check_note(struct members *top, const struct entry_view *view)
         fail(top, "count"); /* coalesced duplicates say how many, and of which key */
     }
     if (!view->decides && !duplicates && !view->archives && !slice_is(view->type, "access.read") &&
-        !slice_is(view->type, "config.changed")) {
+        !slice_is(view->type, "config.changed") && !slice_is(view->type, "delivery.acknowledged")) {
         fail(top, "decided");
     }
 }

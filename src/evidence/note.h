@@ -19,13 +19,16 @@ enum note_kind {
     NOTE_CONFIG_CHANGED, /* policy or tokens were loaded anew: "config.changed" */
     NOTE_DUPLICATES,     /* duplicates of one key that were refused at the door for their rate, in
                             one entry: "observation.emitted" with their count */
+    NOTE_ACKNOWLEDGED,   /* a message was acknowledged to its broker although its delivery is not
+                            settled: only a person can move it. "delivery.acknowledged" */
 };
 
 struct note {
     enum note_kind kind;
     struct slice tenant;       /* whose evidence it belongs to; only config: may be empty */
     struct record_key key;     /* duplicates: of which key, sealed, of the same tenant */
-    struct op_id operation_id; /* access: of which record was read; zero: of more than one */
+    struct op_id operation_id; /* access: of which record was read; zero: of more than one.
+                                  Acknowledged: the delivery */
     enum record_kind about;    /* access: its kind, whose prefix its id has; 0: an operation */
     struct slice actor;        /* who; may be empty */
     struct slice trace;        /* canonical JSON; may be empty */

@@ -6,6 +6,7 @@
 #include "base/percent.h"
 #include "inbox/frame.h"
 #include "inbox/plan.h"
+#include "inbox/queue.h"
 
 enum { HEAD_BYTES_MAX = 64 << 10, ASK_AGAIN_MS = 1000, ASK_AGAIN_MS_MAX = 300000 };
 
@@ -264,10 +265,23 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     return OK;
 }
 
+/* The queue of a message hears of it at once. */
+static void settled(struct dispatch_call *call)
+{
+    const struct inbox_plan *plan = call->plan->state;
+    const struct inbox_source *source = source_of(call->plan, call->record);
+    const struct record *record = call->call_count == 0 ? NULL : &call->calls[0]->decision.next;
+    if (plan->queues != NULL && source != NULL && source->config->from != NULL && record != NULL &&
+        record_there(record)) {
+        queues_settled(plan->queues, record);
+    }
+}
+
 const struct dispatch_kind deliver_kind = {.name = "deliveries",
     .kind = RECORD_DELIVERY,
     .target = target_of,
     .lane = lane_of,
     .unknown = unknown_of,
     .compose = compose,
-    .settle = settle};
+    .settle = settle,
+    .settled = settled};

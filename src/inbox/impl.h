@@ -25,6 +25,7 @@ struct inbox_door {
     const struct vault *vault;
     pthread_mutex_t lock;    /* guards plan */
     struct inbox_plan *plan; /* for requests that begin now */
+    struct queues *queues;   /* NULL: it was started without any */
     atomic_ullong refusals;  /* of this second: its number, times 2^20, and how many */
 };
 

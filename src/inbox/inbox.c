@@ -2,6 +2,7 @@
 
 #include "base/macros.h"
 #include "inbox/impl.h"
+#include "inbox/queue.h"
 
 static const struct api_route routes[] = {
     {.method = HTTP_METHOD_POST,
@@ -63,13 +64,18 @@ enum status inbox_reload_prepare(
     struct inbox_door *inbox, struct config *config, struct inbox_plan **ret_plan, struct err *err)
 {
     struct inbox_plan *plan = NULL;
-    if (inbox->vault == NULL && config->inbox.source_count > 0) {
+    if (inbox->vault == NULL && config->inbox.source_count + config->inbox.queue_count > 0) {
         return err_set(err, E_INVALID, "the first source of the inbox needs a restart");
     }
-    enum status status = inbox_plan_new(inbox->mem, config, &plan, err);
+    if (inbox->queues == NULL && config->inbox.queue_count > 0) {
+        return err_set(err, E_INVALID, "the first queue of the inbox needs a restart");
+    }
+    enum status status = queues_check(config, err);
+    status = status == OK ? inbox_plan_new(inbox->mem, config, &plan, err) : status;
     if (status != OK) {
         return status;
     }
+    plan->queues = inbox->queues;
     (void)inbox_plan_hold(plan); /* the dispatcher's */
     status = dispatch_plan_prepare(inbox->dispatch, &plan->dispatch, err);
     if (status != OK) {
@@ -98,6 +104,9 @@ void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is
             plan->sources[i].rule.name);
     }
     dispatch_plan_use(inbox->dispatch, &plan->dispatch);
+    if (inbox->queues != NULL) {
+        queues_use(inbox->queues, plan);
+    }
 }
 
 enum status inbox_new(
@@ -114,7 +123,11 @@ enum status inbox_new(
     inbox->dispatch = options->dispatch;
     inbox->vault = options->vault;
     (void)pthread_mutex_init(&inbox->lock, NULL);
-    enum status status = inbox_reload_prepare(inbox, options->config, &plan, err);
+    enum status status = OK;
+    if (options->slot > 0) {
+        status = queues_new(inbox, options->slot, &inbox->queues, err);
+    }
+    status = status == OK ? inbox_reload_prepare(inbox, options->config, &plan, err) : status;
     if (status != OK) {
         inbox_free(inbox);
         return status;
@@ -124,10 +137,53 @@ enum status inbox_new(
     return OK;
 }
 
+/* ---- queues -------------------------------------------------------------------------------- */
+
+enum status inbox_queues_check(const struct config *config, struct err *err)
+{
+    return queues_check(config, err);
+}
+
+void inbox_start(struct inbox_door *inbox)
+{
+    if (inbox->queues != NULL) {
+        metrics_queues(door_metrics(inbox->door), queues_figures, inbox->queues);
+        queues_start(inbox->queues, inbox->plan);
+    }
+}
+
+void inbox_drain(struct inbox_door *inbox)
+{
+    if (inbox->queues != NULL) {
+        queues_drain(inbox->queues);
+    }
+}
+
+bool inbox_is_busy(struct inbox_door *inbox)
+{
+    return inbox->queues != NULL && queues_is_busy(inbox->queues);
+}
+
+void inbox_cut(struct inbox_door *inbox)
+{
+    if (inbox->queues != NULL) {
+        queues_cut(inbox->queues);
+    }
+}
+
+bool inbox_is_idle(struct inbox_door *inbox)
+{
+    return inbox->queues == NULL || queues_is_idle(inbox->queues);
+}
+
 void inbox_free(struct inbox_door *inbox)
 {
     if (inbox == NULL) {
         return;
+    }
+    if (inbox->queues != NULL) {
+        metrics_queues(door_metrics(inbox->door), NULL, NULL);
+        queues_free(inbox->queues);
     }
     inbox_plan_drop(inbox->plan);
     (void)pthread_mutex_destroy(&inbox->lock);

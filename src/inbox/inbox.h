@@ -1,6 +1,6 @@
 /*
- * inbox: the door for webhooks and events (DESIGN section 12): verified, deduplicated, put in
- * order, and delivered to a handler once.
+ * inbox: the door for webhooks, events and queues (DESIGN section 12): verified, deduplicated, put
+ * in order, and delivered to a handler once.
  *
  *     POST /in/{source} > verify > split > enqueue all, one commit > answer … dispatch > handler
  *
@@ -8,7 +8,8 @@
  *            durable before its sender is answered (P2), and none is called out about before its
  *            claim is (P6). Bodies are sealed before they reach the store. All refusals for a
  *            signature are one answer.
- * Threads:   the handlers on the server's loops; deliver.h's functions on loop 0.
+ * Threads:   the handlers on the server's loops; deliver.h's functions on loop 0; each queue on a
+ *            thread of its own (queue.h).
  */
 #ifndef ONCE_INBOX_INBOX_H
 #define ONCE_INBOX_INBOX_H
@@ -26,12 +27,23 @@ struct inbox_options {
     struct door *door;
     struct dispatch *dispatch;
     const struct vault *vault; /* seals what is kept; outlives the inbox */
+    unsigned slot;             /* of the door, for the threads of queues; 0: there are none */
     struct config *config;
 };
 
 /* E_INVALID, E_UNAVAILABLE: a secret, URL or CA file is wrong; the text says which. */
 enum status inbox_new(
     const struct inbox_options *options, struct inbox_door **ret_inbox, struct err *err) MUST_CHECK;
+/* The loops run: messages may be taken from now on. */
+void inbox_start(struct inbox_door *inbox);
+/* Take no more messages; whether some are settled and not acknowledged; end; whether it has. */
+void inbox_drain(struct inbox_door *inbox);
+bool inbox_is_busy(struct inbox_door *inbox);
+void inbox_cut(struct inbox_door *inbox);
+bool inbox_is_idle(struct inbox_door *inbox);
+/* Whether every queue of a configuration has its module and a right URL. E_INVALID, E_UNAVAILABLE:
+ * the text names the queue. */
+enum status inbox_queues_check(const struct config *config, struct err *err) MUST_CHECK;
 /* After the server is gone. NULL is fine. */
 void inbox_free(struct inbox_door *inbox);
 /* For the API, which serves them. */

@@ -53,7 +53,7 @@ static void on_release(struct dispatch_plan *dispatch)
 static enum status fill(struct inbox_plan *plan, struct err *err)
 {
     const struct config_inbox *inbox = &plan->config->inbox;
-    size_t count = inbox->source_count;
+    size_t count = inbox->source_count + inbox->queue_count;
     plan->sources = arena_zalloc(&plan->arena, (count + 1) * sizeof *plan->sources);
     struct dispatch_target *targets = arena_zalloc(&plan->arena, (count + 1) * sizeof *targets);
     if (plan->sources == NULL || targets == NULL) {
@@ -61,7 +61,9 @@ static enum status fill(struct inbox_plan *plan, struct err *err)
     }
     enum status status = OK;
     for (size_t i = 0; status == OK && i < count; i++) {
-        status = inbox_source_init(&plan->sources[i], &inbox->sources[i], plan->mem, err);
+        const struct config_source *one =
+            i < inbox->source_count ? &inbox->sources[i] : &inbox->queues[i - inbox->source_count];
+        status = inbox_source_init(&plan->sources[i], one, plan->mem, err);
         if (status == OK) {
             plan->count++;
             status = take_handler(plan, &plan->sources[i], err);

@@ -1,6 +1,6 @@
 /*
- * plan: the sources of the inbox as one configuration has them: rules, secrets and handlers, ready
- * to be used. Also the dispatcher's plan of deliveries.
+ * plan: the sources and queues of the inbox as one configuration has them: rules, secrets and
+ * handlers, ready to be used. Also the dispatcher's plan of deliveries.
  *
  * Promises:  secrets are read when it is made, and wiped when the last holder lets go. A request
  *            and a delivery use one plan from begin to end.
@@ -14,6 +14,8 @@
 #include "config/config.h"
 #include "dispatch/dispatch.h"
 #include "inbox/event.h"
+
+struct queues;
 
 struct inbox_source {
     const struct config_source *config;
@@ -36,6 +38,7 @@ struct inbox_plan {
     struct arena arena;
     struct inbox_source *sources;
     size_t count;
+    struct queues *queues; /* that are told of settled deliveries; NULL: there are none */
     atomic_uint holders;
 };
 
@@ -47,7 +50,7 @@ enum status inbox_plan_new(const struct mem *mem, struct config *config,
 struct inbox_plan *inbox_plan_hold(struct inbox_plan *plan);
 /* The last one frees it. NULL is fine. */
 void inbox_plan_drop(struct inbox_plan *plan);
-/* NULL: there is none of that name. */
+/* A source or a queue. NULL: there is none of that name. */
 struct inbox_source *inbox_plan_find(const struct inbox_plan *plan, struct slice name);
 
 /* What one source is made of, besides the handler: for `once inbox test`. The secrets are to be

@@ -13,27 +13,20 @@
 #include "api/call.h"
 #include "base/clock.h"
 #include "base/macros.h"
-#include "engine/request_builder.h"
-#include "inbox/frame.h"
+#include "inbox/enqueue.h"
 #include "inbox/impl.h"
 
 enum {
     ANSWER_BYTES_MAX = 64 << 20, /* of receipts: a handler's answers are 1 MiB at most */
-    LEASE_SPARE_MS = 5000,       /* that a lease outlasts its call by */
     BUSY_MS = 5000,              /* to come back after, when the handler did not answer */
-    DETAIL_BYTES_MAX = 1024,
 };
 
 struct receiving;
 
 /* One event on its way. */
 struct received {
-    struct engine_call engine; /* first */
+    struct enqueued made; /* first: its call is its first member */
     struct receiving *all;
-    const struct event *event;
-    struct buf frame;    /* in plain */
-    struct buf sealed;   /* what is stored */
-    struct buf detail;   /* what is shown of it */
     struct record final; /* sync: as it was settled */
     struct slice answer; /* sync: of the handler */
     bool is_run;         /* sync: the handler was called for this request */
@@ -115,17 +108,17 @@ void inbox_receipt_put(
 /* As it is now: for what was run, as it was settled. */
 static const struct record *record_of(const struct received *item)
 {
-    return item->is_settled ? &item->final : &item->engine.decision.next;
+    return item->is_settled ? &item->final : &item->made.engine.decision.next;
 }
 
 static struct slice outcome_of(const struct received *item)
 {
-    return item->is_settled ? item->answer : item->engine.outcome;
+    return item->is_settled ? item->answer : item->made.engine.outcome;
 }
 
 static const char *decision_of(const struct received *item)
 {
-    enum decision_kind kind = item->engine.decision.kind;
+    enum decision_kind kind = item->made.engine.decision.kind;
     return decision_name(kind == DECISION_ENQUEUED ? DECISION_FIRST_SEEN : kind);
 }
 
@@ -134,7 +127,7 @@ static void report(const struct received *item, unsigned status)
     const struct api_request *request = item->all->request;
     const struct inbox_source *source = item->all->source;
     door_report(item->all->inbox->door, request->exchange->loop,
-        &(struct door_report){.call = &item->engine,
+        &(struct door_report){.call = &item->made.engine,
             .tenant = slice_str(source->config->tenant),
             .label = source->rule.name,
             .request_id = request->exchange->request_id,
@@ -155,7 +148,7 @@ static void put_receipts(struct receiving *all, struct jsonw *json)
             jsonw_str(json, "delivery_id", kind_id_put(id, RECORD_DELIVERY, &record->operation_id));
         }
         jsonw_str(json, "decision", decision_of(item));
-        if (item->engine.decision.kind != DECISION_CONFLICT_REJECTED) { /* P7 */
+        if (item->made.engine.decision.kind != DECISION_CONFLICT_REJECTED) { /* P7 */
             inbox_receipt_put(json, record, outcome_of(item), all->request->exchange->arena);
         }
         jsonw_close(json, '}');
@@ -171,7 +164,7 @@ static void answer_receipts(struct receiving *all)
     bool is_conflict = false;
     for (size_t i = 0; i < all->events.count; i++) {
         is_conflict =
-            is_conflict || all->items[i].engine.decision.kind == DECISION_CONFLICT_REJECTED;
+            is_conflict || all->items[i].made.engine.decision.kind == DECISION_CONFLICT_REJECTED;
     }
     buf_init(&out, &request->mem, ANSWER_BYTES_MAX);
     if (!is_conflict) {
@@ -230,7 +223,7 @@ static void answer(struct receiving *all)
     for (size_t i = 0; i < all->events.count; i++) {
         report(&all->items[i], is_one ? 0 : 200);
     }
-    enum decision_kind kind = is_one ? first->engine.decision.kind : DECISION_NOTHING;
+    enum decision_kind kind = is_one ? first->made.engine.decision.kind : DECISION_NOTHING;
     if (!is_one || kind == DECISION_CONFLICT_REJECTED || kind == DECISION_STALE_VERSION) {
         answer_receipts(all);
     } else if (record_sealed(record_of(first))) {
@@ -281,12 +274,12 @@ static void run_all(struct receiving *all)
     for (size_t i = 0; i < all->events.count; i++) {
         struct received *item = &all->items[i];
         struct err err;
-        struct dispatch_granted granted = {.record = &item->engine.decision.next,
-            .body = buf_view(&item->frame),
-            .now_ms = item->engine.now_ms,
+        struct dispatch_granted granted = {.record = &item->made.engine.decision.next,
+            .body = buf_view(&item->made.frame),
+            .now_ms = item->made.engine.now_ms,
             .done = on_run,
             .context = item};
-        item->is_run = item->engine.decision.kind == DECISION_FIRST_SEEN &&
+        item->is_run = item->made.engine.decision.kind == DECISION_FIRST_SEEN &&
                        dispatch_run(all->inbox->dispatch, &granted, &err) == OK;
         if (!item->is_run) {
             atomic_fetch_sub(&all->left, 1);
@@ -305,14 +298,14 @@ static void resume(void *context, struct http_exchange *exchange)
     struct receiving *all = exchange->state;
     bool is_sync = all->source->config->mode == CONFIG_MODE_SYNC;
     for (size_t i = 0; i < all->events.count; i++) {
-        const struct engine_call *call = &all->items[i].engine;
+        const struct engine_call *call = &all->items[i].made.engine;
         if (call->err.status != OK) {
             fail(all, &call->err);
             return;
         }
     }
     for (size_t i = 0; !is_sync && i < all->events.count; i++) {
-        const struct engine_call *call = &all->items[i].engine;
+        const struct engine_call *call = &all->items[i].made.engine;
         if (call->decision.kind == DECISION_ENQUEUED) {
             dispatch_offer(all->inbox->dispatch, &call->decision.next);
         }
@@ -327,96 +320,13 @@ static void resume(void *context, struct http_exchange *exchange)
 /* On the engine's thread. */
 static void done(struct engine_call *call)
 {
-    struct received *item = CONTAINER_OF(call, struct received, engine);
+    struct received *item = CONTAINER_OF(call, struct received, made.engine);
     if (atomic_fetch_sub(&item->all->left, 1) == 1) {
         http_wake(item->all->request->exchange);
     }
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
-
-/* Unreadable at rest, and bound to its record. */
-static enum status seal_body(struct received *item, struct err *err)
-{
-    const struct receiving *all = item->all;
-    const struct record_key *key = &item->engine.request.key;
-    struct kept_event frame = {
-        .type = item->event->type, .fields = all->events.fields, .bytes = item->event->bytes};
-    size_t size = FRAME_HEAD_BYTES + frame.type.len + frame.fields.len + frame.bytes.len;
-    struct vault_name name = {.tenant = key->tenant,
-        .key_hash = slice_of(key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_DELIVERY};
-    buf_init(&item->frame, &all->request->mem, size);
-    buf_init(&item->sealed, &all->request->mem, size + VAULT_OVERHEAD_BYTES);
-    frame_put(&item->frame, &frame);
-    if (buf_status(&item->frame) != OK) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    return vault_seal(all->inbox->vault, &name, buf_view(&item->frame), &item->sealed, err);
-}
-
-static enum status put_detail(struct received *item, struct err *err)
-{
-    struct jsonw json = {.out = &item->detail};
-    struct slice id = item->event->id;
-    buf_init(&item->detail, &item->all->request->mem, LIMIT_DETAIL_BYTES_MAX);
-    jsonw_open(&json, NULL, '{');
-    if (id.len > 0 && id.len <= DETAIL_BYTES_MAX / 2) {
-        jsonw_bytes(&json, "event_id", id);
-    }
-    if (item->event->type.len <= DETAIL_BYTES_MAX / 4) {
-        jsonw_bytes(&json, "content_type", item->event->type);
-    }
-    jsonw_u64(&json, "bytes", item->event->bytes.len);
-    jsonw_close(&json, '}');
-    return buf_status(&item->detail) == OK ? OK : err_set(err, E_NOMEM, "out of memory");
-}
-
-static void put_body(struct received *item)
-{
-    struct engine_call *call = &item->engine;
-    struct digest digest;
-    call->request_body = buf_view(&item->sealed);
-    digest_sha256(call->request_body.data, call->request_body.len, &digest);
-    call->request.request =
-        (struct body_ref){.digest = digest, .bytes = call->request_body.len, .retained = true};
-    call->request.detail = buf_view(&item->detail);
-}
-
-/* Async: work that the dispatcher claims. Sync: granted to this process, which runs it at once. */
-static enum status make_call(struct received *item, struct err *err)
-{
-    struct receiving *all = item->all;
-    const struct config_source *config = all->source->config;
-    struct engine *engine = door_engine(all->inbox->door);
-    bool is_sync = config->mode == CONFIG_MODE_SYNC;
-    item->engine = (struct engine_call){
-        .request = {.kind = is_sync ? REQUEST_BEGIN : REQUEST_ENQUEUE,
-            .record_kind = RECORD_DELIVERY,
-            .key = {.tenant = slice_str(config->tenant),
-                .scope = all->source->rule.name,
-                .key = item->event->key},
-            .policy = {.window_ms = all->source->window_ms,
-                .lease_ms = config->total_ms + LEASE_SPARE_MS,
-                .on_unknown = config->on_unknown == CONFIG_DELIVERY_HOLD ? ON_UNKNOWN_HOLD
-                                                                         : ON_UNKNOWN_RECONCILE},
-            .source = item->event->source,
-            .trace = all->trace,
-            .door = RECORD_DOOR_INBOX,
-            .holder = is_sync ? engine_incarnation(engine) : 0},
-        .arena = all->request->exchange->arena,
-        .done = done};
-    enum status status = record_key_seal_as(&item->engine.request.key, RECORD_DELIVERY, err);
-    status = status == OK ? seal_body(item, err) : status;
-    status = status == OK ? put_detail(item, err) : status;
-    if (status == OK) {
-        builder_fingerprint(
-            &item->engine, engine, &item->event->payload.digest, item->event->payload.version);
-        put_body(item);
-        status = builder_check(&item->engine, err);
-    }
-    return status;
-}
 
 static enum status make_calls(struct receiving *all, struct err *err)
 {
@@ -429,10 +339,18 @@ static enum status make_calls(struct receiving *all, struct err *err)
     }
     enum status status = api_trace(all->request, NULL, &all->trace, err);
     for (size_t i = 0; status == OK && i < count; i++) {
-        all->items[i].all = all;
-        all->items[i].event = &all->events.items[i];
-        all->calls[i] = &all->items[i].engine;
-        status = make_call(&all->items[i], err);
+        struct received *item = &all->items[i];
+        struct enqueue_of of = {.inbox = all->inbox,
+            .source = all->source,
+            .event = &all->events.items[i],
+            .fields = all->events.fields,
+            .trace = all->trace,
+            .arena = arena,
+            .mem = &all->request->mem};
+        item->all = all;
+        all->calls[i] = &item->made.engine;
+        status = enqueue_make(&item->made, &of, err);
+        item->made.engine.done = done;
     }
     atomic_store(&all->left, count);
     return status;
@@ -486,6 +404,7 @@ void inbox_receive(struct api_request *request)
     const struct inbox_source *source = inbox_plan_find(plan, request->path_value);
     struct receiving *all = arena_zalloc(exchange->arena, sizeof *all);
     size_t secret = 0;
+    source = source != NULL && source->config->from != NULL ? NULL : source; /* a queue */
     if (source == NULL || all == NULL) {
         if (source == NULL) {
             api_refuse_plain(request, 404, "unknown_source", "there is no such source");

@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "broker/broker.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
 #include "effect/effects.h"
@@ -285,9 +286,10 @@ static enum status open_inbox(struct server *server, void **ret_state, struct er
     struct inbox_options options = {
         .door = server->door, .dispatch = server->dispatch, .config = server->config};
     enum status status = OK;
-    if (server->config->inbox.source_count > 0) {
+    if (server->config->inbox.source_count + server->config->inbox.queue_count > 0) {
         status = server_vault(server, &options.vault, err);
     }
+    options.slot = server->config->inbox.queue_count > 0 ? server->facts.loops : 0;
     status = status == OK ? inbox_new(&options, &inbox, err) : status;
     *ret_state = inbox;
     return status;
@@ -296,6 +298,11 @@ static enum status open_inbox(struct server *server, void **ret_state, struct er
 DOOR_ASK(struct api_routes, routes_of_inbox, inbox_routes);
 DOOR_RELOAD_PREPARE(prepare_inbox, inbox_reload_prepare, struct inbox_plan);
 DOOR_RELOAD_END(reload_inbox, inbox_reload_end);
+DOOR_DO(start_inbox, inbox_start);
+DOOR_DO(drain_inbox, inbox_drain);
+DOOR_ASK(bool, inbox_busy, inbox_is_busy);
+DOOR_DO(cut_inbox, inbox_cut);
+DOOR_ASK(bool, inbox_idle, inbox_is_idle);
 DOOR_DO(close_inbox, inbox_free);
 
 /* ---- effects on their way in ------------------------------------------------------------- */
@@ -411,9 +418,14 @@ const struct server_door server_doors[] = {
     {
         .name = "inbox",
         .open = open_inbox,
+        .start = start_inbox,
         .routes = routes_of_inbox,
         .reload_prepare = prepare_inbox,
         .reload_end = reload_inbox,
+        .drain = drain_inbox,
+        .is_busy = inbox_busy,
+        .cut = cut_inbox,
+        .is_idle = inbox_idle,
         .close = close_inbox,
     },
     {
@@ -447,6 +459,25 @@ const struct server_door server_doors[] = {
     {.name = NULL},
 };
 _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
+
+enum status server_queues_check(const struct config *config, struct err *err)
+{
+    return inbox_queues_check(config, err);
+}
+
+const char *server_broker(size_t number, struct err *err)
+{
+    const struct broker_kind *kind = broker_kind(number);
+    const struct broker_module *module = NULL;
+    char url[64];
+    if (kind == NULL) {
+        return NULL;
+    }
+    err_clear(err);
+    (void)snprintf(url, sizeof url, "%s://", kind->name);
+    (void)!broker_load(url, &module, err);
+    return kind->name;
+}
 
 /* ---- the inbox, tried out ------------------------------------------------------------------ */
 

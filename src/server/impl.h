@@ -33,7 +33,7 @@ struct server_addresses {
  * One door. A function that a door does not need is NULL. Its state is what open gave, and every
  * other function is called only while there is one.
  *
- *     listen → open → (begin → handle)* … reload … → stop → cut → is_idle → end → close
+ *     listen → open → start → (begin → handle)* … reload … → stop → cut → is_idle → end → close
  */
 struct server_door {
     const char *name;
@@ -43,6 +43,8 @@ struct server_door {
     /* After all addresses are bound, before the loops run. *ret_state stays NULL where the
      * configuration does not want the door. */
     enum status (*open)(struct server *server, void **ret_state, struct err *err);
+    /* The loops run. */
+    void (*start)(void *state);
     /* What a door without a listener hands to the API, which is opened after it. */
     struct api_routes (*routes)(void *state);
     /* Of an exchange that came through one of its listeners, on its loop; see http/serve.h. */

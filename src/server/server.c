@@ -253,8 +253,9 @@ static void expect_figures(struct server *server, const struct config *config)
 
 static enum status open_door(struct server *server, struct err *err)
 {
+    bool has_queues = server->config->inbox.queue_count > 0; /* they share a slot */
     struct door_options options = {
-        .engine = server->engine, .log = server->log, .slots = server->facts.loops};
+        .engine = server->engine, .log = server->log, .slots = server->facts.loops + has_queues};
     enum status status = door_new(&options, &server->door, err);
     if (status == OK) {
         metrics_store(door_metrics(server->door), server->facts.dir);
@@ -273,6 +274,11 @@ static enum status open_all(struct server *server, struct err *err)
     status = status == OK ? open_doors(server, err) : status;
     status = status == OK ? http_server_start(server->http, err) : status;
     server->is_started = status == OK;
+    for (size_t i = 0; status == OK && server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].start != NULL) {
+            server_doors[i].start(server->states[i]);
+        }
+    }
     return status;
 }
 

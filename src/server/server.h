@@ -78,6 +78,12 @@ const char *server_address(const struct server *server, const char *door, size_t
 
 /* Whether there is such a store, without opening it. E_INVALID. */
 enum status server_store_check(const char *url, struct err *err) MUST_CHECK;
+/* Whether every queue of the inbox has its module and a right URL; connects to nothing. E_INVALID,
+ * E_UNAVAILABLE: the text names the queue, the hint what to install. */
+enum status server_queues_check(const struct config *config, struct err *err) MUST_CHECK;
+/* The kinds of brokers that queues may be of, by number; NULL past the last. err says what is
+ * missing for it, or OK. */
+const char *server_broker(size_t number, struct err *err);
 /* The directory of a store's URL, in the arena; NULL when the store has none, or without memory. */
 const char *server_store_dir(const char *url, struct arena *arena);
 /* The URL as it may be shown, in the arena: passwords are masked. Never NULL. */

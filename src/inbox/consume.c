@@ -1,0 +1,449 @@
+/*
+ * The thread of one queue: a round takes what the broker has, remembers it in one commit, and
+ * acknowledges what is settled.
+ *
+ *     queue_run > do_round: connect > hints, looks, acknowledge > extend, lag > take
+ *                 remember: read_all > submit (one commit, waits) > judge_all: park, offer, wait
+ */
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/backoff.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/rand.h"
+#include "engine/request_builder.h"
+#include "inbox/message.h"
+#include "inbox/queue_impl.h"
+
+enum { SUBMIT_PAUSE_MS = 200 }; /* while the engine takes nothing: overloaded, or its store away */
+
+struct round;
+
+/* One message of a round. */
+struct taken {
+    struct enqueued made; /* first */
+    struct round *round;
+    const struct broker_message *message;
+    struct events events;
+    const char *parked; /* why it is parked; NULL: it is not */
+    struct err err;     /* … in words */
+    bool is_known;      /* it waits already: it came again after a new connection */
+};
+
+struct round {
+    struct consumer *queue;
+    struct inbox_plan *plan; /* held */
+    const struct inbox_source *source;
+    struct arena arena;
+    struct mem mem;
+    struct taken *items;
+    size_t count;
+    struct engine_call **calls;
+    size_t call_count;
+    size_t left; /* calls that are not done; under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    uint64_t started_ns;
+    bool is_retry; /* some of it may have been remembered before */
+};
+
+static void log_queue(struct consumer *queue, enum log_level level, const char *event,
+    struct slice message, const char *text)
+{
+    struct log_field fields[] = {LOG_TEXT("queue", slice_str(queue->name)),
+        LOG_TEXT("message_id", message), LOG_TEXT("text", slice_str(text))};
+    log_event(door_log(queue->all->inbox->door), level, event, fields, COUNT(fields));
+}
+
+static bool is_stopping(const struct consumer *queue)
+{
+    return atomic_load(&queue->is_stopping);
+}
+
+/* Until it is woken, or for this long. */
+static void rest(struct consumer *queue, int64_t ms)
+{
+    struct pollfd fd = {.fd = queue->wake_fd, .events = POLLIN};
+    (void)poll(&fd, 1, (int)ms);
+}
+
+static void take_wake(struct consumer *queue)
+{
+    uint64_t count = 0;
+    ssize_t got = read(queue->wake_fd, &count, sizeof count); /* it does not block */
+    (void)got;
+}
+
+/* ---- the connection ------------------------------------------------------------------------ */
+
+static void disconnected(struct consumer *queue, const struct err *err)
+{
+    queue->is_connected = false;
+    atomic_store(&queue->connected, false);
+    uint64_t random = 0; /* without any the pause is its shortest */
+    (void)!rand_bytes(&random, sizeof random, NULL);
+    int64_t pause_ms = backoff_jitter_ms(queue->backoff_ms, random);
+    queue->connect_ns = clock_nanos() + (uint64_t)pause_ms * 1000000;
+    queue->backoff_ms = clock_doubled_ms(queue->backoff_ms, QUEUE_BACKOFF_MS_MAX);
+    if (!queue->was_told) {
+        queue->was_told = true;
+        log_queue(queue, LOG_WARN, "queue_disconnected", SLICE_EMPTY, err->text);
+    }
+}
+
+/* Ids that do not outlast their connection are worthless now; their messages come again. */
+static void forget_ids(struct consumer *queue)
+{
+    if (!queue->module->ids_last) {
+        queue->waiting_count = 0;
+    }
+}
+
+static void connect_again(struct consumer *queue)
+{
+    struct err err = {.status = OK};
+    if (queue->is_connected || clock_nanos() < queue->connect_ns) {
+        return;
+    }
+    forget_ids(queue);
+    if (queue->module->connect(queue->source, &err) != OK) {
+        disconnected(queue, &err);
+        return;
+    }
+    queue->is_connected = true;
+    queue->backoff_ms = QUEUE_BACKOFF_MS_MIN;
+    queue->was_told = false;
+    atomic_store(&queue->connected, true);
+    atomic_fetch_add(&queue->reconnects, 1);
+    log_queue(queue, LOG_INFO, "queue_connected", SLICE_EMPTY, "");
+}
+
+/* ---- remembering --------------------------------------------------------------------------- */
+
+static void on_done(struct engine_call *call)
+{
+    struct round *round = CONTAINER_OF(call, struct taken, made.engine)->round;
+    (void)pthread_mutex_lock(&round->lock);
+    round->left--;
+    (void)pthread_cond_signal(&round->done); /* inside: the round is gone right after */
+    (void)pthread_mutex_unlock(&round->lock);
+}
+
+/* What cannot be an event is parked; without memory it is left, and comes again. */
+static enum status read_one(struct round *round, struct taken *item)
+{
+    const struct broker_message *message = item->message;
+    struct slice trace = SLICE_EMPTY;
+    enum status status =
+        message_read(&round->source->rule, message, &round->arena, &item->events, &item->err);
+    status = status == OK
+                 ? builder_trace(NULL, message->id, SLICE_EMPTY, &round->mem, &trace, &item->err)
+                 : status;
+    if (status == OK) {
+        struct enqueue_of of = {.inbox = round->queue->all->inbox,
+            .source = round->source,
+            .event = &item->events.items[0],
+            .fields = item->events.fields,
+            .trace = trace,
+            .message = message->id,
+            .arena = &round->arena,
+            .mem = &round->mem};
+        status = enqueue_make(&item->made, &of, &item->err);
+        item->made.engine.done = on_done;
+    }
+    if (status == E_NOMEM || status == E_UNAVAILABLE) {
+        return status;
+    }
+    item->parked = status == OK ? NULL : "invalid_event";
+    return OK;
+}
+
+static enum status read_all(struct round *round, const struct broker_message *messages)
+{
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < round->count; i++) {
+        struct taken *item = &round->items[i];
+        item->round = round;
+        item->message = &messages[i];
+        item->is_known = waiting_find(round->queue, messages[i].id) != NULL;
+        if (!item->is_known && !messages[i].is_gone) {
+            status = read_one(round, item);
+            if (status == OK && item->parked == NULL) {
+                round->calls[round->call_count++] = &item->made.engine;
+            }
+        }
+    }
+    return status;
+}
+
+/* All of the round in one commit. False: nothing of it is known to have happened. */
+static bool submit(struct round *round)
+{
+    struct err err;
+    if (round->call_count == 0) {
+        return true;
+    }
+    round->left = round->call_count;
+    if (engine_submit_all(door_engine(round->queue->all->inbox->door), round->calls,
+            round->call_count, &err) != OK) {
+        return false;
+    }
+    (void)pthread_mutex_lock(&round->lock);
+    while (round->left > 0) {
+        (void)pthread_cond_wait(&round->done, &round->lock);
+    }
+    (void)pthread_mutex_unlock(&round->lock);
+    for (size_t i = 0; i < round->call_count; i++) {
+        if (round->calls[i]->err.status != OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- what they became ---------------------------------------------------------------------- */
+
+static void report(struct round *round, const struct taken *item)
+{
+    struct queues *all = round->queue->all;
+    (void)pthread_mutex_lock(&all->report_lock);
+    door_report(all->inbox->door, all->slot,
+        &(struct door_report){.call = &item->made.engine,
+            .tenant = slice_str(round->source->config->tenant),
+            .label = round->source->rule.name,
+            .request_id = item->message->id,
+            .started_nanos = round->started_ns,
+            .logs = round->plan->config->log_decisions});
+    (void)pthread_mutex_unlock(&all->report_lock);
+}
+
+/* A message that nobody had before is not the one that made the delivery: it is a duplicate, and
+ * acknowledged at once (GRD-10). One that comes again may be, and waits with it (OPS-8). */
+static enum queue_verdict verdict_of(const struct round *round, const struct taken *item)
+{
+    const struct decision *decision = &item->made.engine.decision;
+    unsigned on_unknown = round->source->config->on_unknown;
+    if (decision->kind == DECISION_CONFLICT_REJECTED) {
+        return QUEUE_IS_PARKED;
+    }
+    if (decision->kind == DECISION_ENQUEUED) {
+        return QUEUE_WAITS;
+    }
+    if (decision->kind != DECISION_IN_PROGRESS && decision->kind != DECISION_HELD_UNKNOWN) {
+        return QUEUE_IS_OVER; /* replayed, or stale: nothing is left to do */
+    }
+    enum queue_verdict verdict = waiting_verdict(decision->next.status, on_unknown);
+    bool is_first = !item->message->is_again && !round->is_retry;
+    return verdict == QUEUE_WAITS && is_first ? QUEUE_IS_OVER : verdict;
+}
+
+static enum status park(struct consumer *queue, const struct taken *item, const char *reason)
+{
+    struct err err = {.status = OK};
+    enum status status = queue->module->park(queue->source, item->message, reason, &err);
+    if (status != OK) {
+        disconnected(queue, &err);
+        return status;
+    }
+    atomic_fetch_add(&queue->parked, 1);
+    log_queue(queue, LOG_WARN, "message_parked", item->message->id,
+        item->err.text[0] != '\0' ? item->err.text : reason);
+    return OK;
+}
+
+/* In this order: what is remembered goes on, whatever the connection does. */
+static enum status judge_one(struct round *round, struct taken *item)
+{
+    struct consumer *queue = round->queue;
+    const struct record *record = NULL;
+    enum queue_verdict verdict = QUEUE_IS_OVER;
+    if (item->is_known) {
+        return OK;
+    }
+    atomic_fetch_add(&queue->received, 1);
+    if (item->message->is_gone) {
+        log_queue(queue, LOG_WARN, "message_gone", item->message->id,
+            "the broker no longer has the bytes of a message that was not acknowledged");
+    } else if (item->parked != NULL) {
+        verdict = QUEUE_IS_PARKED;
+    } else {
+        report(round, item);
+        record = &item->made.engine.decision.next;
+        verdict = verdict_of(round, item);
+        if (item->made.engine.decision.kind == DECISION_ENQUEUED) {
+            dispatch_offer(queue->all->inbox->dispatch, record);
+        } else {
+            atomic_fetch_add(&queue->duplicates, 1);
+        }
+    }
+    if (verdict == QUEUE_IS_PARKED) {
+        return park(queue, item, item->parked != NULL ? item->parked : "idempotency_conflict");
+    }
+    return waiting_add(queue, item->message->id, record, verdict);
+}
+
+/* Where one could not be parked, those after it come again with the next connection. */
+static void judge_all(struct round *round)
+{
+    enum status status = OK;
+    for (size_t i = 0; status == OK && i < round->count; i++) {
+        status = judge_one(round, &round->items[i]);
+    }
+    if (status == E_NOMEM) { /* they are remembered, and come again */
+        struct err err;
+        (void)err_set(&err, E_NOMEM, "out of memory for the messages of a queue");
+        disconnected(round->queue, &err);
+    }
+}
+
+/* ---- a round ------------------------------------------------------------------------------- */
+
+static enum status round_begin(
+    struct round *round, struct consumer *queue, struct inbox_plan *plan, size_t count)
+{
+    *round = (struct round){.queue = queue,
+        .plan = plan,
+        .source = inbox_plan_find(plan, slice_str(queue->name)),
+        .count = count,
+        .started_ns = clock_nanos()};
+    arena_init(&round->arena, queue->all->inbox->mem, QUEUE_ROUND_BYTES_MAX);
+    round->mem = arena_mem(&round->arena);
+    (void)pthread_mutex_init(&round->lock, NULL);
+    (void)pthread_cond_init(&round->done, NULL);
+    round->items = arena_zalloc(&round->arena, count * sizeof *round->items);
+    round->calls = arena_zalloc(&round->arena, count * sizeof(struct engine_call *));
+    return round->items != NULL && round->calls != NULL ? OK : E_NOMEM;
+}
+
+static void round_end(struct round *round)
+{
+    (void)pthread_cond_destroy(&round->done);
+    (void)pthread_mutex_destroy(&round->lock);
+    arena_release(&round->arena);
+}
+
+/* The engine may be overloaded or its store away: the messages are tried until they are remembered,
+ * or this process ends; then they come again. */
+static void remember(struct consumer *queue, struct inbox_plan *plan,
+    const struct broker_message *messages, size_t count)
+{
+    bool is_over = false;
+    for (size_t tries = 0; !is_over; tries++) {
+        struct round round;
+        enum status status = round_begin(&round, queue, plan, count);
+        round.is_retry = tries > 0;
+        status = status == OK ? read_all(&round, messages) : status;
+        is_over = status == OK && submit(&round);
+        if (is_over) {
+            judge_all(&round);
+        }
+        round_end(&round);
+        if (!is_over) {
+            rest(queue, SUBMIT_PAUSE_MS);
+            is_over = is_stopping(queue);
+        }
+    }
+}
+
+static void take_messages(struct consumer *queue, struct inbox_plan *plan, size_t room)
+{
+    const struct broker_message *messages = NULL;
+    size_t count = 0;
+    struct err err = {.status = OK};
+    int64_t wait_ms = waiting_pause_ms(queue, QUEUE_ROUND_MS_MAX);
+    enum status status =
+        queue->module->take(queue->source, room, wait_ms, queue->wake_fd, &messages, &count, &err);
+    if (status != OK) {
+        disconnected(queue, &err);
+    } else if (count > 0) {
+        remember(queue, plan, messages, count);
+    }
+}
+
+static bool is_due(uint64_t *at_ns, int64_t every_ms)
+{
+    uint64_t now = clock_nanos();
+    if (now < *at_ns) {
+        return false;
+    }
+    *at_ns = now + (uint64_t)every_ms * 1000000;
+    return true;
+}
+
+/* Everything that keeps what was taken: bounded, and done before more is taken. */
+static void tend(struct consumer *queue, const struct inbox_source *source)
+{
+    struct err err = {.status = OK};
+    uint64_t lag = atomic_load(&queue->lag);
+    enum status status = waiting_acknowledge(queue, source, &err);
+    if (status == OK && queue->module->extend != NULL &&
+        is_due(&queue->extend_ns, queue->module->extend_every_ms_max)) {
+        status = queue->module->extend(queue->source, &err);
+    }
+    if (status == OK && is_due(&queue->figures_ns, QUEUE_FIGURES_MS)) {
+        status = queue->module->lag(queue->source, &lag, &err);
+        atomic_store(&queue->lag, lag);
+    }
+    if (status != OK) {
+        disconnected(queue, &err);
+    }
+}
+
+static size_t settled_count(const struct consumer *queue)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < queue->waiting_count; i++) {
+        count += queue->waiting[i].verdict != QUEUE_WAITS;
+    }
+    return count;
+}
+
+static void show(struct consumer *queue)
+{
+    atomic_store(&queue->waits, queue->waiting_count);
+    atomic_store(&queue->settled, settled_count(queue));
+}
+
+static void do_round(struct consumer *queue)
+{
+    struct inbox_plan *plan = inbox_plan_take(queue->all->inbox);
+    const struct inbox_source *source = inbox_plan_find(plan, slice_str(queue->name));
+    bool is_here = source != NULL && source->config->from != NULL;
+    unsigned on_unknown = is_here ? source->config->on_unknown : CONFIG_DELIVERY_HOLD;
+    size_t most = is_here ? (size_t)source->config->prefetch : 0;
+    take_wake(queue);
+    connect_again(queue);
+    waiting_take_hints(queue, on_unknown);
+    waiting_look(queue, on_unknown);
+    if (queue->is_connected) {
+        tend(queue, is_here ? source : NULL);
+    }
+    bool takes = is_here && queue->is_connected && !atomic_load(&queue->is_draining) &&
+                 !is_stopping(queue) && queue->waiting_count < most;
+    show(queue);
+    if (takes) {
+        take_messages(queue, plan, most - queue->waiting_count);
+    } else if (!is_stopping(queue)) {
+        int64_t most_ms = queue->is_connected ? QUEUE_ROUND_MS_MAX : QUEUE_BACKOFF_MS_MIN;
+        rest(queue, waiting_pause_ms(queue, most_ms));
+    }
+    inbox_plan_drop(plan);
+}
+
+void *queue_run(void *context)
+{
+    struct consumer *queue = context;
+    queue->backoff_ms = QUEUE_BACKOFF_MS_MIN;
+    while (!is_stopping(queue)) {
+        do_round(queue);
+    }
+    do_round(queue); /* acknowledges what was settled meanwhile; takes nothing */
+    queue->module->close(queue->source);
+    queue->source = NULL;
+    atomic_store(&queue->connected, false);
+    atomic_store(&queue->settled, 0);
+    atomic_store(&queue->is_ended, true);
+    return NULL;
+}

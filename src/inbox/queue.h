@@ -1,0 +1,51 @@
+/*
+ * queue: messages of brokers, each delivered to its handler once (DESIGN section 12).
+ *
+ *     take > read the event > enqueue all, one commit > dispatch … > settled > acknowledge
+ *
+ * One thread for each queue of the configuration. A message is
+ *   acknowledged  when its delivery is sealed; at once when it is a duplicate of a different
+ *                 message or a stale version; and when only a person can move its delivery (dead
+ *                 letter, held unknown), which the evidence says first (delivery.acknowledged)
+ *   parked        when its key has a different payload, or it is not an event: the broker keeps it
+ *                 apart, and the queue goes on
+ *   waiting       otherwise; at most `prefetch` of them, then no more are taken
+ *
+ * Promises:  no message is acknowledged before what it became is durable (P2, OPS-8). A message
+ *            that comes again, after whatever crash or lost connection, is a duplicate (GRD-10).
+ * Crash:     between the commit and the acknowledgement: the broker gives the message again, and
+ *            the store knows its key. Between evidence and acknowledgement: there are two such
+ *            entries.
+ * Threads:   queues_settled from loop 0, queues_figures from any; the others from the server's.
+ */
+#ifndef ONCE_INBOX_QUEUE_H
+#define ONCE_INBOX_QUEUE_H
+
+#include "door/metrics.h"
+#include "inbox/impl.h"
+
+struct queues;
+
+/* slot: of the door, for the threads of all queues together. */
+enum status queues_new(struct inbox_door *inbox, unsigned slot, struct queues **ret_queues,
+    struct err *err) MUST_CHECK;
+/* Whether every queue has its module and a right URL; nothing is connected. E_INVALID,
+ * E_UNAVAILABLE: the text names the queue. */
+enum status queues_check(const struct config *config, struct err *err) MUST_CHECK;
+/* Run those of the plan, and end those that are not in it. What could not be made is in the log. */
+void queues_use(struct queues *queues, const struct inbox_plan *plan);
+/* From now on: the loops run. */
+void queues_start(struct queues *queues, const struct inbox_plan *plan);
+/* A delivery changed to this. */
+void queues_settled(struct queues *queues, const struct record *record);
+/* Take no more; acknowledge what is settled. */
+void queues_drain(struct queues *queues);
+bool queues_is_busy(struct queues *queues); /* something is settled and not acknowledged */
+void queues_cut(struct queues *queues);     /* end */
+bool queues_is_idle(struct queues *queues); /* all have ended */
+/* NULL is fine. */
+void queues_free(struct queues *queues);
+/* For metrics_queues. */
+size_t queues_figures(void *context, struct metrics_queue *ret_queues, size_t max);
+
+#endif
