@@ -51,6 +51,10 @@ enum status commands_reload_prepare(struct commands *commands, struct config *co
 /* Use it for what begins from now on, or drop it. */
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
+/* An effect of a command is settled or given up: see now whether the command is at its end, and not
+ * at its next due. Any thread. */
+void commands_effect_settled(struct commands *commands, const struct record *effect);
+
 /* Expire no further confirmation: the server is about to end. */
 void commands_cut(struct commands *commands);
 /* Nothing of it is with the engine. */

@@ -374,3 +374,11 @@ bool command_effects_look(struct commands *commands, const struct op_id *id)
     submit_query(look, on_command);
     return true;
 }
+
+void commands_effect_settled(struct commands *commands, const struct record *effect)
+{
+    if (!atomic_load(&commands->is_cut) &&
+        atomic_load(&commands->expiring) < COMMAND_LOOKS_OPEN_MAX) {
+        (void)command_effects_look(commands, &effect->parent); /* if not now, at its due */
+    }
+}

@@ -5,8 +5,9 @@
  *
  * Crash:     before the commit: the handler ran, nobody knows (blocked). After it: the command
  *            waits, and its due brings it here again until its effects are settled.
- * Does not:  put the command's end into the commit of the last acknowledgement: it follows within
- *            COMMAND_LOOK_MS, by a wake that names the version that was read.
+ * Does not:  put the command's end into the commit of the last acknowledgement: it follows that at
+ *            once, by a wake that names the version that was read. After a crash in between, or
+ *            past COMMAND_LOOKS_OPEN_MAX, it follows within seconds.
  */
 #ifndef ONCE_COMMAND_EFFECTS_H
 #define ONCE_COMMAND_EFFECTS_H
@@ -15,7 +16,8 @@
 
 enum {
     COMMAND_LOOK_MS = 1000,       /* between two looks at the effects that a command waits for */
-    COMMAND_LOOKS_MAX = 64,       /* commands that are looked at, at a time */
+    COMMAND_LOOKS_MAX = 64,       /* commands that are looked at, at a time, because they are due */
+    COMMAND_LOOKS_OPEN_MAX = 512, /* that are being looked at because an effect is settled */
     COMMAND_KEPT_BYTES_MAX = 1024 /* of an outcome that waits; a longer one is cut to its summary */
 };
 
@@ -28,7 +30,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
 void command_effects_settled(struct dispatch_call *call);
 
 /* See whether the effects that a command waits for are settled, and end it if so. False: not now.
- * On the engine's thread. */
+ * Any thread. */
 bool command_effects_look(struct commands *commands, const struct op_id *id);
 
 #endif

@@ -95,7 +95,7 @@ static void resume(void *context, struct http_exchange *exchange)
     }
     enum decision_kind kind = first->decision.kind;
     if (kind == DECISION_SEALED || kind == DECISION_DONE || kind == DECISION_UNKNOWN) {
-        effects->settler.acknowledged(effects->settler.context, call);
+        effects_settled(effects, &first->decision.next);
         if (first->decision.next.status == RECORD_PENDING) {
             effects_offer(effects, &first->decision.next);
         }

@@ -25,6 +25,9 @@ enum {
     EFFECT_ACK_TOKEN_BYTES = 32, /* random, of an envelope's later acknowledgement */
 };
 
+/* Why it is unknown what became of an effect that was acknowledged. */
+#define EFFECT_COMPENSATION_FAILED "its compensation failed"
+
 /* CCO-7. */
 enum effect_ack {
     EFFECT_ACK_NONE, /* none yet */

@@ -166,6 +166,13 @@ void effects_offer(struct effects *effects, const struct record *record)
     }
 }
 
+void effects_settled(struct effects *effects, const struct record *record)
+{
+    if (effects->settler.settled != NULL) {
+        effects->settler.settled(effects->settler.context, record);
+    }
+}
+
 void effects_refuse_missing(struct api_request *request)
 {
     api_refuse_plain(request, 404, "effect_not_found", "there is no such effect");

@@ -27,7 +27,8 @@ struct effects;
 struct effects_settler {
     enum status (*acknowledge)(void *context, const struct config *config,
         const struct acknowledgement *ack, struct dispatch_call *call, struct err *err);
-    void (*acknowledged)(void *context, const struct dispatch_call *call);
+    /* What became of one, by that or by hand, is durable. Any thread. */
+    void (*settled)(void *context, const struct record *effect);
     void *context;
 };
 

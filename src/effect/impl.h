@@ -49,6 +49,8 @@ enum status effects_note_change(
     struct effects *effects, const struct config *config, struct err *err) MUST_CHECK;
 /* A record is durable: tell the dispatcher. */
 void effects_offer(struct effects *effects, const struct record *record);
+/* What became of an effect is durable: tell who waits for it. */
+void effects_settled(struct effects *effects, const struct record *record);
 /* An id in a path: "eff_…". False: it is badly written, and that is answered. */
 bool effects_id(struct api_request *request, struct op_id *ret_id) MUST_CHECK;
 void effects_refuse_missing(struct api_request *request);

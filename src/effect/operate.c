@@ -75,11 +75,38 @@ void effects_refuse_status(struct api_request *request, const struct record *rec
                             .retry = PROBLEM_RETRY_NO});
 }
 
+/* Its compensation has failed, and the original waits for none any more: somebody has settled that
+ * by hand. Then this one is settled alone. True: it is on its way. */
+static bool settle_alone(struct effect_action *self)
+{
+    struct api_request *request = self->query.request;
+    const struct engine_call *second = &self->calls[1];
+    struct err err = {.status = OK};
+    if (self->count < 2 || second->request.kind != REQUEST_COMPENSATION_SETTLE ||
+        second->request.status != RECORD_UNKNOWN || !second->refused ||
+        (second->decision.kind != DECISION_WRONG_STATUS &&
+            second->decision.kind != DECISION_NOT_FOUND)) {
+        return false;
+    }
+    self->calls[0].err = err;
+    self->calls[0].refused = false;
+    self->count = 1;
+    atomic_store(&self->left, 1);
+    if (engine_submit_all(
+            door_engine(((struct effects *)request->state)->door), self->group, 1, &err) != OK) {
+        api_fail(request, &err);
+    }
+    return true;
+}
+
 static void answer(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
     const struct engine_call *first = &self->calls[0];
     const struct engine_call *failed = NULL;
+    if (settle_alone(self)) {
+        return;
+    }
     for (size_t i = 0; failed == NULL && i < self->count; i++) {
         const struct engine_call *call = &self->calls[i];
         bool is_refused = call->refused || (self->count == 1 && call->err.status == OK);
@@ -90,6 +117,7 @@ static void answer(struct effect_action *self)
         failed = call->err.status != OK || (is_refused && !is_good) ? call : NULL;
     }
     if (failed == NULL) {
+        effects_settled(request->state, &first->decision.next);
         if (self->offers) {
             effects_offer(request->state, &self->calls[self->count - 1].decision.next);
         }
@@ -176,12 +204,29 @@ static enum status compose_plain(struct effect_action *self, struct err *err)
     return OK;
 }
 
+/* What compensated another effect settles that one in the same commit; what does not, or never
+ * will, leaves it unknown. */
+static void settle_original(struct effect_action *self)
+{
+    bool is_done = self->detail.ack == EFFECT_ACK_ACKNOWLEDGED;
+    if (op_id_absent(&self->detail.compensates)) {
+        return;
+    }
+    struct engine_call *call = call_new(self);
+    call->request.kind = REQUEST_COMPENSATION_SETTLE;
+    call->request.operation_id = self->detail.compensates;
+    call->request.status = is_done ? RECORD_COMPENSATED : RECORD_UNKNOWN;
+    call->request.reason = is_done ? call->request.reason : SLICE_LIT(EFFECT_COMPENSATION_FAILED);
+}
+
 static enum status compose_cancel(struct effect_action *self, struct err *err)
 {
     struct engine_call *call = own_call(self);
     self->detail.ack = EFFECT_ACK_REJECTED;
     self->detail.ack_ms = self->query.query.call.now_ms;
-    return put_detail(self, call, err);
+    enum status status = put_detail(self, call, err);
+    settle_original(self);
+    return status;
 }
 
 static enum record_status resolved_status(struct slice word)
@@ -189,18 +234,6 @@ static enum record_status resolved_status(struct slice word)
     return slice_is(word, "acknowledged") ? RECORD_EXECUTED
            : slice_is(word, "failed")     ? RECORD_FAILED
                                           : RECORD_PENDING;
-}
-
-/* What compensated another effect settles that one in the same commit. */
-static void settle_original(struct effect_action *self)
-{
-    if (op_id_absent(&self->detail.compensates) || self->detail.ack != EFFECT_ACK_ACKNOWLEDGED) {
-        return;
-    }
-    struct engine_call *call = call_new(self);
-    call->request.kind = REQUEST_COMPENSATION_SETTLE;
-    call->request.operation_id = self->detail.compensates;
-    call->request.status = RECORD_COMPENSATED;
 }
 
 static enum status compose_resolve(struct effect_action *self, struct err *err)

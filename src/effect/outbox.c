@@ -429,10 +429,15 @@ static void put_impossible(struct dispatch_call *call, struct request *request)
     request->reason = slice_of(call->fault.text, len);
 }
 
-/* The original that this one undoes is compensated in the same commit. */
-static enum status put_original(struct dispatch_call *call, const struct outbox_call *sending)
+/* The original that this one undoes is compensated in the same commit; or unknown, when this one is
+ * not sent again by itself: "compensation.failed". A later acknowledgement still compensates it. */
+static enum status put_original(
+    struct dispatch_call *call, const struct outbox_call *sending, enum record_status becomes)
 {
-    if (op_id_absent(&sending->detail.compensates) || call->is_alone) {
+    bool has_failed =
+        becomes == RECORD_FAILED || becomes == RECORD_REJECTED || becomes == RECORD_DEAD;
+    if (sending == NULL || op_id_absent(&sending->detail.compensates) || call->is_alone ||
+        (becomes != RECORD_EXECUTED && !has_failed)) {
         return OK;
     }
     struct engine_call *original = dispatch_settle_new(call);
@@ -440,17 +445,29 @@ static enum status put_original(struct dispatch_call *call, const struct outbox_
         return E_NOMEM;
     }
     original->request.kind = REQUEST_COMPENSATION_SETTLE;
-    original->request.status = RECORD_COMPENSATED;
+    original->request.status = has_failed ? RECORD_UNKNOWN : RECORD_COMPENSATED;
+    original->request.reason =
+        has_failed ? SLICE_LIT(EFFECT_COMPENSATION_FAILED) : original->request.reason;
     original->request.operation_id = sending->detail.compensates;
     return OK;
 }
 
-static enum status put_parent(
-    struct dispatch_call *call, enum record_status becomes, struct err *err)
+/* Whether attempts are used up is decided here for what undoes another one: the commit in which it
+ * is given up is the one that says so of the original. */
+static void put_last_retry(
+    const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
-    const struct outbox_parent *parent = &plan_of(call->plan)->outbox->parent;
-    bool is_ours = parent->settles != NULL && !op_id_absent(&call->record->parent);
-    return is_ours && !call->is_alone ? parent->settles(parent->context, call, becomes, err) : OK;
+    struct next_facts facts = facts_of(call, sending);
+    if (request->kind != REQUEST_RETRY || op_id_absent(&sending->detail.compensates)) {
+        return;
+    }
+    facts.delay_ms = request->delay_ms;
+    request->policy.deadline_ms = 0;
+    if (next_is_used_up(&facts)) {
+        request->kind = REQUEST_GIVE_UP;
+        request->policy.attempts_max = call->record->attempt;
+        request->delay_ms = 0;
+    }
 }
 
 static void put_step(struct dispatch_call *call, struct outbox_call *sending,
@@ -619,18 +636,20 @@ static void put_answer(
 }
 
 /* What else is in the commit of the request that settles it. */
-static enum status put_rest(struct dispatch_call *call, const struct outbox_call *sending,
-    struct request *request, struct err *err)
+static enum status put_rest(
+    struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
+    put_last_retry(call, sending, request);
     enum status status = put_detail(call, sending, request);
-    if (status == OK && becomes(request) == RECORD_EXECUTED) {
-        status = put_original(call, sending);
+    if (status == OK) {
+        status = put_original(call, sending, becomes(request));
     }
-    return status == OK ? put_parent(call, becomes(request), err) : status;
+    return status;
 }
 
 static enum status settle(struct dispatch_call *call, struct err *err)
 {
+    (void)err;
     struct outbox_call *sending = call->own;
     struct engine_call *first = dispatch_settle_new(call);
     if (first == NULL) {
@@ -643,19 +662,22 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     }
     if (call->out == NULL) {
         put_impossible(call, request);
-        return put_parent(call, RECORD_DEAD, err);
+        return put_original(call, sending, RECORD_DEAD);
     }
     if (call->asks) {
         put_answer(call, sending, request);
     } else {
         put_attempt(call, sending, request);
     }
-    return put_rest(call, sending, request, err);
+    return put_rest(call, sending, request);
 }
 
 static void settled(struct dispatch_call *call)
 {
-    outbox_acknowledged(plan_of(call->plan)->outbox, call);
+    const struct engine_call *first = call->calls[0];
+    if (call->call_count > 0 && first->err.status == OK) {
+        outbox_settled(plan_of(call->plan)->outbox, &first->decision.next);
+    }
 }
 
 static const struct dispatch_kind kind = {.name = "effects",
@@ -699,13 +721,14 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     }
     first->request.reason = SLICE_LIT("acknowledged later");
     put_ack(call, sending, &first->request, ack);
-    return put_rest(call, sending, &first->request, err);
+    return put_rest(call, sending, &first->request);
 }
 
-void outbox_acknowledged(struct effect_outbox *outbox, const struct dispatch_call *call)
+void outbox_settled(struct effect_outbox *outbox, const struct record *effect)
 {
-    if (outbox->parent.settled != NULL) {
-        outbox->parent.settled(outbox->parent.context, call);
+    bool is_settled = record_sealed(effect) || effect->status == RECORD_DEAD;
+    if (outbox->parent.settled != NULL && is_settled && !op_id_absent(&effect->parent)) {
+        outbox->parent.settled(outbox->parent.context, effect);
     }
 }
 

@@ -18,15 +18,11 @@
 
 struct effect_outbox;
 
-/* Whoever waits for effects (a command) adds its own step to the commit in which one of them is
- * settled. On any of the server's loops: an acknowledgement may come later, through the API. */
+/* Whoever waits for effects (a command) hears of each that has a parent and is settled or given up,
+ * once that is durable. On any of the server's loops: an acknowledgement may come later, through
+ * the API, and a person may settle one. */
 struct outbox_parent {
-    /* The first call of the group settles the effect. E_NOMEM: try again. Not called for what is
-     * settled alone (dispatch_call.is_alone). */
-    enum status (*settles)(
-        void *context, struct dispatch_call *call, enum record_status becomes, struct err *err);
-    /* It is durable. */
-    void (*settled)(void *context, const struct dispatch_call *call);
+    void (*settled)(void *context, const struct record *effect);
     void *context;
 };
 
@@ -50,8 +46,8 @@ void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *par
  * has no such type any more. E_NOMEM, E_CORRUPT. Any thread. */
 enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config *config,
     const struct acknowledgement *ack, struct dispatch_call *call, struct err *err) MUST_CHECK;
-/* They are durable. */
-void outbox_acknowledged(struct effect_outbox *outbox, const struct dispatch_call *call);
+/* What became of an effect is durable: tell its parent. Any thread. */
+void outbox_settled(struct effect_outbox *outbox, const struct record *effect);
 
 /* As of struct server_door. */
 enum status outbox_reload_prepare(struct effect_outbox *outbox, struct config *config,

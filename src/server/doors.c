@@ -350,9 +350,9 @@ static enum status acknowledge(void *context, const struct config *config,
     return outbox_acknowledge(context, config, ack, call, err);
 }
 
-static void acknowledged(void *context, const struct dispatch_call *call)
+static void effect_settled(void *context, const struct record *effect)
 {
-    outbox_acknowledged(context, call);
+    outbox_settled(context, effect);
 }
 
 /* It is always there: without types it still shows what earlier configurations made. Only what is
@@ -366,7 +366,7 @@ static enum status open_effects(struct server *server, void **ret_state, struct 
         .offer_context = server->dispatch};
     void *outbox = state_of(server, "outbox");
     if (outbox != NULL) {
-        options.settler = (struct effects_settler){acknowledge, acknowledged, outbox};
+        options.settler = (struct effects_settler){acknowledge, effect_settled, outbox};
     }
     enum status status =
         server->config->effects.type_count == 0 ? OK : server_vault(server, &options.vault, err);
@@ -398,6 +398,11 @@ static void close_effects(void *state)
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
+static void command_effect_settled(void *context, const struct record *effect)
+{
+    commands_effect_settled(context, effect);
+}
+
 /* Always there: a reload may bring the first command. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
 {
@@ -408,6 +413,10 @@ static enum status open_commands(struct server *server, void **ret_state, struct
         server->config->command_count == 0 ? OK : server_vault(server, &options.vault, err);
     if (status == OK && server->config->command_count > 0) {
         status = commands_new(&options, &commands, err);
+    }
+    struct effect_outbox *outbox = state_of(server, "outbox");
+    if (outbox != NULL && commands != NULL) {
+        outbox_parent(outbox, &(struct outbox_parent){command_effect_settled, commands});
     }
     *ret_state = commands;
     return status;

@@ -140,6 +140,34 @@ def test_a_blocked_command_waits_for_a_person(make_server, provider):
     assert get(server, document)["status"] == "awaiting_effects"
 
 
+def test_an_effect_that_a_person_settles_ends_its_command(make_server, provider):
+    provider.charge_status = 500  # nobody knows, and nothing can be asked
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    document = pay(server, capture())[2]
+    until(lambda: server.request("GET", "/v1/effects?uncertain=true")[2]["effects"], "uncertain")
+    effect = server.request("GET", "/v1/effects?uncertain=true")[2]["effects"][0]
+    assert get(server, document)["status"] == "awaiting_effects"
+    status, _, answer = server.request("POST", f"/v1/effects/{effect['effect_id']}/resolve",
+        {"status": "acknowledged", "provider_ref": "ch_9", "reason": "it is in their books"})
+    assert status == 200, answer
+    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+
+
+def test_many_that_are_stuck_do_not_hold_up_one_that_is_done(make_server, provider):
+    """As many as are looked at in a second, and more, wait for a person: the next one does not."""
+    server = make_server(config=config(provider, "block"))
+    provider.charge_status = 402
+    provider.gate.set()
+    stuck = [pay(server, capture(), order_id=f"s{number}")[2] for number in range(100)]
+    until(lambda: len(server.request("GET", "/v1/effects?status=failed&limit=1000")[2]["effects"])
+        == 100, "not all of them have failed", 60)
+    provider.charge_status = 200
+    document = pay(server, capture(), order_id="good")[2]
+    until(lambda: get(server, document)["status"] == "executed", "it is held up", 60)
+    assert get(server, stuck[0])["status"] == "awaiting_effects"
+
+
 def test_an_effect_that_is_not_declared_blocks(make_server, provider):
     server = make_server(config=config(provider))
     status, _, problem = pay(server, {"effect_type": "money.print", "payload": {}})
