@@ -133,9 +133,9 @@ static long tell_all(size_t at, unsigned pad, bool for_good)
 }
 
 /* Memory comes in large pieces. What fills the first one up, so that a piece ends at another place
- * each time, makes every use of it the one that needs more. A stride is larger than an answer: where
- * one more piece is needed, what changes something is looked at closely. ONCE_TEST_LONG has more
- * places. */
+ * each time, makes every use of it the one that needs more. A stride is larger than an answer:
+ * where one more piece is needed, what changes something is looked at closely. ONCE_TEST_LONG has
+ * more places. */
 static void no_grant_or_seal_is_hidden_by_a_lack_of_memory(void **state)
 {
     (void)state;
