@@ -75,15 +75,6 @@ static int local_get(struct backend *backend, const char *id, const struct opera
     return local_found(backend, result, found, &error, ret);
 }
 
-static int local_lookup(struct backend *backend, const char *scope, const char *principal,
-    const char *key, const struct operation **ret)
-{
-    struct once_error error = {0};
-    struct once_operation *found = NULL;
-    int result = once_lookup(backend->once, scope, principal, key, &found, &error);
-    return local_found(backend, result, found, &error, ret);
-}
-
 /* Each operation of a listing as its document. */
 struct each {
     struct backend *backend;
@@ -203,7 +194,6 @@ static int local_refresh(struct backend *backend, bool *ret_ready)
 static const struct backend_ops local_ops = {
     .peek = local_peek,
     .get = local_get,
-    .lookup = local_lookup,
     .iterate = local_iterate,
     .evidence = local_evidence,
     .near_end = local_near_end,

@@ -40,8 +40,6 @@ struct backend_ops {
     int (*peek)(struct backend *backend, const char *operation_id, const struct operation **ret);
     /* *ret is NULL when there is no such operation. */
     int (*get)(struct backend *backend, const char *operation_id, const struct operation **ret);
-    int (*lookup)(struct backend *backend, const char *scope, const char *principal,
-        const char *key, const struct operation **ret);
     /* As once_iterate and once_evidence. Own reads are left out of what a server shows. */
     int (*iterate)(struct backend *backend, const struct once_filter *filter, operation_visit visit,
         void *context);

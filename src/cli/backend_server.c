@@ -193,38 +193,6 @@ static int server_iterate(
     return code;
 }
 
-/* The one of a principal among those of a scope and key. */
-struct wanted {
-    const char *principal;
-    char operation_id[40]; /* empty: not found yet */
-};
-
-static int take_wanted(void *context, const struct operation *operation)
-{
-    struct wanted *wanted = context;
-    if (!slice_is(operation->principal, wanted->principal)) {
-        return 0;
-    }
-    memcpy(wanted->operation_id, operation->id.data, operation->id.len);
-    return 1;
-}
-
-static int server_lookup(struct backend *backend, const char *scope, const char *principal,
-    const char *key, const struct operation **ret)
-{
-    struct once_filter filter = {.scope = scope, .key = key};
-    struct wanted wanted = {.principal = principal == NULL ? "" : principal};
-    int code = server_iterate(backend, &filter, take_wanted, &wanted);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (wanted.operation_id[0] == '\0') {
-        *ret = NULL;
-        return CLI_OK;
-    }
-    return server_get(backend, wanted.operation_id, ret);
-}
-
 /* ---- evidence ---------------------------------------------------------------------------- */
 
 /* An entry about our own reading: without this, --follow would print what it causes itself. */
@@ -548,7 +516,6 @@ static void server_close(struct backend *backend)
 static const struct backend_ops remote_ops = {
     .peek = server_peek,
     .get = server_get,
-    .lookup = server_lookup,
     .iterate = server_iterate,
     .evidence = server_evidence,
     .near_end = server_near_end,

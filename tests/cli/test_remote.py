@@ -57,6 +57,7 @@ def unknown_id(fake):
 
 LOOKING = [["ls"], ["ls", "--status", "unknown"], ["ls", "--scope", "jobs"], ["ls", "--key", "a"],
     ["show", "--key", "a"], ["show", "--key", "b", "--scope", "jobs"], ["show", "--key", "c"],
+    ["show", "--key", "d e/&", "--principal", "ann"],  # one of the two comes first in the list
     ["show", "--key", "d e/&", "--principal", "bob"], ["why", "--key", "a"], ["why", "--key", "c"],
     ["tail"], ["tail", "-n", "1"], ["tail", "-n", "3"], ["tail", "-n", "1000"]]
 

@@ -147,7 +147,7 @@ def test_with_a_key_the_same_request_is_sent_again(make, ending):
     effects.settled(effects.put("k"), ACKNOWLEDGED)
     assert provider.effects == {"k": 1}
     first, *others = provider.requests
-    assert len(others) == 3
+    assert len(others) == 3 and first["headers"]["Idempotency-Key"] == "k"
     for one in others:  # S1: the same but for what names the attempt
         assert one["body"] == first["body"] and one["path"] == first["path"]
         assert {**one["headers"], "Request-Id": ""} == {**first["headers"], "Request-Id": ""}
