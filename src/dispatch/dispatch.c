@@ -291,6 +291,14 @@ static void on_lost(struct net_deadline *deadline, uint64_t now_ms)
     subscribe(dispatch);
 }
 
+static void on_oldest(struct net_deadline *deadline, uint64_t now_ms)
+{
+    struct dispatch *dispatch = CONTAINER_OF(deadline, struct dispatch, oldest_deadline);
+    (void)now_ms;
+    dispatch->is_oldest_due = false;
+    gauges_look(dispatch);
+}
+
 static void on_pump(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct dispatch *dispatch = CONTAINER_OF(deadline, struct dispatch, pump_deadline);
@@ -381,6 +389,7 @@ void dispatch_end(struct dispatch *dispatch, unsigned loop)
     forget_jobs(dispatch);
     net_wheel_remove(wheel, &dispatch->pump_deadline);
     net_wheel_remove(wheel, &dispatch->lost_deadline);
+    net_wheel_remove(wheel, &dispatch->oldest_deadline);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */
@@ -402,6 +411,7 @@ enum status dispatch_new(
     dispatch->cut.run = cut_here;
     dispatch->pump_deadline.due = on_pump;
     dispatch->lost_deadline.due = on_lost;
+    dispatch->oldest_deadline.due = on_oldest;
     dispatch->spooled.setting = "limits.in_flight_bytes_max";
     atomic_store(&dispatch->spooled.max, SPOOLED_BYTES_MAX);
     (void)pthread_mutex_init(&dispatch->lock, NULL);

@@ -112,6 +112,39 @@ void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_v
     (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
+void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms)
+{
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    gauge->delays[metrics_delay(delay_ms)]++;
+    gauge->delay_ms_sum += delay_ms > 0 ? (uint64_t)delay_ms : 0;
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+}
+
+static int64_t older(int64_t a_ms, int64_t b_ms)
+{
+    return a_ms == 0 || (b_ms != 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
+static void see_head(void *context, const struct turns_item *head)
+{
+    int64_t *oldest_ms = context;
+    const struct job *job =
+        (const struct job *)(const void *)head; /* the item is its first member */
+    *oldest_ms = older(*oldest_ms, job->due_ms);
+}
+
+void gauges_look(struct dispatch *dispatch)
+{
+    (void)pthread_mutex_lock(&dispatch->lock);
+    for (struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next) {
+        at->oldest_due_ms = 0;
+        if (at->turns.waiting > 0) {
+            turns_heads(&at->turns, see_head, &at->oldest_due_ms);
+        }
+    }
+    (void)pthread_mutex_unlock(&dispatch->lock);
+}
+
 static void figures_add(struct metrics_target *sum, const struct dispatch_gauge *gauge)
 {
     sum->breakers[gauge->breaker.state]++;
@@ -119,6 +152,11 @@ static void figures_add(struct metrics_target *sum, const struct dispatch_gauge 
     sum->in_flight += gauge->in_flight;
     sum->queued += gauge->waiting;
     sum->questions += gauge->questions;
+    sum->oldest_due_ms = older(sum->oldest_due_ms, gauge->waiting > 0 ? gauge->oldest_due_ms : 0);
+    sum->delay_ms_sum += gauge->delay_ms_sum;
+    for (size_t i = 0; i < METRICS_DELAYS; i++) {
+        sum->delays[i] += gauge->delays[i];
+    }
     for (size_t i = 0; i < METRICS_VERDICTS; i++) {
         sum->attempts[i] += gauge->attempts[i];
     }

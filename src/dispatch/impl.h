@@ -64,6 +64,7 @@ enum {
     FOUND_MAX = 1 << 11,   /* dues on their way from the engine's thread */
     CONCURRENCY_USUAL = 64,
     AGAIN_MS = 1000,       /* after a store that could not be reached, or no memory */
+    OLDEST_MS = 1000,      /* between two looks for the oldest that waits */
     REST_MS_MAX = 60000,   /* in memory; what is due later is found by its due */
     LEASE_SPARE_MS = 5000, /* that a lease outlasts its call by: time to settle */
     SETTLES_MAX_CUT = 3,   /* tries to settle once the server ends */
@@ -109,6 +110,7 @@ struct job {
     bool is_ordered;   /* its lane is */
     bool is_due_again; /* D2 */
     bool has_lane;     /* it is in its lane, or out of it */
+    int64_t due_ms;    /* of the record, as it was read; 0: not known */
 };
 
 /* What a job needs while it is at work. */
@@ -158,6 +160,9 @@ struct dispatch_gauge {
     uint64_t waiting;
     uint64_t attempts[METRICS_VERDICTS];          /* that are over, by enum outcall_verdict */
     uint64_t questions;                           /* likewise */
+    int64_t oldest_due_ms;                        /* of those waiting, a second ago; 0: none */
+    uint64_t delays[METRICS_DELAYS];              /* calls that were begun, by metrics_delay */
+    uint64_t delay_ms_sum;                        /* of these */
     struct gauge_tenant *tenants[TENANT_BUCKETS]; /* under the lock */
     /* Loop 0 alone. */
     struct turns turns;
@@ -192,7 +197,9 @@ struct dispatch {
     bool is_ended;
     struct net_deadline pump_deadline;
     struct net_deadline lost_deadline;
-    struct turns_item *found_first; /* FOUND ones, oldest first */
+    struct net_deadline oldest_deadline; /* gauges are to be brought up to date */
+    bool is_oldest_due;                  /* it is set */
+    struct turns_item *found_first;      /* FOUND ones, oldest first */
     struct turns_item *found_last;
     struct job **buckets;
     unsigned reads;
@@ -230,6 +237,10 @@ enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
 /* What a call was judged to be: for the figures alone. */
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
+/* A call begins this long after its due. */
+void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);
+/* Find the oldest that waits, of each. Loop 0. */
+void gauges_look(struct dispatch *dispatch);
 
 /* job.c */
 struct job *job_find(const struct dispatch *dispatch, const struct op_id *id);

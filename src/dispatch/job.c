@@ -163,6 +163,7 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
         leave_lane(job); /* that it kept while it rested: it has a different one now */
     }
     job->is_ordered = order.len > 0;
+    job->due_ms = record->due_ms;
     job->gauge = target->gauge;
     (void)pthread_mutex_lock(&dispatch->lock);
     job->tenant = gauge_tenant(target->gauge, record->key.tenant);
@@ -351,8 +352,12 @@ void dispatch_pump(struct dispatch *dispatch)
     read_found(dispatch);
     int64_t wait_ms = serve(dispatch);
     dispatch->is_pumping = false;
+    struct net_loop *loop = dispatch_loop(dispatch);
+    if (!dispatch->is_oldest_due) { /* once a second at most, and after the last change */
+        dispatch->is_oldest_due = true;
+        net_loop_deadline(loop, &dispatch->oldest_deadline, net_loop_now(loop) + OLDEST_MS);
+    }
     if (wait_ms > 0) {
-        struct net_loop *loop = dispatch_loop(dispatch);
         net_loop_deadline(loop, &dispatch->pump_deadline, net_loop_now(loop) + (uint64_t)wait_ms);
     }
 }

@@ -260,6 +260,9 @@ static void on_claimed(struct dispatching *run)
     run->record = claim->decision.next;
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
+    if (job->due_ms > 0) {
+        gauge_begun(job->gauge, claim->now_ms - job->due_ms);
+    }
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* D3 */
     job_move(job, JOB_CALLING);

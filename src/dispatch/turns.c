@@ -14,6 +14,18 @@ static bool belongs_in_ring(const struct turns_lane *lane)
     return lane->first != NULL && !(lane->is_ordered && lane->out > 0);
 }
 
+void turns_heads(const struct turns *turns,
+    void (*visit)(void *context, const struct turns_item *head), void *context)
+{
+    for (size_t i = 0; i < TURNS_BUCKETS; i++) {
+        for (const struct turns_lane *lane = turns->buckets[i]; lane != NULL; lane = lane->chain) {
+            if (lane->first != NULL) {
+                visit(context, lane->first);
+            }
+        }
+    }
+}
+
 void turns_check(const struct turns *turns)
 {
     uint64_t lanes = 0;

@@ -67,6 +67,9 @@ struct turns_item *turns_take(struct turns *turns,
     struct turns_lane **ret_lane);
 /* An item that was taken is over. The lane may be gone after it. */
 void turns_over(struct turns *turns, struct turns_lane *lane);
+/* The first item of every lane that has one, in no order. */
+void turns_heads(const struct turns *turns,
+    void (*visit)(void *context, const struct turns_item *head), void *context);
 void turns_check(const struct turns *turns);
 
 #endif

@@ -30,7 +30,7 @@ enum {
 static const char *const decisions[DECISIONS_MAX] = {"first_seen", "duplicate_replayed",
     "in_progress", "conflict_rejected", "held_unknown", "sealed", "released", "unknown", "renewed",
     "resolved", "not_found", "stale_fence", "already_sealed", "still_running", "stale_version",
-    "duplicate_refused"};
+    "duplicate_refused", "enqueued", "claimed", "done"};
 
 static const unsigned codes[CODES_MAX] = {101, 200, 201, 202, 204, 304, 400, 401, 403, 404, 405,
     406, 408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505,
@@ -42,6 +42,9 @@ static const double seal_seconds[BUCKETS_MAX] = {
 static const double diff_bytes[BUCKETS_MAX] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 static const double request_seconds[BUCKETS_MAX] = {
     .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60};
+
+static const double delay_seconds[METRICS_DELAYS] = {
+    .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600, 3600};
 
 typedef _Atomic uint64_t counter;
 
@@ -288,6 +291,7 @@ struct shown {
     const char *name;
     const char *label; /* NULL: none */
     struct slice value;
+    const char *kind;     /* a further label, of a target; NULL: none */
     const double *bounds; /* as many as there are buckets but the last */
     const uint64_t *buckets;
     size_t count; /* buckets, the last one without a bound */
@@ -296,6 +300,10 @@ struct shown {
 
 static void put_shown_label(struct buf *out, const struct shown *shown, const char *behind)
 {
+    if (shown->kind != NULL) {
+        put_label(out, "kind", slice_str(shown->kind));
+        buf_char(out, ',');
+    }
     if (shown->label != NULL) {
         put_label(out, shown->label, shown->value);
         buf_str(out, behind);
@@ -668,7 +676,45 @@ static void put_upstreams(const struct metrics *metrics, struct buf *out)
     }
 }
 
-static void put_targets(const struct metrics *metrics, struct buf *out)
+unsigned metrics_delay(int64_t delay_ms)
+{
+    unsigned bucket = 0;
+    while (bucket < METRICS_DELAYS - 1 && (double)delay_ms / 1000 > delay_seconds[bucket]) {
+        bucket++;
+    }
+    return bucket;
+}
+
+/* How long work waits for its call: what waits now, and what was begun. */
+static void put_delays(const struct engine_stats *engine, const struct metrics_target *targets,
+    size_t count, struct buf *out)
+{
+    put_family(out, "once_dispatch_oldest_due_seconds", "gauge",
+        "How long the oldest work that waits for its turn has been due; 0: none waits.");
+    for (size_t i = 0; i < count; i++) {
+        buf_str(out, "once_dispatch_oldest_due_seconds{");
+        put_label(out, "kind", slice_str(targets[i].kind == NULL ? "_other" : targets[i].kind));
+        buf_char(out, ',');
+        put_label(out, "target", slice_str(targets[i].name == NULL ? "_other" : targets[i].name));
+        buf_printf(out, "} %.15g\n", seconds_since(engine, targets[i].oldest_due_ms));
+    }
+    put_family(out, "once_dispatch_delay_seconds", "histogram",
+        "From when a call to a target was due to when it began.");
+    for (size_t i = 0; i < count; i++) {
+        put_histogram(
+            out, &(struct shown){.name = "once_dispatch_delay_seconds",
+                     .kind = targets[i].kind == NULL ? "_other" : targets[i].kind,
+                     .label = "target",
+                     .value = slice_str(targets[i].name == NULL ? "_other" : targets[i].name),
+                     .bounds = delay_seconds,
+                     .buckets = targets[i].delays,
+                     .count = METRICS_DELAYS,
+                     .sum = (double)targets[i].delay_ms_sum / 1000});
+    }
+}
+
+static void put_targets(
+    const struct metrics *metrics, const struct engine_stats *engine, struct buf *out)
 {
     struct metrics_target targets[METRICS_TARGETS_MAX];
     size_t count = metrics->tell_targets == NULL ? 0
@@ -682,6 +728,9 @@ static void put_targets(const struct metrics *metrics, struct buf *out)
             put_figures(
                 out, family, &(struct figures_of){kind, "target", targets[k].name, &targets[k]});
         }
+    }
+    if (count > 0) {
+        put_delays(engine, targets, count, out);
     }
 }
 
@@ -875,7 +924,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_server(metrics, view, out);
         put_queues(metrics, out);
         put_upstreams(metrics, out);
-        put_targets(metrics, out);
+        put_targets(metrics, &view->engine, out);
         put_work(&view->engine, out);
         put_process(view, out);
     }

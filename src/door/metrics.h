@@ -34,6 +34,7 @@ enum {
     METRICS_QUEUES_MAX = 64,    /* as many as a configuration may have */
     METRICS_VERDICTS = 5,
     METRICS_BREAKERS = 3,
+    METRICS_DELAYS = 15,               /* buckets of delays, the last of them without a bound */
     METRICS_PAGE_BYTES_MAX = 64 << 20, /* every series with the longest names and each decision */
 };
 
@@ -77,7 +78,12 @@ struct metrics_target {
     uint64_t queued;                     /* in memory, for their turn */
     uint64_t attempts[METRICS_VERDICTS]; /* that are over, by enum outcall_verdict */
     uint64_t questions;                  /* to the provider about unknown ones, likewise */
+    int64_t oldest_due_ms;               /* of those queued: when the oldest was due; 0: none is */
+    uint64_t delays[METRICS_DELAYS];     /* calls that were begun, by how long after their due */
+    uint64_t delay_ms_sum;               /* of all of them */
 };
+/* The bucket of a delay. */
+unsigned metrics_delay(int64_t delay_ms);
 /* Tells of up to max targets, the rest added up in the last one with kind and name NULL. How many.
  * Any thread. */
 typedef size_t (*metrics_report_targets)(

@@ -302,3 +302,19 @@ def test_a_changed_connector_is_evidence_with_its_secret_as_a_digest(make_server
     until(said, "a config.changed entry")
     assert len(said()) == 1 and said()[0].startswith("connector 'pay' changed: idempotency.keeps")
     assert " secret sha256:" in said()[0] and "tok" not in said()[0]
+
+
+def test_the_first_effects_need_a_restart_and_the_server_says_so(make_server):
+    """A body's key is chosen when a server starts: a reload refuses the file whole, and tells."""
+    server = make_server(config="listen: 127.0.0.1:0\n")
+    (server.directory / "once.yaml").write_text(CONFIG)
+    server.signal(signal.SIGHUP)
+    until(lambda: "the server was started without any" in server.stderr(), "it says nothing")
+    assert "restart" in server.stderr()
+    status, _, answer = server.request("POST", "/v1/effects", {"effect_type": "payment.capture",
+        "command_id": "c", "target": {"order_id": "1"}, "payload": {}})
+    assert (status, answer["code"]) == (404, "unknown_effect_type")
+    server.stop()
+    server.restart()
+    assert server.request("POST", "/v1/effects", {"effect_type": "payment.capture",
+        "command_id": "c", "target": {"order_id": "1"}, "payload": {"amount": 1}})[0] == 202

@@ -213,6 +213,10 @@ ALERTS = {
     "OnceDeadLetters": ('once_work{kind="effects",status="dead"}', "0x9 1x31", "0x40"),
     "OnceEffectsUncertain": ('once_work_unknown_oldest_seconds{kind="effects"}', "0+60x40",
         "0x40"),
+    "OnceEffectsLate": ('once_dispatch_oldest_due_seconds{kind="effects",target="t"}', "0+60x40",
+        "0x40"),
+    "OnceDispatchSlow": ('once_dispatch_delay_seconds_bucket{kind="effects",target="t",le="10"}',
+        "0+1x40", "0+9x40"),
     "OnceBreakerOpen": ('once_dispatch_breaker{kind="effects",target="t",state="open"}', "1x40",
         "0x40"),
     "OnceConflicts": ('once_conflicts_total{tenant="a"}', "0+2x40", "50x40"),
@@ -230,7 +234,10 @@ ALERTS = {
 }
 # What some of them need besides.
 BESIDES = [('once_flush_seconds_bucket{le="0.256"}', "0+9x40"),
-    ('once_flush_seconds_bucket{le="+Inf"}', "0+9x40"), ('process_max_fds{job="once"}', "1000x40")]
+    ('once_flush_seconds_bucket{le="+Inf"}', "0+9x40"),
+    ('once_dispatch_delay_seconds_bucket{kind="effects",target="t",le="60"}', "0+9x40"),
+    ('once_dispatch_delay_seconds_bucket{kind="effects",target="t",le="+Inf"}', "0+9x40"),
+    ('process_max_fds{job="once"}', "1000x40")]
 
 
 def promtool(*words):

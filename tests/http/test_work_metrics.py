@@ -103,6 +103,19 @@ def test_each_status_of_effects_is_counted(make_server, provider):
     assert value(shown, "once_dispatch_breaker", kind="effects", target="pay", state="closed") == 1
 
 
+def test_how_long_calls_waited_is_counted(make_server, provider):
+    server = make_server(config=config_of(provider, pay=10))
+    for number in range(3):
+        put(server, f"k{number}")
+    until_shown(server, 3, "once_dispatch_delay_seconds_count", kind="effects", target="pay")
+    shown = figures(server)
+    assert value(shown, "once_dispatch_delay_seconds_bucket", kind="effects", target="pay",
+        le="3600") == 3
+    assert value(shown, "once_dispatch_delay_seconds_sum", kind="effects", target="pay") < 3600
+    assert value(shown, "once_decisions_total", tenant="default", scope="pay.send",
+        decision="enqueued") == 3  # by effect type and tenant
+
+
 def test_a_call_under_way_is_shown(make_server, provider):
     server = make_server(config=config_of(provider, pay=10))
     provider.slow_s = 3
@@ -125,7 +138,10 @@ def test_an_open_breaker_is_shown_while_its_target_is_configured(make_server, pr
     assert states("pay") == {"closed": 1, "open": 0, "half_open": 0}
     put(server, "b", "down")
     until_shown(server, 1, "once_dispatch_queued", kind="effects", target="down")
+    until(lambda: value(figures(server), "once_dispatch_oldest_due_seconds", kind="effects",
+        target="down") > 1, "what waits does not grow old")
     shown = figures(server)
+    assert value(shown, "once_dispatch_oldest_due_seconds", kind="effects", target="pay") == 0
     assert value(shown, "once_dispatch_breaker_opened_total", kind="effects", target="down") == 1
     assert value(shown, "once_dispatch_breaker_opened_total", kind="effects", target="pay") == 0
     (server.directory / "once.yaml").write_text(config_of(provider, pay=10))

@@ -134,9 +134,22 @@ static size_t tell_targets(void *context, struct metrics_target *ret_targets, si
             .in_flight = 2,
             .queued = 3,
             .attempts = {10, 20, 30, 40, 50},
-            .questions = 4};
+            .questions = 4,
+            .oldest_due_ms = 1,
+            .delays = {5, [8] = 6, [METRICS_DELAYS - 1] = 7},
+            .delay_ms_sum = 12500};
     }
     return count;
+}
+
+static void a_delay_is_in_the_bucket_of_the_next_bound(void **state)
+{
+    (void)state;
+    assert_int_equal(metrics_delay(-1), 0); /* a clock that stepped back */
+    assert_int_equal(metrics_delay(5), 0);
+    assert_int_equal(metrics_delay(6), 1);
+    assert_int_equal(metrics_delay(3600000), METRICS_DELAYS - 2);
+    assert_int_equal(metrics_delay(INT64_MAX), METRICS_DELAYS - 1);
 }
 
 #define TARGET "{kind=\"effects\",target=\"to1\""
@@ -153,7 +166,13 @@ static void each_target_has_its_figures(void **state)
         "once_dispatch_attempts_total" TARGET ",verdict=\"failed\"} 30",
         "once_dispatch_attempts_total" TARGET ",verdict=\"released\"} 40",
         "once_dispatch_attempts_total" TARGET ",verdict=\"later\"} 50",
-        "once_dispatch_questions_total" TARGET "} 4"};
+        "once_dispatch_questions_total" TARGET "} 4",
+        "once_dispatch_delay_seconds_bucket" TARGET ",le=\"0.005\"} 5",
+        "once_dispatch_delay_seconds_bucket" TARGET ",le=\"1\"} 5",
+        "once_dispatch_delay_seconds_bucket" TARGET ",le=\"2.5\"} 11",
+        "once_dispatch_delay_seconds_bucket" TARGET ",le=\"+Inf\"} 18",
+        "once_dispatch_delay_seconds_sum" TARGET "} 12.5",
+        "once_dispatch_delay_seconds_count" TARGET "} 18"};
     struct buf out;
     size_t count = 0;
     buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
@@ -585,6 +604,7 @@ int main(int argc, char **argv)
         TEST(the_engines_figures_are_shown_in_their_units),
         TEST(each_upstream_has_its_figures),
         TEST(each_target_has_its_figures),
+        TEST(a_delay_is_in_the_bucket_of_the_next_bound),
         TEST(work_is_shown_by_kind_and_status),
         TEST(labels_are_escaped),
         TEST(what_is_no_name_is_one_of_the_others),
