@@ -26,7 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SKIP_STATUS = 77  # meson's and automake's convention
-START_S = 30  # a busy machine takes its time
+START_S = 60  # a busy machine takes its time
+PORTS = random.SystemRandom()  # whatever a test seeds, two of them do not choose the same ports
 
 
 def scratch(prefix):
@@ -36,16 +37,11 @@ def scratch(prefix):
     return tempfile.mkdtemp(prefix=prefix, dir=memory if os.access(memory, os.W_OK) else None)
 
 
-def free_port():
+def free_port(address="127.0.0.1"):
     """Below those that the kernel gives to clients: one of these would get it in the meantime."""
-    while True:
-        port = random.randrange(10000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+    with socket.socket() as probe:
+        bind_apart(probe, address)
+        return probe.getsockname()[1]
 
 
 def bind_apart(sock, address="127.0.0.1"):
@@ -53,7 +49,7 @@ def bind_apart(sock, address="127.0.0.1"):
     leaves its port to the kernel, and Once goes on calling it for as long as its test lasts."""
     while True:
         try:
-            sock.bind((address, random.randrange(10000, 32000)))
+            sock.bind((address, PORTS.randrange(10000, 32000)))
             return
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
@@ -458,7 +454,7 @@ class Sentinel(Redis):
         self.settings = {}
         with open(os.path.join(self.directory, "sentinel.conf"), "w", encoding="utf-8") as file:
             file.write(f"sentinel monitor {service} 127.0.0.1 {port} 2\n"
-                f"sentinel down-after-milliseconds {service} 500\n"
+                f"sentinel down-after-milliseconds {service} 30000\n"  # failed over by command only
                 f"sentinel failover-timeout {service} 5000\n")
 
     def words(self):

@@ -164,10 +164,12 @@ def test_nothing_runs_while_the_server_cannot_be_reached(once, server):
 
 
 def test_the_lease_is_renewed_through_the_server_while_the_command_runs(once, place):
-    process = start(once, place, "k", "sleep", "3", options=["--lease", "1s"])
+    process = start(once, place, "k", "sh", "-c", "until test -e go; do sleep 0.05; done",
+        options=["--lease", "2s"])
     until(lambda: b"k" in once("ls", *place).out, "it did not begin")
-    time.sleep(1.8)
+    time.sleep(3)
     assert shown(once, place, "k")["status"] == "in_progress"
+    (once.directory / "go").touch()
     assert end(process).code == 0
     assert shown(once, place, "k")["status"] == "executed"
 
@@ -189,9 +191,11 @@ def test_a_server_that_restarts_while_the_command_runs_records_its_end(once, ser
 
 def test_the_end_is_recorded_when_the_server_comes_back_after_it(once, server):
     process = start(once, ["--server", server.url], "k", "sh", "-c",
-        "printf x >> effects; sleep 0.5; exit 3", options=["--lease", "30s"])
+        "printf x >> effects; until test -e go; do sleep 0.05; done; exit 3",
+        options=["--lease", "60s"])
     until(lambda: effects(once) == 1, "it did not run")
     server.kill()
+    (once.directory / "go").touch()
     time.sleep(2.5)
     assert process.poll() is None, "it gave up"
     server.start()

@@ -15,7 +15,8 @@ import stores
 from conftest import TIMEOUT_S
 from fake_server import Fake
 
-LEASE = ["--lease", "400ms"]
+LEASE = ["--lease", "400ms"]  # of what is killed or stopped
+TAKEOVER = ["--lease", "60s", "--on-unknown", "takeover"]  # it is to end well: no short lease
 COMMAND = ["sh", "-c", "echo ran >> runs; touch started; while ! test -e go; do sleep 0.02; done"]
 
 
@@ -138,7 +139,7 @@ def test_resolve_as_json(once, killed):
 
 def test_takeover_runs_it_again_under_a_new_fence(once, tmp_path, killed):
     fence = json.loads(once("show", killed, "--json").text)["fence"]
-    done = once.run("a", *COMMAND, options=[*LEASE, "--on-unknown", "takeover", "--json"])
+    done = once.run("a", *COMMAND, options=[*TAKEOVER, "--json"])
     document = json.loads(done.text)
     assert (done.code, document["decision"], document["attempt"]) == (0, "first_seen", 2)
     assert document["fence"] > fence
@@ -174,7 +175,7 @@ def test_a_run_that_lost_its_grant_says_so_loudly(once, tmp_path):
     stop_outside_the_store(slow, tmp_path / "once-data/lock")
     time.sleep(1.0)
     (tmp_path / "go").touch()
-    taken = once.run("a", *command, options=[*LEASE, "--on-unknown", "takeover"])
+    taken = once.run("a", *command, options=TAKEOVER)
     assert (taken.code, taken.out) == (0, b"out\n")
     os.kill(slow.pid, signal.SIGCONT)
     _, err = slow.communicate(timeout=TIMEOUT_S)

@@ -12,6 +12,8 @@ import socket
 import struct
 import threading
 
+import servers
+
 SPELL_S = (0.02, 0.08)  # how long nobody listens
 UNTOLD = ("reset_after", "close_after", "half_head", "half_body", "slow")  # done, and not told so
 POSTS = {  # how a POST fails: its share of the failures
@@ -23,21 +25,6 @@ POSTS = {  # how a POST fails: its share of the failures
 READS = {"503": 2, "reset_before": 2, "close_before": 1, "half_body": 1, "slow": 1}
 
 
-def quiet_port():
-    """A free port that no outgoing connection gets, so that it is still free after a restart."""
-    low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
-    source = random.SystemRandom()
-    while True:
-        port = source.randrange(max(1024, low - 16000), low)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
 class Charger:
     """`charges`: how often each key was charged. `ends`: how often requests ended how."""
 
@@ -46,7 +33,7 @@ class Charger:
         self.charges, self.answers, self.ends = {}, {}, {}
         self.posts = self.reads = self.connections = self.spells = 0
         self.open, self.listener = set(), None
-        self.port = quiet_port()
+        self.port = servers.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.loop = asyncio.new_event_loop()
         self.over = False

@@ -10,6 +10,8 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import servers
+
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 KEY = base64.b64decode(SECRET[6:])
 
@@ -69,6 +71,8 @@ class Handler:
     def __init__(self):
         self.calls, self.lock, self.answers, self.pause_s = [], threading.Lock(), [], 0
         self.known = {}
+        self.gate = threading.Event()  # while it is not set, nothing is answered
+        self.gate.set()
         outer = self
 
         class Request(BaseHTTPRequestHandler):
@@ -90,11 +94,12 @@ class Handler:
             def handle_error(self, request, client_address):
                 pass  # a connection that was cut
 
-        self.server = Listener(("127.0.0.1", 0), Request)
+        self.server = Listener(("127.0.0.1", servers.free_port()), Request)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
+        self.gate.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -111,8 +116,8 @@ class Handler:
                 "at": time.monotonic()})
             answer = self.answers.pop(0) if self.answers else 200
             number = len(self.calls)
-        if self.pause_s:
-            time.sleep(self.pause_s)
+        time.sleep(self.pause_s)
+        self.gate.wait(60)
         if answer == "drop":
             request.connection.shutdown(socket.SHUT_RDWR)
             request.close_connection = True

@@ -195,7 +195,7 @@ class Gateway(Server):
         assert done.returncode == 0, done
         return json.loads(done.stdout)
 
-    def wait_status(self, key, status, timeout_s=30):
+    def wait_status(self, key, status, timeout_s=60):
         until = time.monotonic() + timeout_s
         while self.status_of(key) != status:
             assert time.monotonic() < until, f"{key} is {self.status_of(key)}, not {status}"

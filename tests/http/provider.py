@@ -16,6 +16,8 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import servers
+
 DONE_FIRST = ("500", "502", "302")
 
 
@@ -27,7 +29,7 @@ class Provider:
         self.acknowledges = None
         self.retry_after = None
         self.lock = threading.Lock()
-        self.http = Listener((host, 0), handler_of(self))
+        self.http = Listener((host, servers.free_port(host)), handler_of(self))
         self.port = self.http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import fences
-from once_server import BINARY, Broken, Server
+from once_server import BINARY, Broken, Server, until
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import servers  # noqa: E402  (tests/servers.py)
@@ -70,14 +70,17 @@ class Load(threading.Thread):
         return self
 
 
-def with_load(server_list, disturb, each=2):
-    """Loads on all servers while disturb() runs, and a little before and after."""
+def with_load(server_list, disturb, each=2, least=20):
+    """Loads on all servers while disturb() runs, and a little before and after: each server answers
+    then, and at least so many keys were granted in all."""
     loads = [Load(server, f"s{number}c{client}") for number, server in enumerate(server_list)
         for client in range(each)]
     try:
-        time.sleep(0.3)
+        until(lambda: sum(len(load.sealed) for load in loads) > 10, "nothing is sealed")
         disturb(loads)
-        time.sleep(0.3)
+        for number, server in enumerate(server_list):
+            wait_granted(server, f"with-load-{number}")
+        until(lambda: sum(len(load.granted) for load in loads) > least, "too few were granted")
     finally:
         for load in loads:
             load.over.set()
@@ -88,6 +91,7 @@ def with_load(server_list, disturb, each=2):
 
 def check_sealed(server, loads):
     """P1, P3: what was acknowledged is replayed, and nothing is granted a second time."""
+    wait_granted(server, "check-sealed")  # it has found the store again
     lost, count = [], 0
     with server.wire() as wire:
         for load in loads:
@@ -103,7 +107,7 @@ def check_sealed(server, loads):
     return lost, count
 
 
-def wait_granted(server, key, seconds=30):
+def wait_granted(server, key, seconds=60):
     """Until a begin is granted again; how long it took."""
     start = time.monotonic()
     while time.monotonic() - start < seconds:

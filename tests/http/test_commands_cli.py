@@ -1,10 +1,10 @@
 """once registry, ls commands, show, why, confirm and deny, through the server of a store."""
 import json
-import socket
 import subprocess
 
 import pytest
 
+import servers
 from once_server import BINARY
 from shop import Shop, envelope, refund
 
@@ -108,9 +108,7 @@ def test_the_registry_of_the_server_is_listed(server, shop):
 
 
 def test_the_conformance_kit_finds_nothing_to_fail(make_server):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = servers.free_port()
     registry = subprocess.run([BINARY, "conformance", "--registry", "--port", str(port)],
         capture_output=True, text=True, timeout=60, check=True).stdout
     server = make_server(config=registry)
@@ -122,9 +120,7 @@ def test_the_conformance_kit_finds_nothing_to_fail(make_server):
 
 def test_the_conformance_kit_sees_a_server_without_limits(make_server):
     """One rule less: exactly its test fails."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = servers.free_port()
     registry = subprocess.run([BINARY, "conformance", "--registry", "--port", str(port)],
         capture_output=True, text=True, timeout=60, check=True).stdout
     server = make_server(config=registry + "limits: {duplicate_rate: 0}\n")

@@ -13,6 +13,7 @@ import time
 import pytest
 from fences import NO_LIMITS, begin_body
 from once_gateway import DUPLICATES_FREE
+from once_server import until
 
 STEP_S = 0.15  # between two moments: far more than two clocks differ
 
@@ -51,6 +52,12 @@ class Life:
         assert status < 300 or status == 409, document
         self.at[name] = (before, time.time() * 1000)
         return document
+
+    def wait_granted(self, name):
+        answers = []
+        until(lambda: answers.append(self.begin(name)) or answers[-1]["decision"] == "first_seen",
+            "its window never ends")
+        return answers[-1]
 
     def shown(self):
         return self.server.request("GET", f"/v1/operations/{self.id}")[2]
@@ -125,47 +132,43 @@ def test_what_is_resolved_is_sealed_then_and_not_when_it_became_unknown(free):
 
 
 def test_a_window_shorter_than_the_work_still_lasts_from_the_seal(free):
-    life = Life(free, "k", lease="20s", ttl="900ms")
+    life = Life(free, "k", lease="60s", ttl="3s")
     first = life.begin()
-    time.sleep(1.1)  # the work takes longer than the window
+    time.sleep(3.1)  # the work takes longer than the window
     life.hold("seal", status="executed")
     assert life.begin("within")["decision"] == "duplicate_replayed"
-    time.sleep(1.1)
-    again = life.begin("after")
-    assert again["decision"] == "first_seen" and again["operation_id"] != first["operation_id"]
+    again = life.wait_granted("after")
+    assert again["operation_id"] != first["operation_id"]
     assert again["fence"] > first["fence"] and again["attempt"] == 1
 
 
 def test_a_renewed_lease_ends_when_the_renewal_says_and_not_before(free):
-    life = Life(free, "k", lease="700ms", ttl="30s")
+    life = Life(free, "k", lease="2s", ttl="30s")
     life.begin()
-    life.hold("renew", lease="2200ms")
-    time.sleep(1.2)
+    life.hold("renew", lease="5s")
+    time.sleep(2.2)
     assert life.begin("alive")["decision"] == "in_progress"
-    until = time.monotonic() + 10
-    while life.shown()["status"] != "unknown":
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert time.time() * 1000 >= life.at["renew"][0] + 2200
+    until(lambda: life.shown()["status"] == "unknown", "its lease never ends")
+    assert time.time() * 1000 >= life.at["renew"][0] + 5000
 
 
 def test_a_slow_call_through_the_gateway_is_kept_from_its_answer_on(origin, make_gateway):
-    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "2s",
+    gateway = make_gateway(limits=DUPLICATES_FREE, routes=[{"match": "POST /**", "window": "4s",
         "lease": "40s", "timeout": {"first_byte": "20s", "total": "30s"}}])
     began = time.time() * 1000
-    assert gateway.post("k", do="before_ms=1200").status == 200
+    assert gateway.post("k", do="before_ms=2500").status == 200
     ended = time.time() * 1000
+    sealed_by = time.monotonic()
     shown = gateway.shown("k")
-    assert abs(ms_of(shown["created_at"]) - began) < 500
-    assert ended - 500 < ms_of(shown["sealed_at"]) <= ended + 20
-    assert ms_of(shown["window_expires_at"]) - ms_of(shown["sealed_at"]) == 2000
-    time.sleep(1)  # past a window that counts from the beginning
+    created_at, sealed_at = ms_of(shown["created_at"]), ms_of(shown["sealed_at"])
+    assert began - 20 <= created_at <= sealed_at - 2500 + 20 and sealed_at <= ended + 20
+    assert ms_of(shown["window_expires_at"]) - sealed_at == 4000
+    time.sleep(max(0, sealed_by + 1.7 - time.monotonic()))  # past one that counts from the begin
     replay = gateway.post("k")
     assert replay.is_replay
     dated = email.utils.parsedate_to_datetime(replay.fields["Last-Modified"]).timestamp()
     assert dated == ms_of(shown["sealed_at"]) // 1000  # which is a second or more after it began
-    time.sleep(1.5)
-    assert gateway.post("k").decision == "first_seen"
+    until(lambda: gateway.post("k").decision == "first_seen", "its window never ends")
     assert origin.effects["k"] == 2
 
 

@@ -68,7 +68,7 @@ def status_of(gateway, key):
 
 def slowly(upstream, link):
     while upstream.take(link) is not None:
-        time.sleep(0.7)
+        time.sleep(2.5)
         link.send(reply())
 
 

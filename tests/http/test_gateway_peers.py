@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+
+import servers
 from once_gateway import Peer, request_for
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -50,12 +52,10 @@ class Nginx:
     def __init__(self, directory, ports, more=""):
         directory.mkdir()
         self.directory = directory
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        servers = "".join(f"server 127.0.0.1:{port} max_fails=0;" for port in ports)
+        self.port = servers.free_port()
+        behind = "".join(f"server 127.0.0.1:{port} max_fails=0;" for port in ports)
         (directory / "nginx.conf").write_text(CONFIG.format(dir=directory, port=self.port,
-            servers=servers, more=more))
+            servers=behind, more=more))
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = subprocess.Popen([NGINX, "-p", directory, "-c", directory / "nginx.conf",
             "-e", directory / "error.log"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

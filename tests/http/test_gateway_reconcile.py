@@ -11,14 +11,14 @@ import time
 
 import pytest
 import stores
-from once_gateway import DUPLICATES_FREE
-from once_server import Broken, request_bytes
+from once_gateway import DUPLICATES_FREE, request_for
+from once_server import Broken, request_bytes, until
 from stepping_clock import SteppingClock
 
 ASK = {"get": "/by-key/{key}", "executed": [200], "not_executed": [404], "every": "200ms",
     "quiet": "0s", "every_max": "800ms"}
 STEPS_S = (600, 30, -600)  # of the wall clock
-QUICK = {"connect": "500ms", "first_byte": "400ms", "total": "1s"}
+QUICK = {"connect": "2s", "first_byte": "1500ms", "total": "3s"}  # a busy upstream answers
 LOST = "fault=reset_after"  # it happened, and nobody heard of it
 NOT_DONE = "fault=reset_before"  # it did not, and nobody knows
 
@@ -39,11 +39,9 @@ def questions(origin, key):
     return [one for one in origin.seen(key) if one.method == "GET"]
 
 
-def wait_questions(origin, key, count=1, timeout_s=30):
-    until = time.monotonic() + timeout_s
-    while len(questions(origin, key)) < count:
-        assert time.monotonic() < until, f"{len(questions(origin, key))} questions about {key!r}"
-        time.sleep(0.01)
+def wait_questions(origin, key, count=1, timeout_s=60):
+    until(lambda: len(questions(origin, key)) >= count,
+        f"fewer than {count} questions about {key!r}", timeout_s)
     return questions(origin, key)
 
 
@@ -137,10 +135,10 @@ def test_an_upstream_that_is_away_leaves_it_unknown(origin, make_gateway):
 def test_pauses_double_and_it_is_settled_when_the_upstream_knows(origin, reconciling):
     gateway = reconciling(reconcile={"every": "400ms", "every_max": "1600ms"})
     held(origin, gateway, "a")
-    asked = wait_questions(origin, "a", 5)
+    asked = wait_questions(origin, "a", 7)
     pauses = [later.at - one.at for one, later in zip(asked, asked[1:])]
-    for pause, wanted in zip(pauses, [0.4, 0.8, 1.6, 1.6]):
-        assert wanted * 0.6 < pause < wanted + 1.5, pauses
+    assert sum(pauses) > 0.6 * (0.4 + 0.8 + 4 * 1.6), pauses  # a busy machine only adds to them
+    assert min(pauses[3:]) < 3, pauses  # the fourth would be 3.2 and the sixth 12.8
     origin.lookups["a"] = (200, b"yes")
     gateway.wait_status("a", "executed")
     count = len(questions(origin, "a"))
@@ -216,8 +214,11 @@ def test_no_more_than_sixteen_are_asked_at_a_time(origin, reconciling):
     for key in keys:
         origin.does[key] = lambda one: "hold=1" if one.method == "GET" else LOST
         assert gateway.post(key).status == 504
-    time.sleep(2)
-    assert sum(len(questions(origin, key)) for key in keys) == 16
+    def asked():
+        return sum(len(questions(origin, key)) for key in keys)
+    until(lambda: asked() >= 16, "not sixteen are asked about")
+    time.sleep(1)
+    assert asked() == 16
     for key in keys:
         del origin.does[key]
     origin.let_go()
@@ -483,9 +484,12 @@ def test_a_client_that_goes_away_stops_no_question(origin, reconciling):
     held(origin, gateway, "a")
     wait_questions(origin, "a")
     origin.lookups["a"] = (200, b"paid")
-    origin.does["a"] = "after_ms=300"
-    with pytest.raises((Broken, OSError)):
-        gateway.post("a", timeout_s=0.1)
+    origin.does["a"] = "hold=1"
+    with gateway.peer() as peer:
+        peer.send(request_for("POST", "/pay", {"amount": 1}, "a"))
+        wait_questions(origin, "a", 2)
+    time.sleep(0.1)  # the gateway sees that it is gone
+    origin.let_go()
     gateway.wait_status("a", "executed")
     assert origin.effects["a"] == 1
 
@@ -584,17 +588,18 @@ def test_a_question_may_name_the_operation(origin, reconciling):
 
 @pytest.fixture(params=[False, True], ids=["goes on", "restarts"])
 def stepped(request, make_gateway, tmp_path):
-    """stepped(do, check) has check(gateway, step_s) find an operation that became unknown before
-    the clock stepped, each step on a gateway of its own, all at once. Quiet lasts 4 s, and a
+    """stepped(do, check) has check(gateway, key, unknown_at) find an operation that became unknown
+    before the clock stepped, each step on a gateway of its own, all at once. Quiet lasts 4 s, and a
     duplicate asks as well."""
     def one(gateway, clock, step_s, do, check):
         assert gateway.post(f"k{step_s}", do=do).status == 504
+        unknown_at = time.monotonic()
         if request.param:
             gateway.kill9()
         clock.step(step_s)
         if request.param:
             gateway.start()
-        check(gateway, f"k{step_s}")
+        check(gateway, f"k{step_s}", unknown_at)
 
     def all_steps(do, check):
         ask = {"quiet": "4s", "every": "100ms", "every_max": "200ms"}
@@ -618,7 +623,7 @@ def test_a_clock_that_steps_makes_no_second_effect(origin, stepped):
     for step_s in STEPS_S:
         origin.lookups[f"k{step_s}"] = (404, b"no such payment")
 
-    def check(gateway, key):
+    def check(gateway, key, _):
         wait_questions(origin, key, len(questions(origin, key)) + 3)
         assert gateway.status_of(key) == "unknown"
         assert gateway.post(key).status == 409
@@ -631,10 +636,9 @@ def test_a_clock_that_steps_makes_no_second_effect(origin, stepped):
 
 
 def test_a_clock_that_steps_holds_no_key_for_longer(origin, stepped):
-    def check(gateway, key):
-        began = time.monotonic()
-        gateway.wait_status(key, "released")
-        assert 2.5 < time.monotonic() - began < 20
+    def check(gateway, key, unknown_at):
+        gateway.wait_status(key, "released", timeout_s=60)
+        assert time.monotonic() - unknown_at > 3.5  # quiet; once a second it looks what is due
         assert gateway.post(key).status == 200 and origin.effects[key] == 1
 
     stepped(NOT_DONE, check)
@@ -643,13 +647,13 @@ def test_a_clock_that_steps_holds_no_key_for_longer(origin, stepped):
 @stores.journal_only("a due is found 10 s later elsewhere")
 def test_quiet_counts_from_when_it_became_unknown_not_from_when_it_began(origin, make_gateway):
     """A slow call: most of the time between the request and the first question is the call's."""
-    ask = {"quiet": "3s", "every": "100ms", "every_max": "200ms"}
-    slow = {"connect": "1s", "first_byte": "4s", "total": "4s"}
+    ask = {"quiet": "5s", "every": "100ms", "every_max": "200ms"}
+    slow = {"connect": "2s", "first_byte": "6s", "total": "6s"}
     gateway = make_gateway(routes=[route(reconcile=ask, timeout=slow)], limits=DUPLICATES_FREE)
     held(origin, gateway, "before")  # from here on the gateway watches the engine's time
     wait_questions(origin, "before")
     origin.lookups["k"] = (404, b"no such payment")
-    assert gateway.post("k", do="before_ms=5500").status == 504
+    assert gateway.post("k", do="before_ms=8000").status == 504
     wait_questions(origin, "k", 3)
     assert gateway.status_of("k") == "unknown"
     origin.wait_effect("k")

@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from charger import UNTOLD, Charger, quiet_port
+
+import servers
+from charger import UNTOLD, Charger
 from once_server import BINARY, LIGHT, LONG, ROOT
 
 PLACES = [Path(BINARY).parent, ROOT / "build-asan"]  # the release build has no test programs
@@ -129,7 +131,7 @@ def during(load, act):
 
 def test_the_same_holds_when_the_gateway_is_killed_again_and_again(make_gateway, charger, tmp_path):
     gateway = make_gateway(upstream=charger.url, routes=[ROUTE],
-        listen=f"127.0.0.1:{quiet_port()}")
+        listen=f"127.0.0.1:{servers.free_port()}")
 
     def kill():
         gateway.kill9()
@@ -144,7 +146,7 @@ def test_the_same_holds_when_the_gateway_is_killed_again_and_again(make_gateway,
 
 def test_a_stop_in_good_order_leaves_nothing_in_progress(make_gateway, charger, tmp_path):
     gateway = make_gateway(upstream=charger.url, routes=[ROUTE],
-        listen=f"127.0.0.1:{quiet_port()}")
+        listen=f"127.0.0.1:{servers.free_port()}")
 
     def stop():
         gateway.stop()

@@ -289,11 +289,12 @@ def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
 
 def test_an_older_version_that_waited_is_dropped_as_stale(inbox, handler):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
-    handler.pause_s = 0.5
+    handler.gate.clear()
     for event_id, version in (("new", 20), ("old", 10), ("newer", 30)):
         body = json.dumps({"id": event_id, "created": version, "object": "x"}).encode()
         answer = server.request("POST", "/in/s", body, signed("stripe", body))[2]
         assert answer["receipts"][0]["decision"] == "first_seen"
+    handler.gate.set()
     settled(server, count=2)
     one = settled(server, "failed", 1, key="old")[0]
     assert one["attempt"] == 0 and one["reason"].startswith("stale")

@@ -108,7 +108,7 @@ def test_a_wait_counts_wherever_it_stands_in_prefer(origin, make_gateway, fields
         second.send(request.format(fields).encode())
         answer = second.read("POST")
         assert (answer.status, answer.decision) == (409, "in_progress"), answer
-        assert 0.9 <= time.monotonic() - began < 8
+        assert 0.9 <= time.monotonic() - began < 8.9
         origin.let_go()
         assert first.read("POST").status == 200
     assert origin.effects["k"] == 1
@@ -175,7 +175,7 @@ def test_the_same_key_inside_itself_is_in_progress_and_ends(tmp_path):
         f"DEEP=1 {BINARY} run -k self --wait 200ms --ignore-cwd -- sh again.sh; echo $?\n")
     assert run(tmp_path, "-k", "self", "--ignore-cwd", "--", "sh", "again.sh") == (0, "75\n")
     assert (tmp_path / "runs2").read_text() == "ran\n"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_many_outer_runs_share_one_inner(tmp_path):

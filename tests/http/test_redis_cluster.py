@@ -50,7 +50,7 @@ def test_the_slot_is_moved_around_under_load(cluster, once):
             cluster.move(KEY, target)
             moves.append(wait_granted(both[0], f"after-{len(moves)}"))
 
-    loads = with_load(both, move)
+    loads = with_load(both, move, least=50)
     lost, count = check_sealed(both[1], loads)
     print(f"{count} keys, {sum(load.refused for load in loads)} refused, back after {moves}")
     assert lost == []
@@ -136,7 +136,10 @@ def test_sentinels_are_followed_to_the_new_primary(once):
 
         def fail_over(_):
             # A stopped one would be the same; here its replica has all that was answered.
-            assert group.sentinels[0].cli("SENTINEL", "FAILOVER", group.SERVICE) == "OK"
+            answers = []  # no replica is good enough while a busy machine delays what it says
+            servers.wait_until(lambda: answers.append(group.sentinels[0].cli("SENTINEL", "FAILOVER",
+                group.SERVICE)) or "NOGOODSLAVE" not in answers[-1])
+            assert answers[-1] == "OK"
             servers.wait_until(lambda: group.primary_port() == group.replicas[0].port)
             took.append(wait_granted(both[0], "after"))
 

@@ -15,6 +15,8 @@ import pytest
 from flaky import IN_PROGRESS, Flaky
 from once_server import BINARY
 
+import servers
+
 TIMEOUT_S = 120  # far above what they take; a hang is a failure, not a wait
 
 
@@ -200,7 +202,7 @@ def test_retries_are_counted(flaky):
 def test_retry_after_is_obeyed(flaky, form):
     flaky.moods = ["429"]
     flaky.retry_after = "1" if form == "seconds" else format_datetime(
-        datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True)
+        datetime.now(timezone.utc) + timedelta(seconds=3), usegmt=True)
     began = time.monotonic()
     assert send("POST", flaky.url, "-k", "k").code == 0
     assert time.monotonic() - began >= 1
@@ -209,8 +211,8 @@ def test_retry_after_is_obeyed(flaky, form):
 def test_a_retry_after_past_the_deadline_is_not_waited_for(flaky):
     flaky.moods, flaky.retry_after = ["503", "503"], "100"
     began = time.monotonic()
-    done = send("POST", flaky.url, "-k", "k", "--deadline", "5s")
-    assert time.monotonic() - began < 4
+    done = send("POST", flaky.url, "-k", "k", "--deadline", "50s")
+    assert time.monotonic() - began < 45
     assert (done.code, len(flaky.requests)) == (75, 1)
 
 
@@ -219,7 +221,7 @@ def test_the_deadline_is_over_everything(flaky):
     began = time.monotonic()
     done = send("POST", flaky.url, "-k", "k", "--timeout", "400ms", "--deadline", "1s",
         "--retries", "1000")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert done.code == 75 and "no answer after" in done.err and "may have happened" in done.err
     assert "hint: the same key 'k' continues it" in done.err
 
@@ -227,14 +229,11 @@ def test_the_deadline_is_over_everything(flaky):
 # --- What is known --------------------------------------------------------------------------------
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_what_never_left_is_unavailable():
-    code, shown = sent_json("POST", f"http://127.0.0.1:{free_port()}/", "-k", "k", "--retries", "2")
+    with socket.socket() as held:  # and nobody listens
+        held.bind(("127.0.0.1", 0))
+        code, shown = sent_json("POST", f"http://127.0.0.1:{held.getsockname()[1]}/", "-k", "k",
+            "--retries", "2")
     assert code == 69
     assert (shown["status"], shown["attempts"], shown["effect"]) == (0, 3, "no")
     assert shown["idempotency_key"] == "k"
@@ -245,7 +244,7 @@ def test_a_name_that_does_not_exist_is_unavailable():
 
 
 def test_a_server_that_comes_late_is_waited_for():
-    port = free_port()
+    port = servers.free_port()
     listener = socket.socket()
 
     def answer():

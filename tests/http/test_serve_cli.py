@@ -388,7 +388,11 @@ def test_the_end_does_not_wait_for_waiters(serve):
     answers = []
     waiter = threading.Thread(target=lambda: answers.append(server.begin("a", wait="50s")))
     waiter.start()
-    time.sleep(0.5)
+    limit = time.monotonic() + WAIT_S
+    page = server.url + "/metrics"
+    while b"\nonce_parked 1\n" not in urllib.request.urlopen(page, timeout=WAIT_S).read():
+        assert time.monotonic() < limit, "it does not wait"
+        time.sleep(0.02)
     begun = time.monotonic()
     assert server.end() == 0
     waiter.join(WAIT_S)
@@ -399,8 +403,10 @@ def test_the_end_does_not_wait_for_waiters(serve):
 def half_a_request(server):
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
     client = socket.create_connection((host, int(port)), timeout=WAIT_S)
-    client.sendall(b"POST /v1/fences HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-    time.sleep(0.3)
+    client.sendall(b"POST /v1/fences HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+        b"Expect: 100-continue\r\n\r\n")
+    assert client.recv(65536).startswith(b"HTTP/1.1 100 ")  # the server has read its head
+    client.sendall(b"{")
     return client
 
 
@@ -430,9 +436,10 @@ def test_while_draining_nobody_new_is_let_in_but_what_is_in_flight_ends(serve):
     with half_a_request(server) as client:
         server.send(signal.SIGTERM)
         server.await_event("draining")
-        time.sleep(0.3)
         with pytest.raises(OSError):
-            socket.create_connection(client.getpeername(), timeout=2)
+            for _ in range(1000):  # the log may be a moment ahead
+                socket.create_connection(client.getpeername(), timeout=2).close()
+                time.sleep(0.01)
         body = b'"scope":"s","key":"late","payload":1}'
         client.sendall(body + b" " * (99 - len(body)))
         answer = client.recv(65536)
@@ -481,13 +488,13 @@ def test_the_supervisor_hears_of_every_step(serve, tmp_path, kind):
 
 def test_the_watchdog_is_fed_while_the_engine_answers(serve, tmp_path):
     supervisor = Supervisor(str(tmp_path / "notify"))
-    server = serve(env={"NOTIFY_SOCKET": supervisor.path, "WATCHDOG_USEC": "1000000"}).ready()
+    server = serve(env={"NOTIFY_SOCKET": supervisor.path, "WATCHDOG_USEC": "3000000"}).ready()
     times = []
-    for _ in range(4):
+    for _ in range(3):
         supervisor.next("WATCHDOG=1")
         times.append(time.monotonic())
     gaps = [after - before for before, after in zip(times, times[1:])]
-    assert max(gaps) < 1.0 and sum(gaps) > 0.3, gaps
+    assert max(gaps) < 3.0 and sum(gaps) > 0.3, gaps
     assert server.end() == 0
     supervisor.socket.close()
 
@@ -567,14 +574,10 @@ def test_the_watchdog_starves_while_the_disk_hangs(bad_disk, tmp_path):
     (tmp_path / "hang").touch()
     asking = threading.Thread(target=lambda: server.begin("a"))
     asking.start()
-    time.sleep(0.5)
-    supervisor.socket.settimeout(0)
-    with pytest.raises(BlockingIOError):
-        while True:
-            supervisor.socket.recv(4096)  # what was told before
     supervisor.socket.settimeout(1.5)
-    with pytest.raises(TimeoutError):
-        supervisor.next("WATCHDOG=1")
+    with pytest.raises(TimeoutError):  # soon after the engine has got to the disk
+        for _ in range(100):
+            supervisor.next("WATCHDOG=1")
     (tmp_path / "hang").unlink()
     supervisor.socket.settimeout(WAIT_S)
     supervisor.next("WATCHDOG=1")

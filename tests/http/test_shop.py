@@ -1,13 +1,13 @@
 """examples/shop: a conversation, each message delivered three times and some late. Every reply is
 the same each time, and every effect happens once."""
 import json
-import socket
 import subprocess
 import sys
 import urllib.request
 
 import pytest
 
+import servers
 from once_server import ROOT, until
 
 REPLIES = {
@@ -21,9 +21,7 @@ REPLIES = {
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return servers.free_port()
 
 
 @pytest.fixture

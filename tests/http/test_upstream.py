@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from upstream_help import BODY, OK, Driver, Origin, answers, dead_port, says, waits
+import servers
+from upstream_help import BODY, OK, Driver, Origin, answers, says, waits
 
 
 def read_some(count, then):
@@ -92,7 +93,10 @@ GOOD = {
 
 @pytest.fixture(scope="module", name="dead")
 def fixture_dead():
-    return dead_port()
+    """A port where nobody listens, and that nobody else gets."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def test_a_refused_connection_is_not_sent(dead):
@@ -392,7 +396,7 @@ def test_a_close_that_the_kernel_has_is_seen_before_reuse():
 
 
 def test_an_idle_one_goes_after_its_time():
-    with Origin(answers()) as origin, Driver(origin, idle_ms=300) as driver:
+    with Origin(answers()) as origin, Driver(origin, idle_ms=1500) as driver:
         assert driver.ask(1).startswith("end 2")
         assert driver.stats()["idle"] == 1
         driver.wait_stats(open=0)
@@ -401,13 +405,13 @@ def test_an_idle_one_goes_after_its_time():
 
 
 def test_an_idle_one_goes_a_second_before_the_peer_said():
-    data = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nKeep-Alive: timeout=2, max=100\r\n\r\nok"
+    data = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nKeep-Alive: timeout=4, max=100\r\n\r\nok"
     with Origin(answers(data)) as origin, Driver(origin, idle_ms=60000) as driver:
         assert driver.ask(1).startswith("end 2")
         began = time.monotonic()
         assert driver.stats()["idle"] == 1
         driver.wait_stats(open=0)
-        assert 0.8 < time.monotonic() - began < 10  # far below idle_ms
+        assert 2.8 < time.monotonic() - began < 40  # far below idle_ms
 
 
 def test_the_most_recently_used_is_used_first():
@@ -452,21 +456,25 @@ def test_a_connect_that_takes_too_long():
         sock.close()
 
 
+LATE_MS = 1200  # what the origin does say comes long before
+
+
 @pytest.mark.parametrize("settings, data, told", [
-    ({"first": 300}, b"", "failed SENT TIMEOUT"),
-    ({"first": 300}, b"HTTP/1.1 200 OK\r\nCont", "failed SENT TIMEOUT"),
-    ({"first": 300}, b"HTTP/1.1 100 Continue\r\n\r\n", "failed SENT TIMEOUT"),
-    ({"total": 300}, b"", "failed SENT TIMEOUT"),
-    ({"total": 300}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "failed HEAD TIMEOUT"),
-    ({"total": 0, "first": 300}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+    ({"first": LATE_MS}, b"", "failed SENT TIMEOUT"),
+    ({"first": LATE_MS}, b"HTTP/1.1 200 OK\r\nCont", "failed SENT TIMEOUT"),
+    ({"first": LATE_MS}, b"HTTP/1.1 100 Continue\r\n\r\n", "failed SENT TIMEOUT"),
+    ({"total": LATE_MS}, b"", "failed SENT TIMEOUT"),
+    ({"total": LATE_MS}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
         "failed HEAD TIMEOUT"),
-    ({"total": 0, "first": 300}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+    ({"total": 0, "first": LATE_MS}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+        "failed HEAD TIMEOUT"),
+    ({"total": 0, "first": LATE_MS}, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
         "failed HEAD TIMEOUT")])
 def test_each_wait_has_a_limit(settings, data, told):
     with Origin(waits(data)) as origin, Driver(origin) as driver:
         began = time.monotonic()
         assert driver.ask(method="POST", body=BODY, **settings).startswith(told)
-        assert 0.29 <= time.monotonic() - began < 10  # below the other limits
+        assert LATE_MS / 1000 - 0.01 <= time.monotonic() - began < 10  # below the other limits
         assert origin.count == 1
 
 
@@ -476,7 +484,7 @@ def test_an_unbounded_body_may_be_slow_as_long_as_it_moves():
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
         peer.slowly(b"a" * 10, pause=0.15)
     with Origin(script) as origin, Driver(origin) as driver:
-        assert driver.ask(total=0, first=600).startswith("end 10")
+        assert driver.ask(total=0, first=5000).startswith("end 10")
 
 
 def test_an_unbounded_request_that_stands_still():
@@ -559,13 +567,13 @@ def test_two_addresses_are_used_in_turn():
 
 
 def test_one_that_comes_back_is_used_again():
-    port = dead_port()
+    port = servers.free_port()
     with Origin(answers(), address="127.0.0.2") as two, \
             Driver(f"http://127.0.0.1:{port}", two) as driver:
         for number in range(4):
             assert driver.ask(number).startswith("end 2")
         with Origin(answers(), port=port) as one:
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             number = 10
             while one.count == 0 and time.monotonic() < end:
                 assert driver.ask(number).startswith("end 2")
@@ -576,7 +584,7 @@ def test_one_that_comes_back_is_used_again():
 
 
 def test_all_down_are_tried_all_the_same():
-    port = dead_port()
+    port = servers.free_port()
     with Driver(f"http://127.0.0.1:{port}") as driver:
         for number in range(3):
             assert driver.ask(number).startswith("failed NOT_SENT UNREACHABLE")
@@ -614,9 +622,10 @@ def test_names_have_several_addresses_that_are_used_in_turn():
         driver.say("names 127.0.0.1 127.0.0.2 127.0.0.3")  # the third is dead
         assert driver.ask(100).startswith("end 2")
         time.sleep(0.15)
-        for number in range(12):
-            assert driver.ask(number, close=1).startswith("end 2")
-        assert one.count > 3 and two.count > 3
+        number = 0
+        while one.count <= 3 or two.count <= 3:  # as soon as the lookup has ended
+            assert driver.ask(number, close=1).startswith("end 2") and number < 2000
+            number += 1
         assert driver.stats()["down"] == 1
 
 
@@ -638,9 +647,11 @@ def test_a_name_that_moves_takes_its_idle_connections_along():
         assert driver.ask(1).startswith("end 2")
         driver.say("names 127.0.0.2")
         time.sleep(0.2)
-        assert driver.ask(2).startswith("end 2")  # begins the lookup, on what is known
-        assert driver.ask(3).startswith("end 2")
-        assert (one.received.count(b"GET "), two.received.count(b"GET ")) == (2, 1)
+        number = 2
+        while two.count == 0:  # the first of these begins the lookup, on what is known
+            assert driver.ask(number).startswith("end 2") and number < 2000
+            number += 1
+        assert one.received.count(b"GET ") >= 2 and two.received.count(b"GET ") == 1
         assert driver.stats()["open"] == 1
 
 

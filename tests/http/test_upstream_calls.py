@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from upstream_help import BODY, OK, Driver, Origin, answers, dead_port, waits
+import servers
+from once_server import until
+from upstream_help import BODY, OK, Driver, Origin, answers, waits
 
 
 def test_a_long_body_arrives_whole():
@@ -82,9 +84,9 @@ def test_pause_and_go_on(at):
             sent.append(1)
         peer.wait_end()
     with Origin(script) as origin, Driver(origin) as driver:
-        driver.start(pause_at=at, total=0, first=300)
+        driver.start(pause_at=at, total=0, first=1500)
         driver.line("1 head 200")
-        time.sleep(0.8)  # longer than first: what is paused is not late
+        time.sleep(2)  # longer than first: what is paused is not late
         assert len(sent) < 200
         driver.say("go_on 1")
         assert driver.last().startswith("end 20000000")
@@ -112,7 +114,7 @@ def test_start_again_inside_an_event(event):
 
 
 def test_start_again_inside_a_failure():
-    with Driver(f"http://127.0.0.1:{dead_port()}") as driver:
+    with Driver(f"http://127.0.0.1:{servers.free_port()}") as driver:
         driver.start(1, restart_at="failed")
         assert driver.last(1).startswith("failed NOT_SENT")
         assert driver.last(1).startswith("failed NOT_SENT")
@@ -151,18 +153,17 @@ def test_cancel_while_the_answer_comes(data):
         if data:
             driver.line("1 head")
         else:
-            driver.wait_stats(open=1)
-            time.sleep(0.1)
+            until(lambda: b"POST " in origin.received, "it was not sent")
         driver.say("cancel 1")
         assert driver.line("1 cancelled") == "1 cancelled sent"
         driver.wait_stats(open=0)
 
 
 def test_cancel_while_the_body_is_being_sent():
-    with Origin(lambda peer: peer.wait_end() or time.sleep(0.3)) as origin, \
+    with Origin(lambda peer: (peer.read(1000), peer.wait_end(), time.sleep(0.3))) as origin, \
             Driver(origin) as driver:
         driver.start(1, method="POST", body=30000000)
-        time.sleep(0.2)
+        until(lambda: b"POST " in origin.received, "it was not sent")
         driver.say("cancel 1")
         assert driver.line("1 cancelled") == "1 cancelled sent"
         driver.wait_stats(open=0)
@@ -171,8 +172,7 @@ def test_cancel_while_the_body_is_being_sent():
 def test_detach_fails_what_is_under_way():
     with Origin(waits(b"")) as origin, Driver(origin, connections=1) as driver:
         driver.start(1)
-        driver.wait_stats(open=1)
-        time.sleep(0.1)
+        until(lambda: b"GET " in origin.received, "it was not sent")
         driver.start(2)
         driver.say("detach")
         assert driver.last(1).startswith("failed SENT BROKEN")

@@ -65,7 +65,15 @@ def value(shown, name, **labels):
 
 def until_shown(server, expected, name, **labels):
     until(lambda: value(figures(server), name, **labels) == expected,
-        f"{name} {labels} is never {expected}", 20)
+        f"{name} {labels} is never {expected}")
+
+
+ATTEMPTS = {"executed": 1, "unknown": 1, "later": 2, "failed": 0, "released": 0}
+
+
+def attempts_of(shown):
+    return {dict(labels)["verdict"]: number for (name, labels), number in shown.items()
+        if name == "once_dispatch_attempts_total"}
 
 
 def test_each_status_of_effects_is_counted(make_server, provider):
@@ -80,6 +88,7 @@ def test_each_status_of_effects_is_counted(make_server, provider):
     until_shown(server, 1, "once_dispatch_attempts_total", kind="effects", target="pay",
         verdict="executed")
     until_shown(server, 0, "once_work", kind="effects", status="in_progress")
+    until(lambda: attempts_of(figures(server)) == ATTEMPTS, "not all attempts are counted")
     shown = figures(server)
     for kind in ("commands", "deliveries"):
         assert {number for (name, labels), number in shown.items()
@@ -87,11 +96,9 @@ def test_each_status_of_effects_is_counted(make_server, provider):
         assert value(shown, "once_work_unknown_oldest_seconds", kind=kind) == 0
     until(lambda: 0 < value(figures(server), "once_work_unknown_oldest_seconds", kind="effects")
         < 60, "it has no age")
-    attempts = {dict(labels)["verdict"]: number for (name, labels), number in shown.items()
-        if name == "once_dispatch_attempts_total"}
-    assert attempts == {"executed": 1, "unknown": 1, "later": 2, "failed": 0, "released": 0}
-    assert len(provider.requests) == sum(attempts.values())
-    assert value(shown, "once_dispatch_in_flight", kind="effects", target="pay") == 0
+    assert attempts_of(shown) == ATTEMPTS
+    assert len(provider.requests) == sum(ATTEMPTS.values())
+    until_shown(server, 0, "once_dispatch_in_flight", kind="effects", target="pay")
     assert value(shown, "once_dispatch_questions_total", kind="effects", target="pay") == 0
     assert value(shown, "once_dispatch_breaker", kind="effects", target="pay", state="closed") == 1
 

@@ -276,10 +276,3 @@ def says(data, end="close"):
 def waits(data):
     """A script: after one request these bytes, and then nothing until the other side leaves."""
     return says(data, "wait")
-
-
-def dead_port(address="127.0.0.1"):
-    """An address where nobody listens."""
-    with socket.socket() as sock:
-        sock.bind((address, 0))
-        return sock.getsockname()[1]

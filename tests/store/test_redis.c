@@ -312,7 +312,7 @@ static void a_server_that_was_away_is_found_again(void **state)
     }
     proxy_block(fixture->proxy, false);
     enum status status = E_UNAVAILABLE;
-    for (int i = 0; i < 300 && status == E_UNAVAILABLE; i++) {
+    for (int i = 0; i < 3000 && status == E_UNAVAILABLE; i++) {
         (void)usleep(10000);
         status = fixture->store->ops->prepare(fixture->store, &batch, &err);
     }

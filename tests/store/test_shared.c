@@ -574,7 +574,7 @@ static void hear(void *context, const struct digest *key_hash)
 static unsigned wait_heard(struct heard *heard, unsigned enough)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < 2000; i++) {
+    for (unsigned i = 0; i < 30000; i++) {
         (void)pthread_mutex_lock(&heard->lock);
         count = heard->count;
         (void)pthread_mutex_unlock(&heard->lock);

@@ -179,7 +179,7 @@ static void *wait_main(void *context)
 static void await_parked(struct fixture *fixture, uint64_t count)
 {
     struct engine_stats stats = {0};
-    for (int i = 0; i < 5000 && stats.parked != count; i++) {
+    for (int i = 0; i < 60000 && stats.parked != count; i++) {
         engine_stats(fixture->engine, &stats);
         usleep(1000);
     }
@@ -233,7 +233,7 @@ static void a_lease_that_ran_out_becomes_unknown_by_itself(void **state)
     struct engine_stats stats = {0};
     assert_int_equal(do_begin(fixture, "k", "{}", &first), DECISION_FIRST_SEEN);
     fixture_advance(fixture, LIMIT_LEASE_MS_DEFAULT);
-    for (int i = 0; i < 5000 && stats.counts.by_status[RECORD_UNKNOWN] == 0; i++) {
+    for (int i = 0; i < 60000 && stats.counts.by_status[RECORD_UNKNOWN] == 0; i++) {
         engine_stats(fixture->engine, &stats);
         usleep(1000);
     }

@@ -13,7 +13,7 @@
 #include "engine/query.h"
 #include "store/mem.h"
 
-enum { ENGINES = 2, TRIES = 5000 }; /* of a millisecond each: a test that waits longer has failed */
+enum { ENGINES = 2, TRIES = 60000 }; /* of a millisecond each: after them a test has failed */
 
 static struct {
     _Atomic int64_t now_ms; /* of all clocks */
@@ -237,7 +237,7 @@ static void who_waits_asks_again_when_the_notice_is_lost(void **state)
     wait_parked(WAITERS);
     assert_int_equal(do_seal(0, &first), DECISION_SEALED);
     int64_t sealed_ms = world.now_ms;
-    assert_replayed(waiting, arenas, WAITERS, 10);
+    assert_replayed(waiting, arenas, WAITERS, 1); /* seconds of a busy machine are no matter */
     assert_true(world.now_ms - sealed_ms < WAITERS * LIMIT_ASK_AGAIN_MS / 2); /* not one by one */
 }
 
