@@ -302,11 +302,11 @@ class Bench:
             process.stop()
 
 
-def main():
+def main(kind=Bench):
     options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": "",
         "alone": ""}
     options.update(word.split("=", 1) for word in sys.argv[1:])
-    bench = Bench(options)
+    bench = kind(options)
     try:
         found("wrk")
         if options["alone"]:
@@ -314,7 +314,7 @@ def main():
         else:
             bench.run()
     except Missing as fault:
-        say(f"bench_gateway: {fault}")
+        say(f"{Path(sys.argv[0]).name}: {fault}")
         return 1
     finally:
         bench.stop()

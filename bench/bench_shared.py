@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""bench_shared: durable begins over HTTP on a store in PostgreSQL (B10).
+"""bench_shared: durable begins over HTTP on a store in PostgreSQL and on one in Redis (B10).
 
     bench_shared.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [only=B10]
 
-One PostgreSQL, loaded in turn by pgbench (B3's single inserts), by one process of Once and by two.
-Each process has one batch under way, so two processes have two, of different keys. All go to the
-same server with the same durability; B10 is how many begins that makes of one insert. Prints one
-row a line, as the other programs do (bench.h).
+One PostgreSQL, loaded in turn by pgbench (B3's single inserts), and by one, two and four processes
+of Once; and one Redis, loaded in turn by redis-benchmark (B2's SET NX) and by one process. All go
+to the same server with the same durability; B10 is how many begins that makes of one insert. Prints
+one row a line, as the other programs do (bench.h).
 """
 import json
 import re
@@ -15,18 +15,24 @@ import sys
 import threading
 
 import bench_http
-from bench_http import CONNECTIONS, Missing, Once, Postgres, row, say, wait_until
+from bench_http import (CONNECTIONS, Missing, Once, Path, Postgres, Redis, row, say, wait_until)
 
-WHAT = f"begins over HTTP on a PostgreSQL store, {CONNECTIONS} connections"
-ROWS = [("B10", 1, "PostgreSQL, INSERT by pgbench", 1.2),
-    ("B10-2", 2, "PostgreSQL, INSERT by pgbench", 1.2)]
+INSERT, SET = "PostgreSQL, INSERT by pgbench", "Redis, SET NX, fsync always"
+ROWS = [("B10", Postgres, 1, INSERT, 1.2), ("B10-2", Postgres, 2, INSERT, 1.2),
+    ("B10-4", Postgres, 4, INSERT, 1.2), ("B10-redis", Redis, 1, SET, 0.8)]
+
+
+def what(kind, count):
+    engine = "a PostgreSQL" if kind is Postgres else "a Redis"
+    many = "" if count == 1 else f" to each of {count} processes"
+    return f"begins over HTTP on {engine} store, {CONNECTIONS} connections{many}"
 
 
 class Shared(Once):
     """One process over that database."""
 
     def __init__(self, directory, tools, binary, url, number):  # pylint: disable=W0231
-        self.name = f"once-postgres-{number}"
+        self.name = f"once-{url.split(':')[0]}-{number}"
         bench_http.Web.__init__(self, directory, tools)
         config = self.directory / "once.yaml"
         config.write_text("log: {decisions: false}\n")
@@ -42,22 +48,30 @@ class Shared(Once):
 
 
 class Bench:
-    def __init__(self, options):
-        self.options, self.rounds = options, int(options["rounds"])
+    """The rows of one engine."""
+
+    def __init__(self, options, kind):
+        self.options, self.rounds, self.kind = options, int(options["rounds"]), kind
         self.seconds = float(options["seconds"])
+        self.rows = [one for one in ROWS if one[1] is kind and options["only"] in ("", one[0])]
         self.running, self.rates = [], {}
 
+    def url(self):
+        if self.kind is Redis:
+            return f"redis://127.0.0.1:{self.database.port}"
+        return f"postgres:///postgres?host={self.database.directory}&user=bench"
+
     def start(self):
-        place = bench_http.Path(self.options["dir"])
-        self.database = Postgres(place)
+        place, tools = Path(self.options["dir"]), Path(self.options["tools"])
+        self.database = self.kind(place)
         self.running.append(self.database)
-        url = f"postgres:///postgres?host={self.database.directory}&user=bench"
-        done = subprocess.run([self.options["once"], "migrate", "--store", url], text=True,
-            capture_output=True)
-        if done.returncode != 0:
-            raise Missing(f"once migrate: {done.stderr}")
-        self.nodes = [Shared(place, bench_http.Path(self.options["tools"]), self.options["once"],
-            url, number) for number in (1, 2)]
+        if self.kind is Postgres:
+            done = subprocess.run([self.options["once"], "migrate", "--store", self.url()],
+                text=True, capture_output=True)
+            if done.returncode != 0:
+                raise Missing(f"once migrate: {done.stderr}")
+        self.nodes = [Shared(place, tools, self.options["once"], self.url(), number)
+            for number in range(max(one[2] for one in self.rows))]
         self.running += self.nodes
 
     def together(self, nodes, seconds):
@@ -74,13 +88,13 @@ class Bench:
         return sum(rates)
 
     def round(self, number):
-        loads = {"postgres": lambda seconds: self.database.load(seconds)[0]}
-        for _, count, _, _ in ROWS:
+        loads = {"engine": lambda seconds: self.database.load(seconds)[0]}
+        for _, _, count, _, _ in self.rows:
             loads[count] = lambda seconds, count=count: self.together(self.nodes[:count], seconds)
         names = list(loads)
         for name in names[number % len(names):] + names[:number % len(names)]:
             rate = loads[name](self.seconds if number else self.seconds / 2)
-            say(f"round {number} of {self.rounds}: {name} {rate:,.0f}/s")
+            say(f"round {number} of {self.rounds}: {self.kind.name} {name} {rate:,.0f}/s")
             if number:
                 self.rates.setdefault(name, []).append(rate)
 
@@ -88,10 +102,9 @@ class Bench:
         self.start()
         for number in range(self.rounds + 1):
             self.round(number)
-        for ident, count, compared, bar in ROWS:
-            if self.options["only"] in ("", ident):
-                result = row(ident, compared, bar, self.rates[count], self.rates["postgres"])
-                print(json.dumps({**result, "what": f"{WHAT}, {count} processes"}), flush=True)
+        for ident, kind, count, compared, bar in self.rows:
+            result = row(ident, compared, bar, self.rates[count], self.rates["engine"])
+            print(json.dumps({**result, "what": what(kind, count)}), flush=True)
 
     def stop(self):
         for process in reversed(self.running):
@@ -101,15 +114,18 @@ class Bench:
 def main():
     options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": ""}
     options.update(word.split("=", 1) for word in sys.argv[1:])
-    bench = Bench(options)
-    try:
-        bench_http.found("wrk")
-        bench.run()
-    except Missing as fault:
-        for ident, _, _, _ in ROWS:
-            print(json.dumps({"id": ident, "what": WHAT, "skipped": str(fault)}), flush=True)
-    finally:
-        bench.stop()
+    for kind in (Postgres, Redis):
+        bench = Bench(options, kind)
+        try:
+            bench_http.found("wrk")
+            if bench.rows:
+                bench.run()
+        except Missing as fault:
+            for ident, _, count, _, _ in bench.rows:
+                print(json.dumps({"id": ident, "what": what(kind, count), "skipped": str(fault)}),
+                    flush=True)
+        finally:
+            bench.stop()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 
 docs/formats/journal.md and docs/formats/evidence.md describe the formats and the rules. Checked are
 files, batches and frames, the chain and the checkpoints about it, bodies against their digests,
-records against their entries, and every decision is made again. Not checked: signatures (see
-verify_evidence.py), the rules of queued work, and sources: `sealed_version` is believed.
+records against their entries, and every decision about an operation is made again. Not checked:
+signatures (see verify_evidence.py), the rules of queued work (commands, effects, deliveries: only
+their records are compared with their entries), and sources: `sealed_version` is believed.
 Prints "ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
 """
 import base64, hashlib, json, pathlib, re, struct, sys
@@ -13,6 +14,7 @@ BLOCK, SECTOR, HEADER, FRAME = 4096, 512, 64, 12
 RECORD, TOUCH, ENTRY, REQUEST, OUTCOME, MOVED = 1, 2, 3, 4, 5, 6
 STATUS = ("- in_progress unknown released executed failed rejected compensated "
           "pending waiting dead compensating").split()
+PREFIX = {1: "op_", 2: "op_", 3: "cmd_", 4: "eff_", 5: "dlv_"}
 DOORS = ["", *"fences gateway run commands effects inbox".split()]
 SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with its CRC after it
 TABLE = list(range(256))
@@ -41,7 +43,8 @@ class Record:
         form, self.kind, status, fingerprint_version = data[:4]
         need(form in (1, 2) and 1 <= self.kind <= 5, "a record of a form that is not known")
         own_hash, self.bodies = self.raw(32), {}
-        self.fields = {"status": STATUS[status], "operation_id": "op_" + uuid(self.raw(16)),
+        self.fields = {"status": STATUS[status],
+                       "operation_id": PREFIX[self.kind] + uuid(self.raw(16)),
                        "fingerprint": (fingerprint_version, self.raw(32).hex())}
         for name in ("version fence attempt duplicates created updated sealed lease_expires "
                      "window_expires window").split():
@@ -61,11 +64,15 @@ class Record:
         for _ in range(5):  # the source, the trace and the reason
             self.raw(self.number())
         door, flags = self.raw(2) if form == 2 else (0, 0)
+        self.detail = b""
         self.fields.update(
             door=DOORS[door], reconciles=flags & 16 != 0, holder=self.number() if flags & 1 else 0,
             parent=uuid(self.raw(16)) if flags & 2 else "", due=self.number() if flags & 4 else 0,
-            detail=sha256(self.raw(self.number())).hex() if flags & 8 else "")
+            detail=sha256(self.take_detail()).hex() if flags & 8 else "")
         need(self.at == len(data) and flags < 32, "a record's flags or its end")
+    def take_detail(self):
+        self.detail = self.raw(self.number())
+        return self.detail
     def raw(self, size):
         self.at += size
         need(self.at <= len(self.data), "a record is cut short")
@@ -249,14 +256,35 @@ class Journal:
         need(json.dumps(entry, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
              == data, where + "not in canonical form")
         need((entry["seq"], entry["operation_id"], entry["chain_id"]) == (
-            seq, "op_" + uuid(raw_id), chain_id) and time >= self.time and (
+            seq, entry["operation_id"][:-36] + uuid(raw_id), chain_id) and time >= self.time and (
             not known or entry.get("tenant_id", "").encode() == tenant) and (
             d["now_ms"] == time if d else not self.change), where + "not what its frame says")
         self.at, self.time = (self.at[0], seq, digest), time
         self.archived |= entry.get("archived") == dict(seq=self.start[0], hash=self.start[1].hex())
+        kind = next((kind for kind, prefix in PREFIX.items()
+                     if entry["operation_id"] == prefix + uuid(raw_id)), None)
+        need(kind, where + "an id of no kind")
         if d:
-            self.decided(entry, d, where)
+            self.decided(entry, d, where) if kind == 1 else self.queued(entry, d, where)
         self.change = {}
+    def queued(self, entry, d, where):
+        """Work that Once performs itself: the record that was stored is the one of the entry."""
+        need(RECORD in self.change or self.squeezed or not {REQUEST, OUTCOME} & set(self.change),
+             where + "a body without a record that names it")
+        if RECORD not in self.change:
+            return
+        record, effect = self.change[RECORD], entry["operation_id"].startswith("eff_")
+        stored, key = record.fields, tuple(entry.get(name, "").encode() for name in (
+            "tenant_id", "scope", "principal", "idempotency_key"))
+        said = entry["operation_id"], entry["lifecycle_state"], d["attempt"], d["version"] + 1, key
+        need(said == tuple(stored[name] for name in (
+            "operation_id", "status", "attempt", "version", "key")), where + "a different record")
+        old = "provider_ref" not in entry and entry.get("effect_id", "") == stored["effect_id"]
+        if not effect or old:  # the first releases wrote it so
+            return need(entry.get("effect_id", "") == stored["effect_id"], where + "its effect_id")
+        names = {"effect_id": entry["operation_id"], **json.loads(record.detail or b"{}")}
+        need((entry["effect_id"], entry.get("command_id"), entry.get("provider_ref", "")) == (
+            names["effect_id"], names.get("command_id"), stored["effect_id"]), where + "its names")
     def decided(self, entry, d, where):
         key = tuple(entry.get(name, "").encode() for name in (
             "tenant_id", "scope", "principal", "idempotency_key"))

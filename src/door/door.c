@@ -229,17 +229,19 @@ static void log_decision(struct door *door, const struct door_report *report, co
     const struct record_key *key = key_of(call);
     const struct source *source =
         call->request.kind == REQUEST_BEGIN ? &call->request.source : &record->source;
-    char id[OP_ID_TEXT_BYTES] = "";
+    char id[KIND_ID_TEXT_BYTES] = "";
     bool is_there = report->flooded_ms == 0 && record->fence > 0;
+    bool is_effect = is_there && record->kind == RECORD_EFFECT;
     if (is_there) {
-        (void)op_id_put(id, &record->operation_id);
+        (void)kind_id_put(id, record->kind, &record->operation_id);
     }
     struct log_field fields[] = {
         LOG_TEXT("decision", slice_str(word)),
         LOG_TEXT("request", slice_str(request_kind_name(call->request.kind))),
         LOG_TEXT("tenant", report->tenant), LOG_TEXT("scope", key->scope),
         LOG_TEXT("idempotency_key", key->key), LOG_TEXT("operation_id", slice_str(id)),
-        LOG_TEXT("effect_id", is_there ? record->effect_id : SLICE_EMPTY),
+        LOG_TEXT(
+            is_effect ? "provider_ref" : "effect_id", is_there ? record->effect_id : SLICE_EMPTY),
         LOG_TEXT("source_type", source->type), LOG_TEXT("source_id", source->id),
         LOG_TEXT("request_id", report->request_id), LOG_TEXT("trace_id", report->trace_id),
         LOG_TEXT("actor", report->actor),

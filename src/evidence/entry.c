@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/uuid.h"
 #include "canon/jcs.h"
+#include "core/effect_names.h"
 #include "core/source.h"
 #include "evidence/note.h"
 
@@ -173,7 +174,9 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
         put_str(out, ",\"door\":", record_door_name(request->door));
     }
     /* As asked for; the record's own is at the top. They differ when a seal is refused. */
-    put_text_if(out, ",\"effect_id\":", request->effect_id);
+    if (entry_kind(facts) != RECORD_EFFECT) {
+        put_text_if(out, ",\"effect_id\":", request->effect_id);
+    }
 }
 
 /* From "fence" to "outcome". */
@@ -213,6 +216,9 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     put_decided_work(out, facts);
     put_decided_grant(out, facts);
     put_parent(out, &request->parent);
+    if (entry_kind(facts) == RECORD_EFFECT) {
+        put_text_if(out, ",\"provider_ref\":", request->effect_id);
+    }
     put_str(out, ",\"request\":", request_kind_name(request->kind));
     if (by_key && policy->retry_failed) {
         buf_str(out, ",\"retry_failed\":true");
@@ -347,6 +353,41 @@ static struct slice chain_time(struct chain *chain, int64_t now_ms)
     return slice_of(chain->time, TEXT_TIME_BYTES - 1);
 }
 
+static void put_quoted_if(struct buf *out, const char *name, struct slice quoted)
+{
+    if (quoted.len > 0) {
+        buf_str(out, name);
+        buf_slice(out, quoted);
+    }
+}
+
+/* What links an effect to its command and to the provider (CCO-8). The record's effect_id is what
+ * the provider calls it; its own name is the caller's, else its id. */
+static void put_command(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+{
+    const struct record *record = &facts->decision->next;
+    enum record_kind kind = entry_kind(facts);
+    if (kind == RECORD_COMMAND) {
+        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
+    } else if (kind == RECORD_EFFECT) {
+        put_quoted_if(out, ",\"command_id\":", effect_names_of(record->detail).command_id);
+    }
+}
+
+static void put_effect(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+{
+    const struct record *record = &facts->decision->next;
+    if (entry_kind(facts) != RECORD_EFFECT) {
+        put_text_if(out, ",\"effect_id\":", record->effect_id);
+        return;
+    }
+    struct slice given = effect_names_of(record->detail).effect_id;
+    put_quoted_if(out, ",\"effect_id\":", given);
+    if (given.len == 0) {
+        put_word(out, ",\"effect_id\":", operation_id);
+    }
+}
+
 static void put_entry(struct chain *chain, const struct entry_facts *facts, struct buf *out)
 {
     const struct record *record = &facts->decision->next;
@@ -364,9 +405,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
         buf_char(out, ',');
     }
     put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
-    if (entry_kind(facts) == RECORD_COMMAND) {
-        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
-    }
+    put_command(out, facts, operation_id);
     if (facts->decision->kind == DECISION_CONFLICT_REJECTED) {
         put_conflict(out, facts);
     }
@@ -374,7 +413,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     if (request_by_key(request->kind)) {
         put_dedupe(out, facts, operation_id);
     }
-    put_text_if(out, ",\"effect_id\":", record->effect_id);
+    put_effect(out, facts, operation_id);
     put_entry_id(chain, out);
     put_text_if(out, ",\"idempotency_key\":", key->key);
     put_str(out, ",\"lifecycle_state\":", state);
@@ -382,6 +421,9 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     put_word(out, ",\"operation_id\":", operation_id);
     put_outcome(out, entry_reason(facts), state);
     put_text_if(out, ",\"principal\":", key->principal);
+    if (entry_kind(facts) == RECORD_EFFECT) {
+        put_text_if(out, ",\"provider_ref\":", record->effect_id);
+    }
     put_text(out, ",\"scope\":", key->scope);
     put_u64(out, ",\"seq\":", chain->seq + 1);
     put_source(out, known ? &record->source : &request->source);

@@ -7,11 +7,11 @@
  *            are in it. "decided" holds what decide was given, so that anybody can decide again.
  * Threads:   one chain, one thread.
  *
- * Members, sorted: actor?, chain_id, conflict?{received_fingerprint, stored_fingerprint},
- * decided{attempt, decision, fence, rule, version, …}, dedupe?{decision, executed,
- * original_operation_id, outcome_ref}, effect_id?, entry_id, idempotency_key, lifecycle_state,
- * occurred_at, operation_id, outcome?{reason, status}, principal?, scope, seq, source?, tenant_id,
- * trace?, type. docs/formats/evidence.md describes each.
+ * Members, sorted: actor?, chain_id, command_id?, conflict?{received_fingerprint,
+ * stored_fingerprint}, decided{attempt, decision, fence, rule, version, …}, dedupe?{decision,
+ * executed, original_operation_id, outcome_ref}, effect_id?, entry_id, idempotency_key,
+ * lifecycle_state, occurred_at, operation_id, outcome?{reason, status}, principal?, provider_ref?,
+ * scope, seq, source?, tenant_id, trace?, type. docs/formats/evidence.md describes each.
  */
 #ifndef ONCE_EVIDENCE_ENTRY_H
 #define ONCE_EVIDENCE_ENTRY_H

@@ -8,6 +8,7 @@
 #include "base/uuid.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "core/effect_names.h"
 #include "core/source.h"
 
 /* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
@@ -272,6 +273,9 @@ static const char *read_decided(
     if (request_settles(request)) {
         read_outcome(&decided, arena, &request->outcome);
         request->effect_id = text_if(&decided, "effect_id");
+        if (view->kind == RECORD_EFFECT && request->effect_id.len == 0) {
+            request->effect_id = text_if(&decided, "provider_ref");
+        }
     }
     return decided.wrong;
 }
@@ -402,6 +406,8 @@ static enum status read_members(
     view->type = text_of(&top, "type");
     view->lifecycle_state = text_of(&top, "lifecycle_state");
     view->effect_id = text_if(&top, "effect_id");
+    view->command_id = text_if(&top, "command_id");
+    view->provider_ref = text_if(&top, "provider_ref");
     view->count = u64_of(&top, "count", true);
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
@@ -487,4 +493,39 @@ enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf 
         *ret_view = view;
     }
     return status;
+}
+
+bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id)
+{
+    bool is_effect = view->kind == RECORD_EFFECT;
+    bool is_old = !is_effect || (view->command_id.len == 0 && view->provider_ref.len == 0);
+    return (is_effect && slice_equal(view->provider_ref, effect_id)) ||
+           (is_old && slice_equal(view->effect_id, effect_id));
+}
+
+/* A JSON string of the detail is what the entry says. */
+static bool tells_name(struct slice told, struct slice quoted, struct buf *scratch)
+{
+    buf_clear(scratch);
+    jcs_put_string(scratch, told);
+    return buf_status(scratch) == OK && slice_equal(buf_view(scratch), quoted);
+}
+
+bool entry_view_tells_names(
+    const struct entry_view *view, const struct record *record, struct buf *scratch)
+{
+    struct effect_names names = effect_names_of(record->detail);
+    char id[KIND_ID_TEXT_BYTES];
+    bool is_old = view->provider_ref.len == 0 && slice_equal(view->effect_id, record->effect_id);
+    if (record->kind != RECORD_EFFECT || is_old) {
+        return true;
+    }
+    bool is_named =
+        names.effect_id.len > 0
+            ? tells_name(view->effect_id, names.effect_id, scratch)
+            : slice_is(view->effect_id, kind_id_put(id, RECORD_EFFECT, &record->operation_id));
+    bool is_linked = view->command_id.len > 0
+                         ? tells_name(view->command_id, names.command_id, scratch)
+                         : names.command_id.len == 0;
+    return is_named && is_linked;
 }

@@ -21,7 +21,9 @@ struct entry_view {
     struct op_id operation_id;
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
     struct slice lifecycle_state; /* of the record from now on, or "absent" */
-    struct slice effect_id;       /* of the record */
+    struct slice effect_id;       /* of the record; of an effect: the effect's own name */
+    struct slice command_id;      /* of an effect: as its envelope gave it; may be empty */
+    struct slice provider_ref;    /* of an effect: the record's effect_id; may be empty */
     struct source source;         /* of the record, or of the request when there is none */
     bool archives;                /* type evidence.archived: everything up to … */
     uint64_t archived_seq;        /* … this entry left the journal, … */
@@ -52,5 +54,14 @@ struct entry_view {
  */
 enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf *scratch,
     struct entry_view *ret_view, struct err *err) MUST_CHECK;
+
+/* Whether this is what the entry says of the record's effect_id. An effect's is provider_ref; the
+ * first releases wrote it as effect_id, and their entries have neither of the other two. */
+bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id);
+
+/* Whether an effect and its command are called what its record calls them (CCO-8). An entry of the
+ * first releases did not say. `scratch` is cleared and used. */
+bool entry_view_tells_names(
+    const struct entry_view *view, const struct record *record, struct buf *scratch);
 
 #endif

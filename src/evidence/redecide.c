@@ -346,7 +346,10 @@ static enum status compare_record_told(
     bool known = record_there(next);
     const char *state = known ? record_status_name(next->status) : "absent";
     char id[KIND_ID_TEXT_BYTES];
-    struct digest effect_id;
+    struct digest effect_id, provider_ref;
+    struct entry_view told = *view; /* names as digests, which is what is known of the record's */
+    told.effect_id = text_digest(view->effect_id, &effect_id);
+    told.provider_ref = text_digest(view->provider_ref, &provider_ref);
     if (!slice_is(view->lifecycle_state, state)) {
         return differs(err, "the status", view->lifecycle_state, state);
     }
@@ -363,8 +366,9 @@ static enum status compare_record_told(
     if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
         return err_set(err, E_CORRUPT, "the entry's key differs from its operation's");
     }
-    if (!slice_equal(text_digest(view->effect_id, &effect_id), next->effect_id)) {
-        return err_set(err, E_CORRUPT, "the entry's effect_id differs from its operation's");
+    if (!entry_view_tells_ref(&told, next->effect_id)) {
+        return err_set(err, E_CORRUPT, "the entry's %s differs from its operation's",
+            view->kind == RECORD_EFFECT ? "provider_ref" : "effect_id");
     }
     return OK;
 }

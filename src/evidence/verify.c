@@ -422,8 +422,11 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         (shows_fence(view) && view->fence != record->fence) || view->attempt != record->attempt ||
         (view->request.kind != REQUEST_POSTPONE && view->moment.now_ms != record->updated_ms) ||
         (view->versioned && view->version + 1 != record->version) ||
-        !slice_equal(view->effect_id, record->effect_id)) {
+        !entry_view_tells_ref(view, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry does not match the entry");
+    }
+    if (!entry_view_tells_names(view, record, &verify->scratch)) {
+        damage(verify, spot, "the entry names an effect or a command that is not its record's");
     }
     if (by_key && (view->request.fingerprint_version != record->fingerprint_version ||
                       !digest_equal(&view->request.fingerprint, &record->fingerprint))) {

@@ -110,6 +110,9 @@ def test_a_command_is_executed_when_its_required_effects_are(make_server, provid
     assert provider.calls == 1 and len(set(provider.charges)) == 2 == len(provider.charges)
     listed = server.request("GET", "/v1/effects")[2]["effects"]
     assert {one["command_id"] for one in listed} == {document["operation_id"]}
+    for one in listed:  # CCO-8
+        story = server.request("GET", "/v1/evidence?operation_id=" + one["effect_id"])[2]["entries"]
+        assert {entry["command_id"] for entry in story} == {document["operation_id"]}
 
 
 def test_effects_that_nobody_waits_for_are_named(make_server, provider):

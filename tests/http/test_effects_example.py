@@ -82,6 +82,32 @@ def test_a_capture_is_refunded_once(server, provider):
         assert wanted in types
 
 
+def test_evidence_links_the_command_the_effect_and_the_provider(server, provider):
+    made = server.request("POST", "/v1/effects", {**CAPTURE, "effect_id": "capture-1"})[2]
+    own = made["once_effect_id"]
+    server.request("POST", f"/v1/effects/{own}/compensate", {"reason": "returned"})
+    until(lambda: server.request("GET", "/v1/effects/" + own)[2]["status"] == "compensated",
+          "the refund")
+    undo = server.request("GET", "/v1/effects/" + own)[2]["compensation"]["effect_id"]
+    story = server.request("GET", "/v1/evidence?operation_id=" + own)[2]["entries"]
+    told = [(entry["type"], entry.get("provider_ref")) for entry in story
+            if entry["type"] != "observation.emitted"]  # the wait of the first call asks again
+    assert told == [("effect.created", None), ("effect.dispatched", None),
+        ("effect.acknowledged", "ch_1"), ("compensation.started", "ch_1"),
+        ("effect.compensated", "ch_1")]
+    assert {(entry["command_id"], entry["effect_id"]) for entry in story} == {
+        ("order-1", "capture-1")}
+    refund = server.request("GET", "/v1/evidence?operation_id=" + undo)[2]["entries"]
+    assert {(entry["command_id"], entry["effect_id"]) for entry in refund} == {("order-1", undo)}
+    assert refund[-1]["provider_ref"] == "re_1"
+    server.stop()
+    checked = server.cli("verify", "--redecide", "--store", server.store)
+    assert checked.returncode == 0 and "decided again" in checked.stdout, checked.stdout
+    stranger = subprocess.run([sys.executable, ROOT / "tools/verify_journal.py", server.data_dir],
+        capture_output=True, text=True, check=False, timeout=120)
+    assert stranger.stdout.startswith("ok"), stranger.stdout
+
+
 def test_what_the_provider_rejects_has_failed_and_is_not_sent_again(server, provider):
     status, _, made = server.request("POST", "/v1/effects", {**CAPTURE, "payload": {"amount": -1}})
     assert (status, made["status"], made["uncertain"]) == (200, "failed", False)
