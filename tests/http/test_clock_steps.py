@@ -287,6 +287,7 @@ def test_a_server_ends_leases_and_waits_in_time(make_server, tmp_path, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_once_run_runs_each_command_once(tmp_path, seed):
     shell = Shell(tmp_path)
+    assert shell.run("run", "-k", "first", "--", "true")[0] == 0  # begins at the true time
     with restless(shell.clock, seed):
         calls = [shell.start("run", "-k", key, "--wait", "20s", "--", "sh", "-c",
             f"echo ran >> {key}; sleep 0.4; echo {key}") for key in "abc" for _ in range(3)]

@@ -131,7 +131,7 @@ struct sim_attempt {
 };
 
 struct sim_key {
-    char name[8];
+    char name[16];
     enum sim_route route;
     int effects;
     uint64_t asked_fence; /* of the attempt that the upstream was asked about last */

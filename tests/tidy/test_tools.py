@@ -80,12 +80,15 @@ def test_listing_the_tests_compiles_nothing(tmp_path):
 
 
 def test_a_suite_over_its_budget_is_reported(capsys, monkeypatch):
-    monkeypatch.setattr(runner, "BUDGET_S", {"unit": 10, "http": 10})
+    """By the processor, whatever the clock says: a busy machine is no bug."""
+    monkeypatch.setattr(runner, "BUDGET_S", {"unit": 10, "http": 10, runner.RUN: 10})
+    monkeypatch.setattr(runner, "BUILT", {"build-asan": (30, 55)})
     jobs = [runner.Job(name=name, command=[]) for name in ("unit/a", "unit/b", "http/c")]
-    results = [runner.Result(seconds=6, cpu_seconds=1) for _ in jobs]
+    results = [runner.Result(seconds=21, cpu_seconds=6) for _ in jobs]
     runner.report_suites(jobs, results, Options, 9)
     lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert "12.0" in lines["unit"] and "2.0" in lines["unit"]
+    assert "42.0" in lines["unit"] and "12.0" in lines["unit"]
+    assert "30.0" in lines["build-asan"] and "73.0" in lines[runner.RUN]
     assert [suite for suite, line in lines.items() if "over its budget" in line] == ["unit"]
 
 
@@ -95,6 +98,13 @@ def test_the_extra_lane_takes_only_what_mostly_waits():
     line = runner.Line(jobs)
     assert [line.take(extra=True), line.take(extra=True)] == [jobs[2], None]
     assert [line.take(extra=False), line.take(extra=False)] == [jobs[0], None]
+
+
+def test_a_lane_that_computes_waits_only_when_nothing_computes():
+    jobs = [runner.Job(name="http/a", command=[], junit=True), runner.Job(name="unit/b",
+        command=[])]
+    line = runner.Line(jobs)
+    assert [line.take(extra=False) for _ in range(3)] == [jobs[1], jobs[0], None]
 
 
 def test_every_planted_bug_still_applies():
