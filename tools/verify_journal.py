@@ -5,7 +5,8 @@ docs/formats/journal.md and docs/formats/evidence.md describe the formats and th
 files, batches and frames, the chain and the checkpoints about it, bodies against their digests,
 records against their entries, and every decision about an operation is made again. Not checked:
 signatures (see verify_evidence.py), the rules of queued work (commands, effects, deliveries: only
-their records are compared with their entries), and sources: `sealed_version` is believed.
+their records are compared with their entries), and sources: `sealed_version` is believed. Chains
+that were taken over from a different store are checked as chains; what rests on them is believed.
 Prints "ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
 """
 import base64, hashlib, json, pathlib, re, struct, sys
@@ -159,6 +160,29 @@ def decide(found, key, d):
         return ("H5", request, None, found) if status == request else put("H5", request, **unknown)
     return settle("H5", "sealed" if request == "seal" else "released", d.get("status", "released"))
 
+def check_inherited(data, origin):
+    """The file `inherited`: its table, every frame, and each chain up to the end it must have."""
+    magic, form, count, told = struct.unpack("<8sI4xQ32s", data[:56])
+    end, at = 344 + 152 * count, 344 + 152 * count
+    need((magic, form, told) == (b"ONCEINHR", 1, origin) and struct.pack("<I", crc32c(
+        data[:64] + bytes(4) + data[68:end])) == data[64:68], "the table of what was inherited")
+    rows = [data[i:i + 152] for i in range(344, end, 152)]
+    heads = [(int.from_bytes(row[104:112], "little"), row[112:144]) for row in rows]
+    while at < len(data):
+        size, kind, crc = struct.unpack("<III", data[at:at + FRAME].ljust(FRAME, b"\0"))
+        body = data[at + FRAME:at + FRAME + size]
+        need(len(body) == size >= 108 and kind == ENTRY and crc == crc32c(
+            data[at:at + 8] + body, crc32c(origin) ^ at & 0xFFFFFFFF), "a frame that was inherited")
+        chain, previous, form, tenant, seq, digest = struct.unpack("<I32sBxB5xQ8x32s", body[:92])
+        if form == 1:
+            need(previous == heads[chain][1] and seq == heads[chain][0] + 1 and digest == sha256(
+                previous, body[108 + tenant:]), "a chain that was inherited is broken")
+            heads[chain] = seq, digest
+        need((seq, digest) == heads[chain], "a checkpoint is not about the chain")
+        at += FRAME + size
+    need(all(seq == int.from_bytes(row[64:72], "little") and (digest == row[72:104] or not seq)
+             for row, (seq, digest) in zip(rows, heads)), "a chain that was inherited is cut")
+
 class Journal:
     """One pass over the files; `torn` says whether something unacknowledged is at the end."""
     def __init__(self, path):
@@ -167,6 +191,9 @@ class Journal:
         data = (path / "identity").read_bytes()
         need(len(data) == 256 and data[:8] == b"ONCEid01" and crc32c(data) == CRC_OF_ALL,
              "the identity")
+        self.inherits = any(data[112:144])
+        if self.inherits:
+            check_inherited((path / "inherited").read_bytes(), data[112:144])
         self.chain, files = data[16:32], sorted(path.glob("segment-" + "[0-9a-f]" * 16))
         numbers = [int(file.name[8:], 16) for file in files]
         need(numbers and len(numbers) == numbers[-1] - numbers[0] + 1, "a segment is missing")
@@ -297,7 +324,7 @@ class Journal:
         then = tuple(map(after.get, ("status", "attempt", "operation_id"))) if after else (
             "absent", 0, told[2])
         said, made = (d["rule"], d["decision"], *told), (rule, decision, *then)
-        if said != made and self.start[0] and not found:  # it rests on entries that were archived
+        if said != made and (self.start[0] or self.inherits) and not found:  # it rests on others
             after = stored
         else:
             need(said == made, f"{where}decided again it is {made} and not {said}")

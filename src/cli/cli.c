@@ -156,9 +156,14 @@ const char *cli_store_dir(struct cli *cli, const char *url)
     return server_store_dir(url, &cli->arena);
 }
 
+const char *cli_url_shown(struct cli *cli, const char *url)
+{
+    return server_store_shown(url, &cli->arena);
+}
+
 const char *cli_store_shown(struct cli *cli)
 {
-    return server_store_shown(cli_text(cli, "store"), &cli->arena);
+    return cli_url_shown(cli, cli_text(cli, "store"));
 }
 
 int cli_try_open(

@@ -107,6 +107,7 @@ bool cli_store_denied(const struct cli *cli, unsigned *ret_owner);
 const char *cli_store_dir(struct cli *cli, const char *url);
 /* The URL of the store as it may be shown: passwords are masked. */
 const char *cli_store_shown(struct cli *cli);
+const char *cli_url_shown(struct cli *cli, const char *url);
 
 /* All of standard input, in the arena. 0, or an exit code with the message written. */
 int cli_read_stdin(struct cli *cli, size_t bytes_max, struct slice *ret_bytes) MUST_CHECK;

@@ -525,6 +525,44 @@ static const struct example_def backup_examples[] = {
     {0},
 };
 
+static const char *const copy_text[] = {
+    "Copies everything that the store FROM holds to the new store TO, which may be of a different "
+    "engine: a journal, PostgreSQL or Redis. Records of every kind go over with their fences, "
+    "leases, windows, bodies and what is due, and all evidence byte for byte with its checkpoints. "
+    "So duplicates get the same answers from the new store, what is unknown stays unknown, and "
+    "once verify checks the old evidence there. In the end every entry and record is compared, "
+    "and the new store is verified.",
+    "FROM must not be in use: stop every process first. A process that was killed counts as gone "
+    "after 30 seconds. FROM is not changed. Grants that a process of FROM held become unknown when "
+    "TO is first served; callers of the API keep their fences and leases.",
+    "TO must be new: a directory that does not exist, a PostgreSQL schema right after once "
+    "migrate (copy as its owner), or a Redis store of a name that is not in use. Until the copy is "
+    "finished, TO cannot be opened. A copy that was stopped or killed continues where it was when "
+    "the same command is run again, as long as FROM has not changed.",
+    "Bodies that are still to be sent are copied as they are, encrypted. From one journal to "
+    "a different one, body.key is copied too; otherwise the command says which "
+    "secrets.key_file the new store needs. Archived segments of a journal and the table of "
+    "roles of PostgreSQL are not copied.",
+    NULL,
+};
+
+static const struct option_def copy_options[] = {
+    FLAG("dry-run", "say what would be copied, and change nothing"),
+    OPT_JSON,
+    {0},
+};
+
+static const struct exit_def copy_exits[] = {EXIT(0, "the copy is whole, compared and verified"),
+    EXIT(64, "invalid command line, or TO is not new"), EXIT_CORRUPT_STORE,
+    EXIT(69, "a store cannot be reached, or FROM is in use; run it again"), EXIT_NO_OUTPUT,
+    EXIT_BAD_VARIABLE, {0}};
+
+static const struct example_def copy_examples[] = {
+    {"once copy journal:./once-data postgres://owner@db/app", "move to PostgreSQL"},
+    {"once copy --dry-run redis://cache:6379 journal:./once-data", "see what there is to copy"},
+    {0},
+};
+
 static const char *const migrate_text[] = {
     "Makes the tables of a PostgreSQL store, or brings them to the version of this program. All of "
     "it happens in one transaction. It is safe to run again, and to run from several machines at "
@@ -1135,6 +1173,9 @@ const struct command_def commands[] = {
     COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
     COMMAND(backup, backup_options, backup_exits, "DIRECTORY",
         "copy the journal while it is in use", .operands_min = 1, .operands_max = 1),
+    COMMAND(copy, copy_options, copy_exits, "FROM TO",
+        "copy a store to a different engine, with its evidence", .operands_min = 2,
+        .operands_max = 2),
     COMMAND(migrate, migrate_options, migrate_exits, "",
         "make the schema of a PostgreSQL store, or bring it up to date"),
     COMMAND(doctor, doctor_options, doctor_exits, "", "check the store and the machine"),

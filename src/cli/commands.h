@@ -74,6 +74,7 @@ const struct option_def *option_find(const struct command_def *command, const ch
 
 /* One file each. */
 int cmd_backup(struct cli *cli);
+int cmd_copy(struct cli *cli);
 int cmd_bench(struct cli *cli);
 int cmd_canon(struct cli *cli);
 int cmd_check(struct cli *cli);

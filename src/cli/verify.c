@@ -62,6 +62,9 @@ static int print_json(const struct verify_result *result, double seconds)
     jsonw_u64(json, "last_seq", result->last_seq);
     jsonw_str(json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
     jsonw_u64(json, "last_checkpoint_seq", result->last_checkpoint_seq);
+    if (result->inherits) {
+        jsonw_u64(json, "chains", result->chains);
+    }
     if (result->shared) {
         jsonw_u64(json, "chains", result->chains);
         jsonw_u64(json, "unchained", result->unchained);
@@ -115,6 +118,11 @@ static void print_journal(const struct verify_result *result, double seconds)
         out_text("%sok%s: entries %llu to %llu are whole and chained\n", out_tint(TINT_GOOD),
             out_plain(), (unsigned long long)result->first_seq,
             (unsigned long long)result->last_seq);
+    }
+    if (result->inherits && result->damage_count == 0) {
+        out_text("the evidence of the store that this one was copied from is whole too: %llu "
+                 "chains in all, and every version of a record was decided once\n",
+            (unsigned long long)result->chains);
     }
     out_text("checked %llu entries, %llu records, %llu bodies, %llu checkpoints in %llu segments: "
              "%s in %.2f s, %s/s\n",

@@ -59,6 +59,7 @@ struct verify {
     uint64_t anchor_seq;       /* … and its number; 0: nothing is missing */
     bool anchor_told;          /* an entry says that everything up to it was archived */
     bool squeezed;             /* the current part is */
+    bool inherits;             /* there are chains besides this one */
     bool lost;                 /* after damage: what comes next need not follow on */
     bool spoiled;              /* there is damage in the parts so far */
     uint64_t progress_bytes;   /* at the last report */
@@ -555,7 +556,9 @@ static enum status on_evidence(
         if (view.decides) {
             check_grant(verify, &spot, &view);
         }
-        status = verify->options->redecide ? run_redecide(verify, &spot, &view) : OK;
+        /* What rests on entries of other chains is decided again with all of them. */
+        bool alone = verify->options->redecide && !verify->inherits;
+        status = alone ? run_redecide(verify, &spot, &view) : OK;
     } else {
         verify->err = err;
     }
@@ -695,7 +698,10 @@ static bool visit(void *context, const struct replay_item *item)
     enum status status = OK;
     verify->result.bytes = item->bytes_done;
     switch (item->kind) {
-    case REPLAY_IDENTITY: status = read_trust(verify, item->identity, &verify->err); break;
+    case REPLAY_IDENTITY:
+        verify->inherits = item->inherits;
+        status = read_trust(verify, item->identity, &verify->err);
+        break;
     case REPLAY_PART: on_part(verify, item); break;
     case REPLAY_BATCH: on_batch(verify, item); break;
     case REPLAY_REQUEST: on_body(verify, item, &verify->pending.request); break;
@@ -743,7 +749,8 @@ static void check_end(struct verify *verify)
 static enum status run(struct verify *verify, struct err *err)
 {
     struct err replay_err = {0};
-    struct store_options options = {.mem = verify->mem, .io = verify->options->io};
+    struct store_options options = {
+        .mem = verify->mem, .io = verify->options->io, .unfinished = verify->options->unfinished};
     enum status status = store_replay(verify->options->url, &options, visit, verify, &replay_err);
     if (status == E_CORRUPT) {
         /* It cannot be replayed at all. That is an answer, not a failure to look. */
@@ -778,6 +785,9 @@ enum status verify_run(
     buf_init(&verify->scratch, mem, ENTRY_CANONICAL_BYTES_MAX);
     redecide_init(&verify->redecide, mem);
     enum status status = run(verify, err);
+    if (status == OK && verify->inherits) {
+        status = verify_inherited_run(options, &verify->result, err);
+    }
     if (status == OK) {
         *ret_result = verify->result;
     }

@@ -16,6 +16,9 @@
  * and across them that every version of a record was decided exactly once: the decisions are always
  * made again there, in the order of the versions, and must lead to the records that are stored.
  *
+ * A journal that was copied from a different store has its chains besides its own. Its own files
+ * are checked first, and then all chains together in the same way.
+ *
  * Ownership: the result is a plain value in the caller's memory; about 20 KiB.
  */
 #ifndef ONCE_EVIDENCE_VERIFY_H
@@ -43,6 +46,7 @@ struct verify_options {
     /* Called now and then, at least once at the end; NULL: not wanted. False stops the check. */
     bool (*progress)(void *context, const struct verify_progress *progress);
     void *context;         /* handed back to progress */
+    bool unfinished;       /* also a copy that is not finished */
     const struct mem *mem; /* NULL: the C library's */
     const struct io *io;   /* NULL: the machine's own */
 };
@@ -77,6 +81,7 @@ struct verify_result {
     uint64_t not_redecidable;     /* their operation began in an archived segment */
     uint64_t good_seq;            /* everything up to this entry checks out … */
     uint64_t good_batch;          /* … and everything up to this batch */
+    bool inherits;                /* a journal with chains of the store that it was copied from */
     bool shared;                  /* a store of several chains: what follows is set */
     uint64_t chains;              /* of evidence */
     uint64_t unchained;           /* decisions of applications, waiting to be chained: no damage */

@@ -824,12 +824,12 @@ enum status verify_shared_run(
     const struct verify_options *options, struct verify_result *ret_result, struct err *err)
 {
     const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
-    struct store_options how = {.mem = mem, .io = options->io, .read_only = true};
+    struct store_options how = {
+        .mem = mem, .io = options->io, .read_only = true, .unfinished = options->unfinished};
     struct shared *shared = mem_zalloc(mem, 1, sizeof *shared);
     if (shared == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    ASSERT(store_url_shared(options->url));
     shared->options = options;
     shared->mem = mem;
     arena_init(&shared->arena, mem, ENTRY_ARENA_BYTES_MAX);
@@ -838,7 +838,7 @@ enum status verify_shared_run(
     shared->redecide.shared = true;
     enum status status = store_open(options->url, &how, &shared->store, err);
     if (status == OK) {
-        ASSERT(shared->store->ops->shared);
+        ASSERT(shared->store->ops->chains != NULL);
         status = check_all(shared, err);
         enum status closed = shared->store->ops->close(shared->store, status == OK ? err : NULL);
         status = status == OK ? closed : status;
@@ -853,5 +853,33 @@ enum status verify_shared_run(
     }
     shared_release(shared);
     mem_free(mem, shared);
+    return status;
+}
+
+enum status verify_inherited_run(
+    const struct verify_options *options, struct verify_result *result, struct err *err)
+{
+    const struct mem *mem = options->mem == NULL ? &mem_libc : options->mem;
+    struct verify_result *all = mem_zalloc(mem, 1, sizeof *all);
+    struct verify_options how = *options;
+    if (all == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    how.checkpoint = SLICE_EMPTY; /* it was compared with the journal's own chain */
+    enum status status = verify_shared_run(&how, all, err);
+    if (status == OK) {
+        result->inherits = true;
+        result->chains = all->chains;
+        result->entries = all->entries;
+        result->checkpoints = all->checkpoints;
+        result->redecided = all->redecided;
+        result->not_redecidable = all->not_redecidable;
+    }
+    for (size_t i = 0; status == OK && i < all->damage_count && i < VERIFY_DAMAGES_MAX; i++) {
+        if (result->damage_count < VERIFY_DAMAGES_MAX) {
+            result->damages[result->damage_count++] = all->damages[i];
+        }
+    }
+    mem_free(mem, all);
     return status;
 }

@@ -16,9 +16,14 @@
 
 #include "evidence/verify.h"
 
-/* options->url must be of a shared store. */
+/* options->url must be of a store that has chains. */
 enum status verify_shared_run(const struct verify_options *options,
     struct verify_result *ret_result, struct err *err) MUST_CHECK;
+
+/* Of a journal that has been checked: the chains that it inherited and its own, across all of them.
+ * What is found is added to the result. */
+enum status verify_inherited_run(
+    const struct verify_options *options, struct verify_result *result, struct err *err) MUST_CHECK;
 
 /* One more damage, at a place. For both verifiers. */
 void verify_damage_put(struct verify_result *result, const struct verify_damage *place,

@@ -229,12 +229,12 @@ static bool keep_key(void *context, const struct store_chain *chain)
     return !wanted->found;
 }
 
-/* What the note is checked with: a journal has one chain, a shared store knows the key of each. */
+/* What the note is checked with: the store knows the key of each chain. */
 static enum status key_of_note(struct store *store, const struct newest *newest,
     struct checkpoint_key *ret_key, struct err *err)
 {
     struct chain_wanted wanted = {.chain_id = newest->chain_id};
-    if (!store->ops->shared) {
+    if (store->ops->chains == NULL) {
         return read_key(store, ret_key, err);
     }
     enum status status = store->ops->chains(store, keep_key, &wanted, err);

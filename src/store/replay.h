@@ -38,6 +38,8 @@ struct replay_item {
     uint64_t bytes_total; /* … of this many; an estimate while the store is written to */
 
     const struct store_identity *identity; /* identity; NULL: not readable, damage says why */
+    bool inherits; /* identity: the store has chains of a different one too, which are not in the
+                      stream (store_ops.chains) */
 
     /* Part. */
     bool part_known;           /* its beginning could be read: what follows is set */

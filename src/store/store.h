@@ -98,6 +98,7 @@ struct change {
     struct slice request_body;   /* new bytes for record->request; empty: as stored before */
     struct slice outcome_body;   /* new bytes for record->outcome.body; empty: as stored before */
     struct entry entry;
+    const struct digest *prev_hash; /* of an entry that is inherited: of the one before it */
 };
 
 /* A store's time, and what it needs to go on from there after a restart (P8). */
@@ -185,6 +186,7 @@ struct commit {
     uint64_t fence_floor; /* fences from now on are greater than this as well */
     bool *ret_stale;      /* set on E_STALE, one for each change: its record is at a version other
                              than the expected one. NULL: nobody asks */
+    bool inherits;        /* see struct store_inheriting */
 };
 
 /* The end of this process's chain, as it is known here without asking anybody. */
@@ -352,9 +354,38 @@ struct store_housekeeping {
     enum status (*remove)(struct store *store, uint64_t place, struct err *err);
 };
 
+/*
+ * What a store takes over from a different one (`once copy`). A store that is opened with it is
+ * made by that, or is the unfinished copy of the same store in the same state. Until it is finished
+ * nobody else can open it. Chains that were taken over have ended: this store continues none of
+ * them, but those that no process has alone (PostgreSQL's functions).
+ */
+struct store_inheritance {
+    const char *from;                 /* the other store, for people: without passwords */
+    struct digest origin;             /* stands for that store and the state that it is in */
+    struct store_shared shared;       /* its key: what was fingerprinted there is known here */
+    int64_t time_ms;                  /* its time, which ours is never before (P8) */
+    uint64_t fence;                   /* the highest that it gave out; ours are greater (P4) */
+    const struct store_chain *chains; /* as they ended, the oldest first */
+    size_t chain_count;
+};
+
+/*
+ * A commit that inherits has records without entries, as they were, with version_expected 0; or
+ * entries without records, byte for byte, all of one chain, each with its chain_id and prev_hash.
+ * Entries come in the order of the other store, and all of them before the first record. A crash
+ * leaves some beginning of what was committed.
+ */
+struct store_inheriting {
+    /* How many entries were taken over so far. Failures as read's. */
+    enum status (*entries)(struct store *store, uint64_t *ret_count, struct err *err);
+    /* Everything is here: it is a store from now on. Flushed. E_UNKNOWN: or it is not yet. */
+    enum status (*finish)(struct store *store, struct err *err);
+};
+
 struct store_ops {
     const char *name; /* "journal", "mem", … */
-    bool shared;      /* other processes may change it (S9 to S13): beat, listen and chains are set,
+    bool shared;      /* other processes may change it (S9 to S13): beat and listen are set,
                          and a commit may be E_STALE */
 
     /* Everything that a batch has to know, at once. Afterwards exactly one commit or abort. */
@@ -391,8 +422,9 @@ struct store_ops {
     enum status (*close)(struct store *store, struct err *err);
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
+    const struct store_inheriting *inheriting;     /* NULL: it cannot be the target of a copy */
 
-    /* Shared stores alone have the next three; NULL otherwise. */
+    /* Shared stores alone have the next two; NULL otherwise. */
 
     /* This process is alive as this incarnation, a fence that it drew: called before the first
      * grant that names it as the holder, then every LIMIT_BEAT_MS. A prepare of the same handle may
@@ -402,7 +434,8 @@ struct store_ops {
      * thread, until close returns. It must not block nor call the store. At most once, before any
      * other thread uses the handle. */
     void (*listen)(struct store *store, store_notice notice, void *context);
-    /* Every chain whose evidence is in the store. Failures as read's. */
+    /* Every chain whose evidence is in the store. Failures as read's. Every shared store has it,
+     * and an embedded one that can be copied or hold the evidence of a different store. */
     enum status (*chains)(
         struct store *store, store_chain_visit visit, void *context, struct err *err);
 
@@ -477,6 +510,10 @@ struct store_options {
     bool must_exist;           /* do not create it */
     int64_t lock_wait_ms;      /* how long to wait for another process to let go */
     int64_t retain_ms;         /* evidence older than this may be removed; 0: 400 days */
+    bool to_copy;    /* with read_only: an embedded store is locked all the same, and a shared one
+                       reads its fingerprint key */
+    bool unfinished; /* with read_only: also a copy that is not finished */
+    const struct store_inheritance *inherit; /* open it to inherit; NULL: as usual */
 };
 
 /*

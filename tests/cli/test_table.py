@@ -28,7 +28,7 @@ def test_every_command_of_the_design_is_there():
     wanted = {"run", "ls", "show", "why", "resolve", "tail", "verify", "doctor", "canon", "key",
         "bench", "demo", "version", "help", "serve", "check", "token", "send", "gateway", "policy",
         "completion", "backup", "migrate", "registry", "conformance", "confirm", "deny", "retry",
-        "cancel", "compensate", "redeliver", "skip", "inbox"}
+        "cancel", "compensate", "redeliver", "skip", "inbox", "copy"}
     assert wanted == set(COMMANDS)
 
 

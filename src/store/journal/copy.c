@@ -458,6 +458,7 @@ enum status journal_copy(const struct journal_copy *how, struct err *err)
     /* How far it was comes before the batches: the copy reaches at least that far. */
     status = status == OK ? copy_file(&copier, "identity", true, err) : status;
     status = status == OK ? copy_file(&copier, "reached", false, err) : status;
+    status = status == OK ? copy_file(&copier, "inherited", false, err) : status;
     status = status == OK ? copy_older(&copier, copier.last - 1, err) : status;
     status = status == OK ? copy_newer(&copier, err) : status;
     mem_wipe(copier.bytes, COPY_BYTES); /* the identity went through it */

@@ -307,6 +307,7 @@ void identity_encode(const struct identity *identity, unsigned char ret_bytes[ID
     memcpy(ret_bytes + 64, identity->keys.signing_seed, 32);
     le64_put(ret_bytes + 96, identity->segment_bytes);
     le64_put(ret_bytes + 104, (uint64_t)identity->created_ms);
+    memcpy(ret_bytes + 112, identity->origin.bytes, 32);
     le32_put(ret_bytes + IDENTITY_BYTES - 4, crc32c(0, ret_bytes, IDENTITY_BYTES - 4));
 }
 
@@ -329,6 +330,7 @@ const char *identity_decode(
     memcpy(identity.keys.chain_id, bytes + 16, 16);
     memcpy(identity.shared.fingerprint_key, bytes + 32, 32);
     memcpy(identity.keys.signing_seed, bytes + 64, 32);
+    memcpy(identity.origin.bytes, bytes + 112, 32);
     *ret_identity = identity;
     return NULL;
 }

@@ -183,6 +183,8 @@ struct identity {
     struct store_shared shared;
     uint64_t segment_bytes; /* the size of new segments */
     int64_t created_ms;     /* wall clock, for people */
+    struct digest origin;   /* of the store that it was copied from, and whose evidence is in the
+                               file `inherited`; zero: there is none */
 };
 
 void identity_encode(const struct identity *identity, unsigned char ret_bytes[IDENTITY_BYTES]);

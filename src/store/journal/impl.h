@@ -41,6 +41,7 @@
 #include "store/journal/due.h"
 #include "store/journal/format.h"
 #include "store/journal/index.h"
+#include "store/journal/inherited.h"
 #include "store/journal/journal.h"
 
 enum {
@@ -108,7 +109,8 @@ struct journal {
     bool read_only;
     int64_t retain_ms;
     struct identity identity;
-    int lock_fd; /* -1: not ours */
+    int lock_fd;                /* -1: not ours */
+    struct inherited inherited; /* evidence of the store that this one was copied from */
 
     struct clock system;      /* the machine's, when no other was given */
     struct store_clock clock; /* the time that batches are decided by */
@@ -257,6 +259,10 @@ uint64_t cursor_find(struct cursor *cursor, uint64_t from, int *ret_error);
 /* The frame at *at in a checked batch, and step over it. false: no more. */
 bool batch_frame(const struct cursor_batch *batch, uint32_t *at, struct frame *ret_frame);
 
+/* walk.c */
+/* The identity of a journal or of an unfinished copy, for those who only read. -errno. */
+int identity_open(const struct io *io, const char *directory, struct path *ret_path);
+
 /* write.c: commit and flush. */
 enum status journal_commit(struct store *store, const struct commit *commit, struct err *err);
 enum status journal_flush(struct store *store, struct err *err);
@@ -275,6 +281,11 @@ void buffer_release(struct buffer *buffer, const struct mem *mem);
 enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot,
     int64_t changed_ms) MUST_CHECK;
 void slot_drop(struct journal *journal, struct slot *slot);
+
+/* inherited.c: the table's. */
+enum status journal_chains(
+    struct store *store, store_chain_visit visit, void *context, struct err *err);
+extern const struct store_inheriting journal_inheriting;
 
 /* journal.c */
 /* How many records of these kinds there are, and since when the oldest unknown one is so. */

@@ -92,6 +92,13 @@ static enum status options_read(const char *text, struct journal_options *option
 
 /* Creation --------------------------------------------------------------------------------- */
 
+static struct path file_in(const char *directory, const char *name)
+{
+    struct path path;
+    (void)snprintf(path.text, sizeof path.text, "%.*s/%s", JOURNAL_PATH_MAX, directory, name);
+    return path;
+}
+
 static int file_make(
     const struct io *io, const char *path, const void *bytes, size_t size, uint64_t zeros_until)
 {
@@ -110,12 +117,16 @@ static int file_make(
     return failed != 0 ? failed : closed;
 }
 
-static enum status identity_make(struct identity *identity, uint64_t segment_bytes, struct err *err)
+static enum status identity_make(struct identity *identity, uint64_t segment_bytes,
+    const struct store_inheritance *inherit, struct err *err)
 {
     *identity = (struct identity){.segment_bytes = segment_bytes};
     enum status status = store_identity_make(&identity->keys, err);
-    if (status == OK) {
+    if (status == OK && inherit == NULL) {
         status = rand_bytes(&identity->shared, sizeof identity->shared, err);
+    } else if (status == OK) {
+        identity->shared = inherit->shared;
+        identity->origin = inherit->origin;
     }
     struct clock clock;
     clock_system(&clock);
@@ -123,21 +134,27 @@ static enum status identity_make(struct identity *identity, uint64_t segment_byt
     return status;
 }
 
-static int directory_fill(
-    const struct io *io, const char *directory, const struct identity *identity)
+static int directory_fill(const struct io *io, const struct mem *mem, const char *directory,
+    const struct identity *identity, const struct store_inheritance *inherit)
 {
     unsigned char bytes[IDENTITY_BYTES];
     identity_encode(identity, bytes);
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, directory);
+    struct path path = file_in(directory, inherit == NULL ? "identity" : IDENTITY_UNFINISHED);
     int failed = file_make(io, path.text, bytes, sizeof bytes, 0);
     mem_wipe(bytes, sizeof bytes);
+    if (failed == 0 && inherit != NULL) {
+        failed = inherited_make(io, mem, directory, inherit);
+    }
     if (failed != 0) {
         return failed;
     }
     struct segment_header header = {.number = 1,
         .size = identity->segment_bytes,
         .mark = {.place = place_make(1, JOURNAL_BLOCK_BYTES), .batch = 1}};
+    if (inherit != NULL) { /* it goes on from there */
+        header.mark.fence = inherit->fence;
+        header.mark.moment.time_ms = inherit->time_ms;
+    }
     memcpy(header.chain_id, identity->keys.chain_id, 16);
     unsigned char block[JOURNAL_BLOCK_BYTES];
     segment_header_encode(&header, block);
@@ -150,21 +167,25 @@ static int directory_fill(
 
 static void directory_discard(const struct io *io, const char *directory)
 {
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, directory);
+    static const char *const names[] = {"identity", IDENTITY_UNFINISHED, "inherited"};
+    struct path path = segment_path(directory, 1);
     (void)io->unlink(io->context, path.text);
-    path = segment_path(directory, 1);
-    (void)io->unlink(io->context, path.text);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        path = file_in(directory, names[i]);
+        (void)io->unlink(io->context, path.text);
+    }
     (void)io->rmdir(io->context, directory);
 }
 
 /* Losing a race against another creator is no failure: its store is opened. */
-static enum status journal_create(struct journal *journal, struct err *err)
+static enum status journal_create(
+    struct journal *journal, const struct store_inheritance *inherit, struct err *err)
 {
     const struct io *io = journal->io;
     uint64_t size = journal->options.segment_bytes;
     struct identity identity;
-    enum status status = identity_make(&identity, size == 0 ? JOURNAL_SEGMENT_BYTES : size, err);
+    enum status status =
+        identity_make(&identity, size == 0 ? JOURNAL_SEGMENT_BYTES : size, inherit, err);
     if (status != OK) {
         return status;
     }
@@ -173,7 +194,7 @@ static enum status journal_create(struct journal *journal, struct err *err)
         (long)getpid(), clock_nanos());
     int failed = io->mkdir(io->context, fresh.text, 0700);
     if (failed == 0) {
-        failed = directory_fill(io, fresh.text, &identity);
+        failed = directory_fill(io, journal->mem, fresh.text, &identity, inherit);
         if (failed == 0) {
             failed = io->rename(io->context, fresh.text, journal->options.path);
         }
@@ -194,10 +215,10 @@ static enum status journal_create(struct journal *journal, struct err *err)
 }
 
 /* -ENOENT when there is none. */
-static int identity_read(struct journal *journal, const char **ret_wrong)
+static int identity_read(struct journal *journal, const char *name, const char **ret_wrong)
 {
     const struct io *io = journal->io;
-    struct path path = journal_path(journal, "identity");
+    struct path path = journal_path(journal, name);
     int fd = io->open(io->context, path.text, O_RDONLY, 0);
     if (fd < 0) {
         return fd;
@@ -219,17 +240,43 @@ static int identity_read(struct journal *journal, const char **ret_wrong)
     return failed;
 }
 
-static enum status identity_load(struct journal *journal, bool must_exist, struct err *err)
+/* The directory is an unfinished copy of a different store, and nobody asked for one. */
+static enum status refuse_unfinished(struct journal *journal, struct err *err)
+{
+    struct err ignored = {0};
+    enum status status = inherited_open(journal, false, &ignored);
+    (void)err_set(err, E_UNAVAILABLE, "cannot open store '%s': it is an unfinished copy of '%s'",
+        journal->options.path, status == OK ? journal->inherited.from : "a different store");
+    err_hint(err, "run the same once copy again to finish it, or remove the directory");
+    return E_UNAVAILABLE;
+}
+
+/* An identity of that name, or a journal that is made now. */
+static enum status identity_load(
+    struct journal *journal, const struct store_options *options, struct err *err)
 {
     const char *path = journal->options.path;
     const char *wrong = NULL;
-    int failed = identity_read(journal, &wrong);
-    if (failed == -ENOENT && !must_exist) {
-        enum status status = journal_create(journal, err);
+    bool unfinished = options->inherit != NULL || options->unfinished;
+    const char *name = unfinished ? IDENTITY_UNFINISHED : "identity";
+    int failed = identity_read(journal, name, &wrong);
+    const char *ignored = NULL;
+    if (failed == -ENOENT && !unfinished &&
+        identity_read(journal, IDENTITY_UNFINISHED, &ignored) != -ENOENT) {
+        return refuse_unfinished(journal, err);
+    }
+    if (failed == -ENOENT && options->inherit != NULL &&
+        identity_read(journal, "identity", &ignored) != -ENOENT) {
+        (void)err_set(err, E_INVALID, "'%s' is a store already", path);
+        err_hint(err, "a copy never adds to a store; name a directory that does not exist");
+        return E_INVALID;
+    }
+    if (failed == -ENOENT && !options->must_exist && !options->read_only) {
+        enum status status = journal_create(journal, options->inherit, err);
         if (status != OK) {
             return status;
         }
-        failed = identity_read(journal, &wrong);
+        failed = identity_read(journal, name, &wrong);
         if (failed == -ENOENT) {
             return err_set(err, E_INVALID, "'%s' is a directory of something else", path);
         }
@@ -244,6 +291,29 @@ static enum status identity_load(struct journal *journal, bool must_exist, struc
         journal->options.segment_bytes = journal->identity.segment_bytes;
     }
     return OK;
+}
+
+/* What was taken over from a different store. A copy goes on only from the store that it began
+ * with, in the state that it had then. */
+static enum status inherited_load(
+    struct journal *journal, const struct store_inheritance *inherit, struct err *err)
+{
+    enum status status = inherited_open(journal, inherit != NULL, err);
+    if (status != OK) {
+        return status;
+    }
+    /* Both are zero where there is nothing. P10: it cannot be taken away unnoticed. */
+    if (!digest_equal(&journal->inherited.origin, &journal->identity.origin)) {
+        return err_set(err, E_CORRUPT, "store '%s': the file 'inherited' is %s",
+            journal->options.path, journal->inherited.fd < 0 ? "missing" : "of a different copy");
+    }
+    if (inherit == NULL || digest_equal(&journal->inherited.origin, &inherit->origin)) {
+        return OK;
+    }
+    (void)err_set(err, E_INVALID, "'%s' is an unfinished copy of '%s' in a different state",
+        journal->options.path, journal->inherited.from);
+    err_hint(err, "remove the directory, and copy again from the beginning");
+    return E_INVALID;
 }
 
 /* The lock --------------------------------------------------------------------------------- */
@@ -391,6 +461,7 @@ static void journal_free(struct journal *journal)
     }
     mem_free(journal->mem, journal->segments);
     tail_close(journal);
+    inherited_close(journal);
     index_release(&journal->index);
     dues_release(&journal->dues);
     buf_release(&journal->undo);
@@ -460,6 +531,8 @@ static const struct store_ops journal_ops = {
     .identity = journal_identity,
     .close = journal_close,
     .housekeeping = &journal_housekeeping,
+    .inheriting = &journal_inheriting,
+    .chains = journal_chains,
 };
 
 static struct journal *journal_new(
@@ -480,6 +553,7 @@ static struct journal *journal_new(
     journal->retain_ms =
         options->retain_ms > 0 ? options->retain_ms : RETAIN_MS_DAYS * INT64_C(86400000);
     journal->lock_fd = -1;
+    journal->inherited.fd = -1;
     journal->tail.fd = -1;
     journal->tail.fd_direct = -1;
     journal->zero_step = JOURNAL_ZERO_FIRST;
@@ -496,7 +570,8 @@ static struct journal *journal_new(
 /* Files that a crash left half made. Nothing depends on their going. */
 static void leftovers_remove(struct journal *journal)
 {
-    static const char *const names[] = {"spare", "index.tmp", "squeeze.tmp", "reached.tmp"};
+    static const char *const names[] = {
+        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct path path = journal_path(journal, names[i]);
         (void)journal->io->unlink(journal->io->context, path.text);
@@ -506,13 +581,14 @@ static void leftovers_remove(struct journal *journal)
 static enum status journal_start(
     struct journal *journal, const struct store_options *options, struct err *err)
 {
-    enum status status = identity_load(journal, options->must_exist || options->read_only, err);
-    if (status == OK && !journal->read_only) {
+    enum status status = identity_load(journal, options, err);
+    if (status == OK && (!journal->read_only || options->to_copy)) {
         status = lock_take(journal, options->lock_wait_ms, err);
-        if (status == OK) {
+        if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
         }
     }
+    status = status == OK ? inherited_load(journal, options->inherit, err) : status;
     struct path reached = journal_path(journal, "reached");
     struct mark marks[2] = {{0}, {0}};
     if (status == OK) {

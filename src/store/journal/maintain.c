@@ -290,6 +290,7 @@ enum status journal_maintain(struct store *store, struct err *err)
     if (status == OK) {
         status = journal_pass_time(journal, err);
     }
+    inherited_retain(journal, journal->head.moment.time_ms);
     witness_step(journal);
     if (status == OK && !journal->thread_runs) {
         (void)ahead_work(journal);

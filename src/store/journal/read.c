@@ -717,6 +717,57 @@ static enum status entries_of_memory(
     return status;
 }
 
+/* What this journal's own chain has, from where the reading stands. */
+static enum status entries_of_own(struct entries *entries, struct err *err)
+{
+    struct journal *journal = entries->journal;
+    enum status status = OK;
+    uint64_t stable = atomic_load(&journal->stable);
+    memcpy(entries->at->at.chain_id, journal->identity.keys.chain_id, 16);
+    for (size_t i = entries_start(entries); i < journal->segments_count && status == OK &&
+                                            !entries->stopped && !entries_spent(entries);
+         i++) {
+        status = entries_of_file(entries, &journal->segments[i], stable, err);
+    }
+    bool again = true;
+    while (again && status == OK && !entries->stopped && !entries_spent(entries)) {
+        status = entries_of_memory(entries, stable, &again, err);
+        if (again && status == OK) {
+            stable = atomic_load(&journal->stable);
+            struct segment *segment = segment_get(journal, place_segment(stable));
+            ASSERT(segment != NULL);
+            status = entries_of_file(entries, segment, stable, err);
+        }
+    }
+    if (status == OK) {
+        entries_end(entries);
+    }
+    return status;
+}
+
+/* What was inherited comes first. *ret_over: the journal's own chain comes next. */
+static enum status entries_of_inherited(
+    struct entries *entries, const struct entry_range *asked, bool *ret_over, struct err *err)
+{
+    struct journal *journal = entries->journal;
+    struct entry_pace *at = entries->at;
+    struct inherited_reading reading = {
+        .range = asked, .visit = entries->visit, .context = entries->context, .at = at};
+    *ret_over = true;
+    if (!inherited_wanted(&journal->inherited, asked, at)) {
+        return OK;
+    }
+    enum status status = inherited_read(journal, &reading, err);
+    *ret_over = reading.over;
+    entries->bytes = reading.bytes;
+    entries->stopped = reading.stopped;
+    at->done = false;
+    if (status == OK && reading.over) {
+        *at = (struct entry_pace){.bytes_max = at->bytes_max};
+    }
+    return status;
+}
+
 enum status journal_entries(struct store *store, const struct entry_range *range, entry_visit visit,
     void *context, struct err *err)
 {
@@ -724,36 +775,23 @@ enum status journal_entries(struct store *store, const struct entry_range *range
     struct entry_pace unpaced = {.bytes_max = SIZE_MAX};
     struct arena scratch;
     arena_init(&scratch, journal->mem, ENTRY_SCRATCH_BYTES_MAX);
+    struct entry_range own = *range;
+    bool over = true;
     struct entries entries = {.journal = journal,
-        .range = range,
+        .range = &own,
         .visit = visit,
         .context = context,
         .scratch = &scratch,
         .at = range->pace == NULL ? &unpaced : range->pace};
     ASSERT(entries.at->bytes_max > 0); /* or it never ends */
-    const unsigned char *chain_id = journal->identity.keys.chain_id;
     enum status status = journal_failed(journal, err);
-    status = status == OK ? entry_cursor_check(&range->after, chain_id, err) : status;
-    memcpy(entries.at->at.chain_id, chain_id, sizeof entries.at->at.chain_id);
-    uint64_t stable = atomic_load(&journal->stable);
-    for (size_t i = entries_start(&entries); i < journal->segments_count && status == OK &&
-                                             !entries.stopped && !entries_spent(&entries);
-         i++) {
-        status = entries_of_file(&entries, &journal->segments[i], stable, err);
+    if (inherited_has(&journal->inherited, range->after.chain_id)) {
+        own.after = (struct entry_cursor){.seq = 0}; /* all of our own is after it */
+    } else if (status == OK) {
+        status = entry_cursor_check(&range->after, journal->identity.keys.chain_id, err);
     }
-    bool again = true;
-    while (again && status == OK && !entries.stopped && !entries_spent(&entries)) {
-        status = entries_of_memory(&entries, stable, &again, err);
-        if (again && status == OK) {
-            stable = atomic_load(&journal->stable);
-            struct segment *segment = segment_get(journal, place_segment(stable));
-            ASSERT(segment != NULL);
-            status = entries_of_file(&entries, segment, stable, err);
-        }
-    }
-    if (status == OK) {
-        entries_end(&entries);
-    }
+    status = status == OK ? entries_of_inherited(&entries, range, &over, err) : status;
+    status = status == OK && over ? entries_of_own(&entries, err) : status;
     arena_release(&scratch);
     return status;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "store/journal/journal.h"
+#include "store/journal/impl.h"
 
 enum { PATH_BYTES_MAX = 4096 };
 
@@ -186,12 +186,11 @@ static enum status read_path(
 static enum status read_identity(struct journal_verifier *self, unsigned char bytes[IDENTITY_BYTES],
     const char **ret_wrong, struct err *err)
 {
-    char path[PATH_BYTES_MAX + 16];
+    struct path path;
     const struct io *io = self->io;
-    (void)snprintf(path, sizeof path, "%s/identity", self->path);
-    int fd = io->open(io->context, path, O_RDONLY, 0);
+    int fd = identity_open(io, self->path, &path);
     if (fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path);
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path.text);
     }
     int64_t size = io->size(io->context, fd);
     int failed = size < 0 ? (int)size : 0;
@@ -200,7 +199,7 @@ static enum status read_identity(struct journal_verifier *self, unsigned char by
         failed = io_read_full(io, fd, bytes, IDENTITY_BYTES, 0);
     }
     (void)io->close(io->context, fd);
-    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path);
+    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path.text);
 }
 
 static enum status show_identity(struct journal_verifier *self, struct err *err)
@@ -220,6 +219,7 @@ static enum status show_identity(struct journal_verifier *self, struct err *err)
     }
     if (!self->stopped) {
         self->item.identity = wrong == NULL ? &identity.keys : NULL;
+        self->item.inherits = wrong == NULL && !bytes_zero(&identity.origin, DIGEST_BYTES);
         (void)show(self, REPLAY_IDENTITY);
     }
     mem_wipe(bytes, sizeof bytes);

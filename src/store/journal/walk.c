@@ -214,12 +214,23 @@ static void walk_segment(struct walker *walker, uint64_t number)
     (void)walker->io->close(walker->io->context, fd);
 }
 
+int identity_open(const struct io *io, const char *directory, struct path *ret_path)
+{
+    static const char *const names[] = {"identity", IDENTITY_UNFINISHED};
+    int fd = -ENOENT;
+    for (size_t i = 0; i < sizeof names / sizeof *names && fd == -ENOENT; i++) {
+        (void)snprintf(ret_path->text, sizeof ret_path->text, "%.*s/%s", JOURNAL_PATH_MAX,
+            directory, names[i]);
+        fd = io->open(io->context, ret_path->text, O_RDONLY, 0);
+    }
+    return fd;
+}
+
 static enum status walk_identity(struct walker *walker, struct err *err)
 {
     unsigned char bytes[IDENTITY_BYTES];
     struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/identity", JOURNAL_PATH_MAX, walker->path);
-    int fd = walker->io->open(walker->io->context, path.text, O_RDONLY, 0);
+    int fd = identity_open(walker->io, walker->path, &path);
     if (fd < 0) {
         return err_errno(err, E_UNAVAILABLE, -fd, "cannot open store '%s'", walker->path);
     }

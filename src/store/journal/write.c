@@ -193,6 +193,12 @@ enum status journal_flush(struct store *store, struct err *err)
     if (journal->read_only) {
         return err_set(err, E_MISUSE, "the store was opened read-only");
     }
+    if (journal->inherited.pending.len > 0) { /* before the records that rest on it */
+        enum status status = inherited_flush(journal, err);
+        if (status != OK) {
+            return status;
+        }
+    }
     (void)pthread_mutex_lock(&journal->mutex);
     enum status status = flush_locked(journal, err);
     (void)pthread_mutex_unlock(&journal->mutex);
@@ -463,8 +469,9 @@ static enum status undo_push(
     return status == OK ? OK : err_set(err, status, "out of memory for a commit");
 }
 
+/* kind is of the record's frame, when it is put. */
 static enum status change_record(
-    struct journal *journal, const struct change *change, struct err *err)
+    struct journal *journal, const struct change *change, enum frame_kind kind, struct err *err)
 {
     const struct digest *hash = &change->record->key.hash;
     struct slot *slot = index_find(&journal->index, hash);
@@ -480,7 +487,7 @@ static enum status change_record(
     }
     struct slot next = undo.old;
     if (change->kind == CHANGE_PUT) {
-        status = record_put(journal, change, FRAME_RECORD, &next, err);
+        status = record_put(journal, change, kind, &next, err);
     } else if (slot == NULL) {
         status = err_set(err, E_MISUSE, "an absent record cannot be touched");
     } else {
@@ -500,10 +507,15 @@ static enum status change_record(
     return status;
 }
 
-static enum status change_entry(struct journal *journal, const struct entry *entry, struct err *err)
+static enum status change_entry(
+    struct journal *journal, const struct change *change, bool inherits, struct err *err)
 {
+    const struct entry *entry = &change->entry;
     if (entry->bytes.len == 0) {
         return OK;
+    }
+    if (inherits) {
+        return inherited_add(journal, change, err);
     }
     if (entry->kind == ENTRY_EVIDENCE) {
         if (entry->seq != journal->head.seq + 1) {
@@ -549,7 +561,9 @@ static enum status commit_apply(
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
         if (change->kind != CHANGE_NONE) {
-            status = change_record(journal, change, err);
+            /* Nothing was decided here about a record that is inherited: it only moved. */
+            status =
+                change_record(journal, change, commit->inherits ? FRAME_MOVED : FRAME_RECORD, err);
         }
         if (commit->ret_stale != NULL) {
             commit->ret_stale[i] = status == E_STALE;
@@ -557,7 +571,7 @@ static enum status commit_apply(
         stale = stale || status == E_STALE;
         status = status == E_STALE ? OK : status;
         if (status == OK) {
-            status = change_entry(journal, &change->entry, err);
+            status = change_entry(journal, change, commit->inherits, err);
         }
     }
     return status == OK && stale ? err_set(err, E_STALE, "a record has changed since it was read")

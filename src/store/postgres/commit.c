@@ -145,8 +145,8 @@ static enum status plan_entries(struct plan *plan, struct err *err)
             continue;
         }
         plan->entry_count++;
-        if (entry->kind != ENTRY_EVIDENCE) {
-            continue;
+        if (entry->kind != ENTRY_EVIDENCE || plan->commit->inherits) {
+            continue; /* of a chain that is not ours */
         }
         if (entry->seq != plan->head.seq + 1) { /* P10 */
             return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
@@ -285,6 +285,39 @@ static void put_entry(struct pg_args *args, const struct entry *entry,
     ASSERT(false);
 }
 
+/* Of a chain that is not ours: which commit it came with, so that a cursor finds its place. */
+static void send_placed(struct pg_store *self, const struct plan *plan)
+{
+    struct pg_args *args = &self->link.args;
+    const struct entry *first = NULL;
+    const struct entry *last = NULL;
+    for (size_t i = 0; i < plan->commit->count; i++) {
+        const struct entry *entry = &plan->commit->changes[i].entry;
+        if (entry->bytes.len > 0 && entry->kind == ENTRY_EVIDENCE) {
+            first = first == NULL ? entry : first;
+            last = entry;
+        }
+    }
+    if (first != NULL) {
+        args_slice(args, slice_of(first->chain_id, sizeof first->chain_id));
+        args_int8(args, (int64_t)first->seq);
+        args_int8(args, (int64_t)last->seq);
+        args_time(args, last->time_ms);
+        link_send(&self->link, PG_PLACED);
+    }
+}
+
+/* Whose they are: ours, or in a copy that of the first. */
+static const unsigned char *chain_of(const struct pg_store *self, const struct plan *plan)
+{
+    for (size_t i = 0; plan->commit->inherits && i < plan->commit->count; i++) {
+        if (plan->commit->changes[i].entry.bytes.len > 0) {
+            return plan->commit->changes[i].entry.chain_id;
+        }
+    }
+    return self->identity.chain_id;
+}
+
 static void send_entries(struct pg_store *self, const struct plan *plan)
 {
     static const enum pg_type types[ENTRY_COLUMNS] = {[ENTRY_SEQ] = PG_INT8,
@@ -299,14 +332,15 @@ static void send_entries(struct pg_store *self, const struct plan *plan)
     if (plan->entry_count == 0) {
         return;
     }
-    args_slice(args, slice_of(self->identity.chain_id, 16));
+    args_slice(args, slice_of(chain_of(self, plan), 16));
     for (int column = 0; column < ENTRY_COLUMNS; column++) {
         struct digest previous = self->head.hash;
         args_array(args, types[column]);
         for (size_t i = 0; i < plan->commit->count; i++) {
             const struct entry *entry = &plan->commit->changes[i].entry;
             if (entry->bytes.len > 0) {
-                put_entry(args, entry, &previous, (enum entry_column)column);
+                const struct digest *told = plan->commit->changes[i].prev_hash;
+                put_entry(args, entry, told == NULL ? &previous : told, (enum entry_column)column);
                 previous = entry->kind == ENTRY_EVIDENCE ? entry->hash : previous;
             }
         }
@@ -323,6 +357,10 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
     send_rows(self, PG_UPDATE, plan->rows + plan->capacity - plan->updates, plan->updates);
     send_touches(self, plan);
     send_entries(self, plan);
+    if (plan->commit->inherits) {
+        send_placed(self, plan);
+        pg_inherit_check(self);
+    }
     if (self->others_listen && plan->updates > 0) {
         pg_notify_send(self, plan->rows + plan->capacity - plan->updates, plan->updates);
     }

@@ -60,6 +60,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_FOLD    "fold"
 #define PG_END     "end"
 #define PG_CHAIN   "chain"
+#define PG_PLACED  "placed"
 
 /* Of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
 #define PG_FUNCTIONS_CHAIN "00000000-0000-0000-0000-000000000001"
@@ -105,6 +106,8 @@ struct pg_store {
     struct pg_unsettled unsettled;
     unsigned readers;
 
+    bool unfinished; /* the schema is one, as far as the connection saw */
+    bool inherits;   /* an unfinished copy: what is common to all is in the table `copying` */
     struct pg_listener listener;
     bool others_listen; /* a different process would like to hear of what is settled */
 
@@ -190,6 +193,19 @@ void pg_kinds_put(struct pg_args *args, unsigned kinds);
 /* The result of the next statement, which must be rows of that many columns. */
 enum status pg_rows(
     struct pg_store *self, int columns, PGresult **ret_result, struct err *err) MUST_CHECK;
+
+/* ---- inherit.c ---- */
+/* The schema is an unfinished copy of this, from now on or since an earlier call. E_INVALID: it is
+ * a store, or a copy of something else. E_UNAVAILABLE: not reachable, or not the owner. */
+enum status pg_inherit_begin(
+    struct pg_store *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
+/* With a chain of our own: from now on no other process goes on with this copy. */
+enum status pg_inherit_take(struct pg_store *self, struct err *err) MUST_CHECK;
+/* Add to the pipeline that this still holds. */
+void pg_inherit_check(struct pg_store *self);
+/* E_UNAVAILABLE: the schema is an unfinished copy. */
+enum status pg_refuse_unfinished(struct pg_store *self, struct err *err) MUST_CHECK;
+extern const struct store_inheriting pg_inheriting;
 
 /* ---- maintain.c ---- */
 extern const struct store_housekeeping pg_housekeeping;

@@ -108,10 +108,11 @@ static const struct {
         "SELECT xid, chain_id, seq, kind::text, decided_at, tenant_id, operation_id, prev_hash,"
         " hash, CASE WHEN ($5 = '' OR tenant_id = $5) AND ($6::timestamptz IS NULL"
         " OR decided_at >= $6) AND ($7::uuid IS NULL OR operation_id = $7) THEN entry END,"
-        " octet_length(entry) FROM entries"
+        " octet_length(entry) FROM entries e"
         " WHERE (xid, chain_id, seq, kind) > ($1::text::xid8, $2, $3, $4::text::entry_kind)"
         " AND xid < pg_snapshot_xmin(pg_current_snapshot())"
-        " ORDER BY xid, chain_id, seq, kind LIMIT $8"},
+        /* Of the table: as a result, kind is a text, and a note would come before its entry. */
+        " ORDER BY xid, chain_id, seq, e.kind LIMIT $8"},
     /* The end of a chain is to be seen by readers when no transaction is open. That of the
      * functions is one as soon as they were used. */
     {PG_CHAINS,
@@ -140,6 +141,9 @@ static const struct {
     /* Chains that end, and what they hold in common from then on: the counts and the time. */
     {PG_FOLD, "SELECT end_chains($1)"},
     {PG_END, "SELECT end_chain($1)"},
+    /* Where a piece of a chain is that was taken over from a different store. */
+    {PG_PLACED, "INSERT INTO commits (chain_id, seq_first, seq_last, committed_at)"
+                " SELECT $1::uuid, $2::bigint, $3::bigint, $4::timestamptz"},
     /* Evidence of the functions for applications. */
     {PG_CHAIN, "SELECT chain_decisions($1)"},
 };

@@ -67,15 +67,20 @@ static enum status check_version(struct pg_store *self, struct err *err)
 {
     struct err cause = {0};
     PGresult *result = NULL;
-    link_text(&self->link, "SELECT max(version), max(once_version) FROM migrations");
+    link_text(&self->link, "SELECT max(version), to_regclass('copying') IS NOT NULL"
+                           " FROM migrations");
     link_sync(&self->link);
     enum status status = link_next(&self->link, &result, &cause);
     int64_t version = 0;
+    int64_t unfinished = 0;
     bool missing = link_failed_as(result, "42P01") || link_failed_as(result, "3F000");
     if (status == OK &&
         (PQntuples(result) != 1 || !pg_value_int(pg_value_of(result, 0, 0), &version))) {
         missing = true;
+    } else if (status == OK) {
+        (void)pg_value_int(pg_value_of(result, 0, 1), &unfinished);
     }
+    self->unfinished = unfinished != 0;
     PQclear(result);
     if (link_alive(&self->link)) {
         enum status end = link_finish(&self->link, NULL);
@@ -401,6 +406,7 @@ static const struct store_ops pg_ops = {
     .identity = pg_identity,
     .close = pg_close,
     .housekeeping = &pg_housekeeping,
+    .inheriting = &pg_inheriting,
     .beat = pg_beat,
     .listen = pg_listen,
     .chains = pg_chains,
@@ -439,16 +445,18 @@ enum status postgres_url_check(const char *url, struct err *err)
 /* The fingerprint key, and the moment of the last commit of any process. */
 static enum status read_common(struct pg_store *self, struct err *err)
 {
-    static const char sql[] =
+    static const char *const texts[] = {
         "SELECT clock_timestamp(), committed_at, boot_ms, boot_id, jump_ms FROM ("
         "SELECT committed_at, boot_ms, boot_id, jump_ms FROM store UNION ALL"
         " SELECT committed_at, boot_ms, boot_id, jump_ms FROM chains WHERE ended_at IS NULL)"
-        " AS moments ORDER BY committed_at DESC LIMIT 1";
+        " AS moments ORDER BY committed_at DESC LIMIT 1",
+        "SELECT clock_timestamp(), committed_at, boot_ms, boot_id, jump_ms FROM copying",
+    };
     PGresult *result = NULL;
     struct store_moment last = {.time_ms = 0};
     int64_t server_ms = 0;
     int64_t boot_id = 0;
-    link_text(&self->link, sql);
+    link_text(&self->link, texts[self->inherits]);
     link_sync(&self->link);
     enum status status = pg_rows(self, 5, &result, err);
     if (status == OK) {
@@ -473,7 +481,8 @@ static enum status read_common(struct pg_store *self, struct err *err)
 static enum status read_secret(struct pg_store *self, struct err *err)
 {
     PGresult *result = NULL;
-    link_text(&self->link, "SELECT fingerprint_key FROM store");
+    link_text(&self->link, self->inherits ? "SELECT fingerprint_key FROM copying"
+                                          : "SELECT fingerprint_key FROM store");
     link_sync(&self->link);
     enum status status = pg_rows(self, 1, &result, err);
     if (status == OK) {
@@ -557,10 +566,21 @@ enum status postgres_open(
         return status;
     }
     status = pg_connect(self, err);
+    if (status == OK && options->inherit != NULL) {
+        status = pg_inherit_begin(self, options->inherit, err);
+    } else if (status == OK && !options->unfinished) {
+        status = pg_refuse_unfinished(self, err);
+    }
+    self->inherits = options->inherit != NULL || options->unfinished;
     status = status == OK ? read_common(self, err) : status;
-    if (status == OK && !self->read_only) {
+    if (status == OK && (!self->read_only || options->to_copy)) {
         status = read_secret(self, err);
-        status = status == OK ? begin_chain(self, err) : status;
+    }
+    if (status == OK && !self->read_only) {
+        status = begin_chain(self, err);
+    }
+    if (status == OK && options->inherit != NULL) {
+        status = pg_inherit_take(self, err);
     }
     if (status != OK) {
         store_free(self);

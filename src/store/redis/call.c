@@ -100,6 +100,8 @@ static const struct {
     {"ASK", E_UNAVAILABLE, true},
     {"ABSENT", E_UNAVAILABLE, false},
     {"NOPLACE", E_INVALID, false},
+    {"EXISTS", E_INVALID, false},
+    {"COPYING", E_UNAVAILABLE, false},
     {"LOST", E_CORRUPT, true},
 };
 

@@ -115,6 +115,29 @@ static enum status change_put(struct redis *self, const struct change *change, s
     return change->kind == CHANGE_PUT ? record_put(self, change, err) : OK;
 }
 
+static void entry_rest(struct redis *self, const struct entry *entry, const struct digest *previous)
+{
+    call_u64(self, (uint64_t)entry->kind);
+    call_u64(self, entry->seq);
+    call_bytes(self, entry->hash.bytes, DIGEST_BYTES);
+    call_bytes(self, previous->bytes, DIGEST_BYTES);
+    call_bytes(self, entry->operation_id.bytes, sizeof entry->operation_id.bytes);
+    call_slice(self, entry->tenant);
+    call_i64(self, entry->time_ms);
+    call_slice(self, entry->bytes);
+}
+
+/* Of a chain that is not ours, as it was. */
+static void entry_inherit(struct redis *self, const struct change *change)
+{
+    char chain[UUID_TEXT_BYTES];
+    const struct entry *entry = &change->entry;
+    ASSERT(change->prev_hash != NULL);
+    call_text(self, "i");
+    call_text(self, uuid_put(chain, entry->chain_id));
+    entry_rest(self, entry, change->prev_hash);
+}
+
 /* Evidence follows the head, which moves on with it. */
 static enum status entry_put(
     struct redis *self, const struct entry *entry, struct store_head *head, struct err *err)
@@ -128,14 +151,7 @@ static enum status entry_put(
             err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq, head->seq);
     }
     call_text(self, "e");
-    call_u64(self, (uint64_t)entry->kind);
-    call_u64(self, entry->seq);
-    call_bytes(self, entry->hash.bytes, DIGEST_BYTES);
-    call_bytes(self, head->hash.bytes, DIGEST_BYTES);
-    call_bytes(self, entry->operation_id.bytes, sizeof entry->operation_id.bytes);
-    call_slice(self, entry->tenant);
-    call_i64(self, entry->time_ms);
-    call_slice(self, entry->bytes);
+    entry_rest(self, entry, &head->hash);
     if (is_evidence) {
         head->seq = entry->seq;
         head->hash = entry->hash;
@@ -160,9 +176,17 @@ static enum status request_put(
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
     call_u64(self, self->url.wait);
+    if (commit->inherits) {
+        call_text(self, "c");
+    }
     for (size_t i = 0; i < commit->count && status == OK; i++) {
-        status = change_put(self, &commit->changes[i], err);
-        status = status == OK ? entry_put(self, &commit->changes[i].entry, &head, err) : status;
+        const struct change *change = &commit->changes[i];
+        status = change_put(self, change, err);
+        if (commit->inherits && change->entry.bytes.len > 0) {
+            entry_inherit(self, change);
+        } else {
+            status = status == OK ? entry_put(self, &change->entry, &head, err) : status;
+        }
     }
     *ret_head = head;
     return status;
@@ -224,7 +248,7 @@ static void pause_before_next_try(const struct redis *self, uint64_t deadline_ns
 
 /* Until enough replicas have what this connection wrote. What they lack may be lost in a failover:
  * it must not be answered. */
-static enum status replicas_wait(struct redis *self, struct err *err)
+enum status replicas_wait(struct redis *self, struct err *err)
 {
     char count[16];
     char wait_ms[24];

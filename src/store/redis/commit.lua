@@ -5,13 +5,15 @@
 --       outcome, notice
 --   't' key hash, version expected, operation id expected
 --   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
+--   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
+--   'c' nothing: this process must be the one that goes on with the copy
 -- Returns: 'OK'; 'LATE'; or 'STALE' and the numbers of the changes that are, counted from 0
--- without 'e'.
+-- without 'e', 'i' and 'c'.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
 -- server without memory refuses (S5).
 local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas =
     unpack(ARGV, 1, 9)
-local ARGUMENTS = {p = 15, t = 4, e = 9}
+local ARGUMENTS = {p = 15, t = 4, e = 9, i = 10, c = 1}
 local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
@@ -29,7 +31,7 @@ local function changes_do(act)
     local at, change = 10, 0
     while at <= #ARGV do
         act[ARGV[at]](at, change)
-        if ARGV[at] ~= 'e' then change = change + 1 end
+        if ARGV[at] == 'p' or ARGV[at] == 't' then change = change + 1 end
         at = at + ARGUMENTS[ARGV[at]]
     end
 end
@@ -46,6 +48,7 @@ local function meta_of(hash, id)
     return metas[hash]
 end
 
+local is_copier = true
 local stale = {'STALE'}
 local function compare(at, change)
     local meta = meta_of(ARGV[at + 1], ARGV[at + 3])
@@ -61,7 +64,10 @@ changes_do({
     end,
     t = compare,
     e = function() end,
+    i = function() end,
+    c = function() is_copier = redis.call('HGET', store, 'copier') == chain end,
 })
+if not is_copier then return LOST end
 if #stale > 1 then return stale end
 
 local function body_keep(key, field, how, bytes)
@@ -99,21 +105,27 @@ local function touch(at)
     redis.call('HINCRBY', record_key(ARGV[at + 1]), 'd', 1)
 end
 
-local function entry(at)
-    local _, kind, seq, hash, previous, id, tenant, time_ms, bytes = unpack(ARGV, at, at + 8)
+local function entry_of(of, at)
+    local kind, seq, hash, previous, id, tenant, time_ms, bytes = unpack(ARGV, at, at + 7)
     local position = redis.call('INCR', tag .. 'position')
-    redis.call('XADD', entries, string.format('%.0f-1', position), 'c', chain, 'k', kind, 's', seq,
+    redis.call('XADD', entries, string.format('%.0f-1', position), 'c', of, 'k', kind, 's', seq,
         'h', hash, 'p', previous, 'o', id, 't', tenant, 'm', time_ms, 'b', bytes)
-    if kind == '1' then
-        if tonumber(seq) % PLACE_EVERY == 1 then
-            redis.call('ZADD', tag .. 'places:' .. chain, seq, string.format('%.0f', position))
-        end
-        redis.call('HSET', chain_key(chain), 'seq', seq, 'hash', hash)
+    if kind == '1' and tonumber(seq) % PLACE_EVERY == 1 then
+        redis.call('ZADD', tag .. 'places:' .. of, seq, string.format('%.0f', position))
     end
 end
 
+local function entry(at)
+    local kind, seq, hash = unpack(ARGV, at + 1, at + 3)
+    entry_of(chain, at + 1)
+    if kind == '1' then redis.call('HSET', chain_key(chain), 'seq', seq, 'hash', hash) end
+end
+
+-- The chain has its end already.
+local function inherit(at) entry_of(ARGV[at + 1], at + 2) end
+
 redis.call('HSET', chain_key(chain), 'commits', number, 'time_ms', now_ms)
-changes_do({p = put, t = touch, e = entry})
+changes_do({p = put, t = touch, e = entry, i = inherit, c = function() end})
 time_keep(now_ms, boot_id, moment)
 if tonumber(fence_floor) > tonumber(redis.call('GET', tag .. 'fence') or '0') then
     redis.call('SET', tag .. 'fence', fence_floor)

@@ -176,8 +176,8 @@ struct redis_script {
 
 extern const struct redis_script redis_script_beat, redis_script_chain, redis_script_chains,
     redis_script_close, redis_script_commit, redis_script_due, redis_script_expire,
-    redis_script_open, redis_script_place, redis_script_prepare, redis_script_resolve,
-    redis_script_retain, redis_script_scan;
+    redis_script_inherit, redis_script_open, redis_script_place, redis_script_prepare,
+    redis_script_resolve, redis_script_retain, redis_script_scan;
 
 /* The operation that a prepared batch found under a key: a commit must still find it there. */
 struct redis_stamp {
@@ -302,6 +302,18 @@ const char *redis_caution(struct store *store, size_t number);
 
 /* A fence that others may have seen: the server must not count below it any more. */
 void fence_use(struct redis *self, uint64_t fence);
+
+/* ---- commit.c ---- */
+
+/* Until enough replicas have what this connection wrote. E_UNAVAILABLE: too few do. */
+enum status replicas_wait(struct redis *self, struct err *err) MUST_CHECK;
+
+/* ---- inherit.c ---- */
+
+/* With a chain of our own: from now on no other process goes on with this copy; and its chains. */
+enum status redis_inherit_begin(
+    struct redis *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
+extern const struct store_inheriting redis_inheriting;
 
 /* ---- the table ---- */
 

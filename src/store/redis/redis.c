@@ -130,6 +130,7 @@ static const struct store_ops redis_ops = {
     .identity = redis_identity,
     .close = redis_close,
     .housekeeping = &redis_housekeeping,
+    .inheriting = &redis_inheriting,
     .beat = redis_beat,
     .listen = redis_listen,
     .chains = redis_chains,
@@ -200,17 +201,35 @@ static enum status store_take(struct redis *self, const redisReply *reply, struc
     return OK;
 }
 
-static enum status store_enter(struct redis *self, bool may_create, struct err *err)
+/* What the store is opened for, and what it is to be a copy of. */
+static void aim_put(struct redis *self, const struct store_options *options)
+{
+    const struct store_inheritance *inherit = options->inherit;
+    call_text(self, inherit != NULL ? "inherit" : options->unfinished ? "look" : "");
+    if (inherit != NULL) {
+        call_text(self, inherit->from);
+        call_bytes(self, inherit->origin.bytes, DIGEST_BYTES);
+        call_i64(self, inherit->time_ms);
+        call_u64(self, inherit->fence);
+    }
+}
+
+static enum status store_enter(
+    struct redis *self, const struct store_options *options, struct err *err)
 {
     unsigned char secret[sizeof self->shared.fingerprint_key];
     redisReply *reply = NULL;
     ASSERT(self->store.ops != NULL);
     enum status status = rand_bytes(secret, sizeof secret, err);
     if (status == OK) {
+        if (options->inherit != NULL) {
+            memcpy(secret, options->inherit->shared.fingerprint_key, sizeof secret);
+        }
         call_begin(self);
-        call_text(self, may_create ? "1" : "0");
+        call_text(self, options->must_exist || options->read_only ? "0" : "1");
         call_bytes(self, secret, sizeof secret);
         call_u64(self, self->given != NULL ? self->given->boot_id : self->system.boot_id);
+        aim_put(self, options);
         status = call_run(self, &redis_script_open, &reply, err);
     }
     status = status == OK ? store_take(self, reply, err) : status;
@@ -260,11 +279,12 @@ enum status redis_open(
     self->retain_ms = options->retain_ms == 0 ? RETAIN_MS_DEFAULT : options->retain_ms;
     status = redis_tls_init(&self->tls, &self->url, err);
     status = status == OK ? settings_check(self, err) : status;
-    if (status == OK) {
-        status = store_enter(self, !options->must_exist && !options->read_only, err);
-    }
+    status = status == OK ? store_enter(self, options, err) : status;
     if (status == OK && !self->read_only) {
         status = chain_begin(self, err);
+    }
+    if (status == OK && options->inherit != NULL) {
+        status = redis_inherit_begin(self, options->inherit, err);
     }
     if (status != OK) {
         err_prefix(err, "cannot open the store '%s'", self->url.name);
@@ -288,7 +308,7 @@ static enum status redis_open_reader(
     self->given = owner->given;
     self->tls = owner->tls;
     self->link.nodes = owner->link.nodes;
-    enum status status = store_enter(self, false, err);
+    enum status status = store_enter(self, &(struct store_options){.read_only = true}, err);
     if (status != OK) {
         redis_free(self);
         return status;

@@ -1,0 +1,685 @@
+#include "lib/copy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/io.h"
+#include "base/limits.h"
+#include "base/uuid.h"
+#include "evidence/verify.h"
+#include "lib/copy_impl.h"
+
+enum {
+    CHAINING_CALLS_MAX = 100000, /* of housekeeping: more decisions than a day of applications' */
+    CHAINS_MAX = 1 << 20,        /* of a source; more would be a table of its own */
+    PIECE_ENTRIES = 512,
+    SHOWN_BYTES_MAX = 4096,
+    KEY_FILE_BYTES_MAX = 128, /* 32 bytes, or 64 digits and the end of a line */
+};
+
+enum status copy_tell(
+    struct copy *self, enum copy_step step, uint64_t done, uint64_t total, struct err *err)
+{
+    const struct copy_options *options = self->options;
+    if (options->progress == NULL || options->progress(options->context, step, done, total)) {
+        return OK;
+    }
+    (void)err_set(err, E_UNAVAILABLE, "the copy was stopped");
+    err_hint(err, "the same command continues it");
+    return E_UNAVAILABLE;
+}
+
+/* ---- the source ----------------------------------------------------------------------------- */
+
+static bool on_chain(void *context, const struct store_chain *chain)
+{
+    struct copy_state *state = context;
+    if (state->chain_count == state->chain_cap) {
+        size_t cap = state->chain_cap == 0 ? 64 : 2 * state->chain_cap;
+        struct store_chain *chains =
+            cap > CHAINS_MAX ? NULL : mem_resize(&mem_libc, state->chains, cap * sizeof *chains);
+        if (chains == NULL) {
+            return false;
+        }
+        state->chains = chains;
+        state->chain_cap = cap;
+    }
+    state->chains[state->chain_count++] = *chain;
+    state->unchained += chain->unchained;
+    return true;
+}
+
+/* What stands for the source and its state: where its evidence ends, how far its fences are, and
+ * how many records it has. A decision changes the first, a forgotten record the last. */
+static void origin_make(struct copy_state *state, const struct store_counts *counts)
+{
+    struct digest digest = {{0}};
+    for (size_t i = 0; i < state->chain_count; i++) {
+        const struct store_chain *chain = &state->chains[i];
+        uint64_t seqs[2] = {chain->seq, chain->removed_seq};
+        if (chain->seq > 0) { /* a process that only looked in has written nothing */
+            digest_sha256_2(digest.bytes, DIGEST_BYTES, chain->chain_id, 16, &digest);
+            digest_sha256_2(digest.bytes, DIGEST_BYTES, seqs, sizeof seqs, &digest);
+            digest_sha256_2(digest.bytes, DIGEST_BYTES, chain->hash.bytes, DIGEST_BYTES, &digest);
+        }
+    }
+    digest_sha256_2(digest.bytes, DIGEST_BYTES, &state->fence, sizeof state->fence, &digest);
+    digest_sha256_2(
+        digest.bytes, DIGEST_BYTES, counts->by_status, sizeof counts->by_status, &state->origin);
+}
+
+static enum status state_read(
+    struct copy *self, struct store *store, struct copy_state *state, struct err *err)
+{
+    struct store_counts counts;
+    struct store_batch batch = {.arena = &self->records};
+    state->chain_count = 0;
+    state->unchained = 0;
+    enum status status = store->ops->chains(store, on_chain, state, err);
+    status = status == OK ? store->ops->read(store, &batch, err) : status;
+    status = status == OK ? store->ops->counts(store, STORE_KINDS_ALL, &counts, err) : status;
+    if (status != OK) {
+        return status;
+    }
+    if (state->chains == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for the chains");
+    }
+    ASSERT(batch.fence_first > 0);
+    state->fence = batch.fence_first - 1;
+    state->time_ms = batch.now_ms;
+    state->records = counts.records;
+    origin_make(state, &counts);
+    return OK;
+}
+
+/* C1. A process that was killed counts as gone a little later. */
+static enum status refuse_served(const struct copy *self, struct err *err)
+{
+    for (size_t i = 0; i < self->state.chain_count; i++) {
+        const struct store_chain *chain = &self->state.chains[i];
+        int64_t heard_ms = chain->seen_ms > chain->started_ms ? chain->seen_ms : chain->started_ms;
+        char id[UUID_TEXT_BYTES];
+        if (!chain->ended && heard_ms > self->state.time_ms - LIMIT_HOLDER_GONE_MS) {
+            (void)err_set(err, E_UNAVAILABLE,
+                "'%s' is in use: the process of chain %s was heard of %lld s ago", self->shown.data,
+                uuid_put(id, chain->chain_id), (long long)(self->state.time_ms - heard_ms) / 1000);
+            err_hint(err,
+                "stop every process of the store; one that was killed counts as gone "
+                "after %d s",
+                LIMIT_HOLDER_GONE_MS / 1000);
+            return E_UNAVAILABLE;
+        }
+    }
+    return OK;
+}
+
+static enum status open_source(struct copy *self, struct err *err)
+{
+    struct store_options how = {.read_only = true, .must_exist = true, .to_copy = true};
+    enum status status = store_open(self->options->from, &how, &self->from, err);
+    if (status == OK && self->from->ops->chains == NULL) {
+        status = err_set(err, E_INVALID, "a store in memory cannot be copied");
+    }
+    status = status == OK ? state_read(self, self->from, &self->state, err) : status;
+    return status == OK ? refuse_served(self, err) : status;
+}
+
+static enum status close_store(struct store **store, enum status status, struct err *err)
+{
+    if (*store != NULL) {
+        enum status closed = (*store)->ops->close(*store, status == OK ? err : NULL);
+        status = status == OK ? closed : status;
+        *store = NULL;
+    }
+    return status;
+}
+
+/* Decisions of applications' own transactions are put into their chain, as any process does. */
+static enum status chain_decisions(struct copy *self, struct err *err)
+{
+    struct store_options how = {.must_exist = true};
+    struct store *store = NULL;
+    enum status status = close_store(&self->from, OK, err);
+    status = status == OK ? store_open(self->options->from, &how, &store, err) : status;
+    for (int i = 0; i < CHAINING_CALLS_MAX && status == OK && self->state.unchained > 0; i++) {
+        status = store->ops->housekeeping->maintain(store, err);
+        status = status == OK ? state_read(self, store, &self->state, err) : status;
+    }
+    status = close_store(&store, status, err);
+    return status == OK ? open_source(self, err) : status;
+}
+
+/* A copy of something that does not check out would be worth nothing. */
+static bool on_verified(void *context, const struct verify_progress *now)
+{
+    struct copy *self = context;
+    return copy_tell(self, self->to == NULL ? COPY_CHECKING : COPY_VERIFYING, now->bytes_done,
+               now->bytes_total, NULL) == OK;
+}
+
+static enum status verify(struct copy *self, const char *url, bool unfinished,
+    struct verify_result *result, struct err *err)
+{
+    struct verify_options options = {
+        .url = url, .unfinished = unfinished, .progress = on_verified, .context = self};
+    enum status status = verify_run(&options, result, err);
+    if (status == OK && result->damage_count > 0) {
+        (void)err_set(err, E_CORRUPT, "the %s does not check out: %s",
+            unfinished ? "target" : "source", result->damages[0].what);
+        err_hint(err, unfinished ? "remove the target and copy again" : "run once verify");
+        status = E_CORRUPT;
+    }
+    return status;
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+/* Entries on their way from one store to the other. */
+struct entry_copy {
+    struct copy *self;
+    struct digest *heads; /* of each chain: the hash of its last entry so far */
+    uint64_t *seqs;
+    size_t chain;  /* of the piece */
+    uint64_t seen; /* entries of the source so far */
+    uint64_t had;  /* of these the target has already */
+    struct change changes[PIECE_ENTRIES];
+    struct digest prev_hashes[PIECE_ENTRIES];
+    size_t count;
+    size_t bytes;
+    enum status status;
+    struct err *err;
+};
+
+/* A commit that inherits, on the target. */
+static enum status commit_piece(
+    struct copy *self, const struct change *changes, size_t count, struct err *err)
+{
+    struct store *to = self->to;
+    struct arena none;
+    arena_init(&none, &mem_libc, 1 << 20);
+    struct store_batch batch = {.arena = &none};
+    struct commit commit = {
+        .changes = changes, .count = count, .fence_floor = self->state.fence, .inherits = true};
+    enum status status = to->ops->prepare(to, &batch, err);
+    status = status == OK ? to->ops->commit(to, &commit, err) : status;
+    arena_release(&none);
+    return status;
+}
+
+static enum status entries_commit(struct entry_copy *copy)
+{
+    struct copy *self = copy->self;
+    if (copy->count > 0) {
+        copy->status = commit_piece(self, copy->changes, copy->count, copy->err);
+        copy->count = 0;
+        copy->bytes = 0;
+        arena_clear(&self->bodies);
+    }
+    if (copy->status == OK) {
+        copy->status = copy_tell(self, COPY_ENTRIES, copy->seen, 0, copy->err);
+    }
+    return copy->status;
+}
+
+static bool chain_of(struct entry_copy *copy, const struct entry *entry, size_t *ret_chain)
+{
+    const struct copy_state *state = &copy->self->state;
+    size_t at = copy->chain;
+    for (size_t i = 0; i < state->chain_count; i++, at++) {
+        at = at == state->chain_count ? 0 : at;
+        if (memcmp(state->chains[at].chain_id, entry->chain_id, 16) == 0) {
+            *ret_chain = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status entry_take(
+    struct entry_copy *copy, const struct entry *entry, const struct digest *prev_hash)
+{
+    struct change *change = &copy->changes[copy->count];
+    struct arena *arena = &copy->self->bodies;
+    *change = (struct change){.kind = CHANGE_NONE, .entry = *entry};
+    enum status status = arena_copy(arena, entry->bytes, &change->entry.bytes);
+    status = status == OK ? arena_copy(arena, entry->tenant, &change->entry.tenant) : status;
+    if (status != OK) {
+        return err_set(copy->err, status, "out of memory for an entry");
+    }
+    copy->prev_hashes[copy->count] = *prev_hash;
+    change->prev_hash = &copy->prev_hashes[copy->count];
+    copy->count++;
+    copy->bytes += entry->bytes.len;
+    return OK;
+}
+
+static bool on_entry(void *context, const struct entry *entry)
+{
+    struct entry_copy *copy = context;
+    size_t chain = 0;
+    if (!chain_of(copy, entry, &chain)) {
+        copy->status = err_set(copy->err, E_UNAVAILABLE, "the source was changed meanwhile");
+        return false;
+    }
+    bool is_new = copy->seen++ >= copy->had;
+    bool is_full = copy->count == PIECE_ENTRIES || copy->bytes >= COPY_PIECE_BYTES;
+    if (is_new && copy->count > 0 && (is_full || chain != copy->chain)) {
+        (void)entries_commit(copy);
+    }
+    copy->chain = chain;
+    if (is_new && copy->status == OK) {
+        copy->status = entry_take(copy, entry, &copy->heads[chain]);
+    }
+    if (entry->kind == ENTRY_EVIDENCE) {
+        copy->heads[chain] = entry->hash;
+        copy->seqs[chain] = entry->seq;
+    }
+    return copy->status == OK;
+}
+
+/* Every chain has come to its end. */
+static enum status check_ends(const struct entry_copy *copy, struct err *err)
+{
+    const struct copy_state *state = &copy->self->state;
+    for (size_t i = 0; i < state->chain_count; i++) {
+        char id[UUID_TEXT_BYTES];
+        if (copy->seqs[i] != state->chains[i].seq) {
+            (void)err_set(err, E_UNAVAILABLE,
+                "chain %s has entries that cannot be read yet: %llu of %llu",
+                uuid_put(id, state->chains[i].chain_id), (unsigned long long)copy->seqs[i],
+                (unsigned long long)state->chains[i].seq);
+            err_hint(err, "a transaction that is open on the server hides them; run the copy again "
+                          "when it has ended");
+            return E_UNAVAILABLE;
+        }
+    }
+    return OK;
+}
+
+static enum status copy_entries(struct copy *self, struct err *err)
+{
+    const struct copy_state *state = &self->state;
+    struct entry_range range = {.pace = NULL};
+    struct entry_copy *copy = mem_zalloc(&mem_libc, 1, sizeof *copy);
+    struct digest *heads = mem_zalloc(&mem_libc, state->chain_count + 1, sizeof *heads);
+    uint64_t *seqs = mem_zalloc(&mem_libc, state->chain_count + 1, sizeof *seqs);
+    enum status status = E_NOMEM;
+    if (copy != NULL && heads != NULL && seqs != NULL) {
+        *copy = (struct entry_copy){.self = self, .heads = heads, .seqs = seqs, .err = err};
+        for (size_t i = 0; i < state->chain_count; i++) {
+            heads[i] = state->chains[i].removed_hash;
+            seqs[i] = state->chains[i].removed_seq;
+        }
+        status = self->to->ops->inheriting->entries(self->to, &copy->had, err);
+        arena_clear(&self->bodies);
+        status = status == OK ? self->from->ops->entries(self->from, &range, on_entry, copy, err)
+                              : status;
+        status = status == OK ? copy->status : status;
+        status = status == OK ? entries_commit(copy) : status;
+        status = status == OK ? check_ends(copy, err) : status;
+        status = status == OK ? self->to->ops->flush(self->to, err) : status;
+        self->result.entries = copy->seen;
+        self->result.entries_had = copy->had < copy->seen ? copy->had : copy->seen;
+    } else {
+        (void)err_set(err, E_NOMEM, "out of memory for the entries");
+    }
+    mem_free(&mem_libc, copy);
+    mem_free(&mem_libc, heads);
+    mem_free(&mem_libc, seqs);
+    return status;
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+enum status copy_page_read(struct copy *self, struct store *store, const struct digest *after,
+    struct copy_page *ret_page, struct err *err)
+{
+    struct scan scan = {.kinds = STORE_KINDS_ALL, .after = *after, .limit = COPY_PAGE};
+    arena_clear(&self->records);
+    return store->ops->scan(store, &scan, &self->records, ret_page->records, &ret_page->count, err);
+}
+
+static uint64_t body_bytes(const struct record *record)
+{
+    return (record->request.retained ? record->request.bytes : 0) +
+           (record->outcome.body.retained ? record->outcome.body.bytes : 0);
+}
+
+enum status copy_bodies(struct copy *self, struct store *store, struct copy_page *page, size_t at,
+    size_t *ret_count, struct err *err)
+{
+    uint64_t bytes = 0;
+    size_t count = 0;
+    arena_clear(&self->bodies);
+    while (at + count < page->count &&
+           (count == 0 || bytes + body_bytes(page->records[at + count]) <= COPY_PIECE_BYTES)) {
+        bytes += body_bytes(page->records[at + count]);
+        page->wants[count] = (struct store_want){.key = &page->records[at + count]->key.hash,
+            .kinds = STORE_KINDS_ALL,
+            .bodies = WANT_OUTCOME | WANT_REQUEST,
+            .arena = &self->bodies};
+        count++;
+    }
+    struct store_batch batch = {.wants = page->wants, .count = count, .arena = &self->bodies};
+    enum status status = store->ops->read(store, &batch, err);
+    for (size_t i = 0; i < count && status == OK; i++) {
+        const struct store_want *want = &page->wants[i];
+        if (want->record == NULL || want->record->version != page->records[at + i]->version) {
+            status = err_set(err, E_UNAVAILABLE, "the store was changed meanwhile");
+        } else if (want->body_status != OK) {
+            status = err_set(err, want->body_status, "out of memory for a body");
+        }
+    }
+    *ret_count = count;
+    return status;
+}
+
+/* A body that is encrypted: whether the key beside the source opens it. */
+static void count_sealed(struct copy *self, const struct store_want *want)
+{
+    const struct record *record = want->record;
+    struct slice body = want->request;
+    bool may_be = record->kind == RECORD_COMMAND || record->kind == RECORD_EFFECT ||
+                  record->kind == RECORD_DELIVERY;
+    if (!may_be || body.len < VAULT_OVERHEAD_BYTES || body.data[0] != 1) {
+        return; /* the redacted form is JSON, which does not begin so */
+    }
+    struct err ignored = {0};
+    struct buf plain;
+    struct vault_name name = {.tenant = record->key.tenant,
+        .key_hash = slice_of((const char *)record->key.hash.bytes, DIGEST_BYTES),
+        .kind = (unsigned)record->kind};
+    buf_init(&plain, &mem_libc, body.len);
+    self->result.sealed++;
+    self->result.sealed_own +=
+        self->vault != NULL && vault_open(self->vault, &name, body, &plain, &ignored) == OK;
+    if (plain.data != NULL) {
+        mem_wipe(plain.data, plain.cap);
+    }
+    buf_release(&plain);
+}
+
+/* As it was, but for where its bodies are. */
+static enum status record_take(
+    struct copy *self, const struct store_want *want, struct change *ret_change, struct err *err)
+{
+    struct record *record = arena_alloc(&self->bodies, sizeof *record);
+    if (record == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a record");
+    }
+    *record = *want->record;
+    record->request.place = 0;
+    record->outcome.body.place = 0;
+    *ret_change = (struct change){.kind = CHANGE_PUT,
+        .record = record,
+        .request_body = want->request,
+        .outcome_body = want->outcome};
+    self->result.body_bytes += want->request.len + want->outcome.len;
+    count_sealed(self, want);
+    return OK;
+}
+
+static enum status copy_page_records(struct copy *self, struct copy_page *page, struct err *err)
+{
+    struct change changes[COPY_PAGE];
+    size_t count = 0;
+    enum status status = OK;
+    for (size_t at = 0; at < page->count && status == OK; at += count) {
+        status = copy_bodies(self, self->from, page, at, &count, err);
+        for (size_t i = 0; i < count && status == OK; i++) {
+            status = record_take(self, &page->wants[i], &changes[i], err);
+        }
+        status = status == OK ? commit_piece(self, changes, count, err) : status;
+        self->result.records += status == OK ? count : 0;
+        status = status == OK
+                     ? copy_tell(self, COPY_RECORDS, self->result.records, self->state.records, err)
+                     : status;
+    }
+    return status;
+}
+
+/* Records go over in the order of their hashes: the last one that is there says how far it came. */
+static enum status find_last(
+    struct copy *self, struct copy_page *page, struct digest *ret_last, struct err *err)
+{
+    struct digest last = {{0}};
+    enum status status = OK;
+    do {
+        status = copy_page_read(self, self->to, &last, page, err);
+        if (status == OK && page->count > 0) {
+            last = page->records[page->count - 1]->key.hash;
+            self->result.records_had += page->count;
+        }
+    } while (status == OK && page->count == COPY_PAGE);
+    self->result.records = self->result.records_had;
+    *ret_last = last;
+    return status;
+}
+
+static enum status copy_records(struct copy *self, struct err *err)
+{
+    struct copy_page *page = mem_zalloc(&mem_libc, 1, sizeof *page);
+    struct digest last = {{0}};
+    if (page == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for records");
+    }
+    enum status status = find_last(self, page, &last, err);
+    page->count = COPY_PAGE;
+    while (status == OK && page->count == COPY_PAGE) {
+        status = copy_page_read(self, self->from, &last, page, err);
+        if (status == OK && page->count > 0) {
+            last = page->records[page->count - 1]->key.hash;
+            status = copy_page_records(self, page, err);
+        }
+    }
+    mem_free(&mem_libc, page);
+    return status == OK ? self->to->ops->flush(self->to, err) : status;
+}
+
+/* ---- the key of bodies ---------------------------------------------------------------------- */
+
+static bool key_path(const char *dir, char ret_path[PATH_MAX])
+{
+    int len = dir == NULL ? -1 : snprintf(ret_path, PATH_MAX, "%s/body.key", dir);
+    return len > 0 && len < PATH_MAX;
+}
+
+static enum status open_vault(struct copy *self, struct err *err)
+{
+    char path[PATH_MAX];
+    const char *files[] = {path};
+    struct vault_options how = {.key_files = files, .key_file_count = 1};
+    struct vault *vault = NULL;
+    int fd = key_path(self->options->from_dir, path)
+                 ? io_system.open(io_system.context, path, O_RDONLY, 0)
+                 : -ENOENT;
+    if (fd < 0) {
+        return fd == -ENOENT ? OK : err_errno(err, E_UNAVAILABLE, -fd, "cannot read '%s'", path);
+    }
+    (void)io_system.close(io_system.context, fd);
+    enum status status = vault_new(&how, &vault, err);
+    self->vault = vault;
+    return status;
+}
+
+/* From one journal to a different one the key goes along: the new one would make its own. */
+static enum status copy_key(struct copy *self, struct err *err)
+{
+    char from[PATH_MAX];
+    char to[PATH_MAX];
+    char bytes[KEY_FILE_BYTES_MAX];
+    const struct io *io = &io_system;
+    if (self->vault == NULL || !key_path(self->options->from_dir, from) ||
+        !key_path(self->options->to_dir, to)) {
+        return OK;
+    }
+    int fd = io->open(io->context, from, O_RDONLY, 0);
+    ssize_t size = fd < 0 ? fd : io->pread(io->context, fd, bytes, sizeof bytes, 0);
+    (void)(fd < 0 ? 0 : io->close(io->context, fd));
+    int failed = size < 0 ? (int)size : 0;
+    fd = failed == 0 ? io->open(io->context, to, O_WRONLY | O_CREAT | O_TRUNC, 0600) : failed;
+    if (fd >= 0) {
+        failed = io_write_full(io, fd, bytes, (size_t)size, 0);
+        failed = failed == 0 ? io->fsync(io->context, fd) : failed;
+        (void)io->close(io->context, fd);
+    }
+    mem_wipe(bytes, sizeof bytes);
+    failed = fd < 0 ? fd : failed;
+    self->result.key_copied = failed == 0;
+    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot write '%s'", to);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static enum status open_target(struct copy *self, struct err *err)
+{
+    struct store_inheritance inherit = {.from = self->shown.data,
+        .origin = self->state.origin,
+        .time_ms = self->state.time_ms,
+        .fence = self->state.fence,
+        .chains = self->state.chains,
+        .chain_count = self->state.chain_count};
+    struct store_options how = {.inherit = &inherit};
+    self->from->ops->identity(self->from, NULL, &inherit.shared);
+    enum status status = store_open(self->options->to, &how, &self->to, err);
+    mem_wipe(&inherit.shared, sizeof inherit.shared);
+    if (status == OK && self->to->ops->inheriting == NULL) {
+        status = err_set(err, E_INVALID, "a store in memory cannot be the target of a copy");
+    }
+    return status;
+}
+
+/* The source is as it was when the copy began. */
+static enum status check_unchanged(struct copy *self, struct err *err)
+{
+    struct copy_state now = {.chains = NULL};
+    enum status status = state_read(self, self->from, &now, err);
+    if (status == OK && !digest_equal(&now.origin, &self->state.origin)) {
+        (void)err_set(err, E_UNAVAILABLE, "'%s' was changed while it was copied", self->shown.data);
+        err_hint(err, "stop every process and application that uses it, remove the target, and "
+                      "copy again");
+        status = E_UNAVAILABLE;
+    }
+    mem_free(&mem_libc, now.chains);
+    return status == OK ? refuse_served(self, err) : status;
+}
+
+static enum status check_target(
+    struct copy *self, const struct verify_result *source, struct err *err)
+{
+    struct verify_result *target = mem_zalloc(&mem_libc, 1, sizeof *target);
+    if (target == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    enum status status = copy_compare(self, err);
+    status = status == OK ? verify(self, self->options->to, true, target, err) : status;
+    if (status == OK && (target->entries != source->entries || target->unsettled)) {
+        status = err_set(err, E_CORRUPT, "the target has %llu entries, and the source %llu",
+            (unsigned long long)target->entries, (unsigned long long)source->entries);
+    }
+    mem_free(&mem_libc, target);
+    return status;
+}
+
+/* The source has been read. */
+static enum status copy_over(struct copy *self, const struct verify_result *source, struct err *err)
+{
+    enum status status = open_target(self, err);
+    status = status == OK ? copy_entries(self, err) : status;
+    status = status == OK ? copy_records(self, err) : status;
+    status = status == OK ? check_target(self, source, err) : status;
+    status = status == OK ? check_unchanged(self, err) : status;
+    status = status == OK ? copy_key(self, err) : status;
+    status = status == OK ? self->to->ops->inheriting->finish(self->to, err) : status;
+    return status;
+}
+
+static bool on_counted(void *context, const struct entry *entry)
+{
+    uint64_t *count = context;
+    (void)entry;
+    (*count)++;
+    return true;
+}
+
+/* What there is to copy. A target that has something in it is refused here too. */
+static enum status look(struct copy *self, struct err *err)
+{
+    struct entry_range range = {.pace = NULL};
+    struct store_options how = {.read_only = true, .must_exist = true};
+    struct store *to = NULL;
+    struct err ignored = {0};
+    struct store_counts counts = {.records = 0};
+    self->result.records = self->state.records;
+    enum status status =
+        self->from->ops->entries(self->from, &range, on_counted, &self->result.entries, err);
+    status = status == OK ? store_url_check(self->options->to, err) : status;
+    if (status == OK && store_open(self->options->to, &how, &to, &ignored) == OK) {
+        status = to->ops->counts(to, STORE_KINDS_ALL, &counts, err);
+        status = close_store(&to, status, err);
+        if (status == OK && (counts.records > 0 || self->options->to_dir != NULL)) {
+            (void)err_set(err, E_INVALID, "the target is a store already");
+            err_hint(err, "a copy never adds to a store");
+            status = E_INVALID;
+        }
+    }
+    return status;
+}
+
+static enum status run(struct copy *self, struct err *err)
+{
+    struct verify_result *source = mem_zalloc(&mem_libc, 1, sizeof *source);
+    if (source == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    enum status status = open_source(self, err);
+    if (status == OK && self->state.unchained > 0 && !self->options->dry_run) {
+        status = chain_decisions(self, err);
+    }
+    status = status == OK ? open_vault(self, err) : status;
+    self->result.chains = self->state.chain_count;
+    if (status == OK && self->options->dry_run) {
+        status = look(self, err);
+    } else if (status == OK) {
+        status = verify(self, self->options->from, false, source, err);
+        status = status == OK ? copy_over(self, source, err) : status;
+    }
+    status = close_store(&self->to, status, err);
+    status = close_store(&self->from, status, err);
+    mem_free(&mem_libc, source);
+    return status;
+}
+
+enum status copy_store(
+    const struct copy_options *options, struct copy_result *ret_result, struct err *err)
+{
+    struct copy self = {.options = options};
+    if (strcmp(options->from, options->to) == 0) {
+        return err_set(err, E_INVALID, "the source and the target are the same store");
+    }
+    arena_init(&self.records, &mem_libc, COPY_ARENA_BYTES);
+    arena_init(&self.bodies, &mem_libc, COPY_ARENA_BYTES);
+    buf_init(&self.shown, &mem_libc, SHOWN_BYTES_MAX);
+    store_url_show(&self.shown, options->from);
+    buf_char(&self.shown, '\0');
+    enum status status = buf_status(&self.shown) == OK
+                             ? run(&self, err)
+                             : err_set(err, E_INVALID, "the URL of the source is too long");
+    if (status == OK) {
+        *ret_result = self.result;
+    }
+    union { /* made by vault_new */
+        const struct vault *is;
+        struct vault *was;
+    } vault = {.is = self.vault};
+    vault_free(vault.was);
+    mem_free(&mem_libc, self.state.chains);
+    buf_release(&self.shown);
+    arena_release(&self.records);
+    arena_release(&self.bodies);
+    return status;
+}

@@ -1,0 +1,61 @@
+/*
+ * copy_impl: what the files of a copy share.
+ */
+#ifndef ONCE_LIB_COPY_IMPL_H
+#define ONCE_LIB_COPY_IMPL_H
+
+#include "base/vault.h"
+#include "lib/copy.h"
+#include "store/store.h"
+
+enum {
+    COPY_PAGE = 128,              /* records that are read and committed at once … */
+    COPY_PIECE_BYTES = 4 << 20,   /* … with bodies of about this many bytes, or one record's */
+    COPY_ARENA_BYTES = 256 << 20, /* a page of records, or the bodies of one at their limits */
+};
+
+/* One store, as far as a copy looks at it. */
+struct copy_state {
+    struct store_chain *chains;
+    size_t chain_count;
+    size_t chain_cap;
+    uint64_t unchained;
+    uint64_t fence; /* the highest given out */
+    int64_t time_ms;
+    uint64_t records;     /* of all kinds */
+    struct digest origin; /* of all this */
+};
+
+struct copy {
+    const struct copy_options *options;
+    struct copy_result result;
+    struct store *from;
+    struct store *to;
+    struct copy_state state;   /* of the source */
+    struct buf shown;          /* its URL without passwords, terminated */
+    const struct vault *vault; /* of the source's own key; NULL: it has none */
+    struct arena records;      /* of one page */
+    struct arena bodies;       /* of one piece */
+};
+
+/* One call of progress. E_UNAVAILABLE: it said stop. */
+enum status copy_tell(struct copy *self, enum copy_step step, uint64_t done, uint64_t total,
+    struct err *err) MUST_CHECK;
+
+/* A page of records of a store after a key hash, and the bodies of some of them. */
+struct copy_page {
+    const struct record *records[COPY_PAGE];
+    size_t count;
+    struct store_want wants[COPY_PAGE]; /* by copy_bodies */
+};
+enum status copy_page_read(struct copy *self, struct store *store, const struct digest *after,
+    struct copy_page *ret_page, struct err *err) MUST_CHECK;
+/* The bodies of records from `at` on, as many as make a piece: *ret_count. */
+enum status copy_bodies(struct copy *self, struct store *store, struct copy_page *page, size_t at,
+    size_t *ret_count, struct err *err) MUST_CHECK;
+
+/* copy_compare.c: whether the target has what the source has, entry by entry and record by record.
+ * E_CORRUPT: it has not. */
+enum status copy_compare(struct copy *self, struct err *err) MUST_CHECK;
+
+#endif
