@@ -284,8 +284,8 @@ static enum status pg_inherited(struct store *store, uint64_t *ret_count, struct
 static enum status pg_inherit_end(struct store *store, struct err *err)
 {
     static const char *const texts[] = {"BEGIN", "SET LOCAL synchronous_commit = on",
-        "INSERT INTO store (store_id, created_at, fingerprint_key, committed_at) SELECT store_id,"
-        " created_at, fingerprint_key, committed_at FROM copying",
+        ("INSERT INTO store (store_id, created_at, fingerprint_key, committed_at)"
+         " SELECT store_id, created_at, fingerprint_key, committed_at FROM copying"),
         "DROP TABLE copying", "COMMIT"};
     struct pg_store *self = pg_of(store);
     ASSERT(self->inherits);
