@@ -251,6 +251,14 @@ static enum status refuse_unfinished(struct journal *journal, struct err *err)
     return E_UNAVAILABLE;
 }
 
+/* A copy was to begin here, and there is a store. */
+static enum status refuse_finished(struct journal *journal, struct err *err)
+{
+    (void)err_set(err, E_INVALID, "'%s' is a store already", journal->options.path);
+    err_hint(err, "a copy never adds to a store; name a directory that does not exist");
+    return E_INVALID;
+}
+
 /* An identity of that name, or a journal that is made now. */
 static enum status identity_load(
     struct journal *journal, const struct store_options *options, struct err *err)
@@ -260,16 +268,13 @@ static enum status identity_load(
     bool unfinished = options->inherit != NULL || options->unfinished;
     const char *name = unfinished ? IDENTITY_UNFINISHED : "identity";
     int failed = identity_read(journal, name, &wrong);
-    const char *ignored = NULL;
-    if (failed == -ENOENT && !unfinished &&
-        identity_read(journal, IDENTITY_UNFINISHED, &ignored) != -ENOENT) {
-        return refuse_unfinished(journal, err);
-    }
-    if (failed == -ENOENT && options->inherit != NULL &&
-        identity_read(journal, "identity", &ignored) != -ENOENT) {
-        (void)err_set(err, E_INVALID, "'%s' is a store already", path);
-        err_hint(err, "a copy never adds to a store; name a directory that does not exist");
-        return E_INVALID;
+    if (failed == -ENOENT && (!unfinished || options->inherit != NULL)) {
+        const char *ignored = NULL;
+        int other = identity_read(journal, unfinished ? "identity" : IDENTITY_UNFINISHED, &ignored);
+        if (other == 0) {
+            return unfinished ? refuse_finished(journal, err) : refuse_unfinished(journal, err);
+        }
+        failed = other; /* absent too, or the disk cannot say */
     }
     if (failed == -ENOENT && !options->must_exist && !options->read_only) {
         enum status status = journal_create(journal, options->inherit, err);

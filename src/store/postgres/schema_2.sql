@@ -295,7 +295,7 @@ RETURN jsonb_strip_nulls(jsonb_build_object('type', '/docs/problems.md#' || code
         'invalid_request_error', 'code', code, 'message', detail)) FROM (SELECT CASE code
         WHEN 'idempotency_conflict' THEN 'the key was used with a different payload; nothing was done'
         WHEN 'outcome_unknown' THEN 'nobody knows whether the effect happened; it is held until '
-            || 'somebody looks and settles it'
+            || 'somebody checks and settles it'
         WHEN 'stale_version' THEN 'source.version is older than the last sealed one of that source;'
             || ' nothing was done'
         WHEN 'stale_fence' THEN 'the fence is not the one of the current grant; nothing changed'
