@@ -37,12 +37,14 @@ def families(server):
 @pytest.fixture
 def page(make_gateway, certificate):
     """The families of a gateway with TLS on a second address that has seen every kind of event, and
-    has a connector."""
+    has a connector and a queue."""
     tls = {"cert": str(certificate / "a.pem"), "key": str(certificate / "a.key")}
     gateway = make_gateway(routes=[{"match": "POST /**", "profile": "ops"}],
         more={"listen": "127.0.0.1:0", "tls": tls,
             "connectors": {"pay": {"url": "http://127.0.0.1:9"}},
-            "effects": {"payment.capture": {"connector": "pay"}}})
+            "effects": {"payment.capture": {"connector": "pay"}},
+            "inbox": {"queues": {"orders": {"from": "redis://127.0.0.1:9/orders?group=once",
+                "format": "cloudevents", "handler": "http://127.0.0.1:9/orders"}}}})
     gateway.post("a")
     gateway.post("a", {"amount": 2})
     gateway.send("GET", "/pay")
