@@ -1,4 +1,4 @@
-/* The table of doors, and what each makes of the configuration. */
+/* The table of doors, and how each is made from the configuration. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
 
 /*
  * The table calls a door with its state as void *; a door's functions take their own type. Each of
- * these makes the function for the table where it does nothing but call the door's.
+ * these macros makes a function for the table that only calls the door's.
  */
 #define DOOR_DO(name, call)                                                                        \
     static void name(void *state)                                                                  \
@@ -99,7 +99,7 @@ static void *state_of(const struct server *server, const char *name)
     return server->states[i];
 }
 
-/* The routes of the doors that are open and have no listener. */
+/* The routes of the open doors without a listener. */
 static size_t gather_routes(const struct server *server, struct api_routes *ret_routes)
 {
     size_t count = 0;
@@ -202,7 +202,7 @@ DOOR_RELOAD_END(reload_gateway, gateway_reload_end);
 
 static void cut_gateway(void *state)
 {
-    gateway_cut(state); /* what was sent and not answered becomes unknown, durably */
+    gateway_cut(state); /* requests that were sent and not answered become unknown, durably */
 }
 
 DOOR_ASK(bool, gateway_idle, gateway_is_idle);
@@ -323,8 +323,8 @@ static void effect_settled(void *context, const struct record *effect)
     outbox_settled(context, effect);
 }
 
-/* It is always there: without types it still shows what earlier configurations made. Only what is
- * taken in needs a vault. */
+/* Always open: without types it still shows the effects of earlier configurations. Only new effects
+ * need a vault. */
 static enum status open_effects(struct server *server, void **ret_state, struct err *err)
 {
     struct effects *effects = NULL;
@@ -355,8 +355,8 @@ static void command_effect_settled(void *context, const struct record *effect)
     commands_effect_settled(context, effect);
 }
 
-/* It is always there: without a registry it still shows what earlier configurations took in. Only
- * what is taken in needs a vault. */
+/* Always open: without a registry it still shows the commands of earlier configurations. Only new
+ * commands need a vault. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
 {
     struct commands *commands = NULL;
@@ -382,8 +382,9 @@ DOOR_DO(close_commands, commands_free);
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of
- * those before it, and its prepare makes the change evidence, so nothing may fail after it. */
+/* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of the
+ * doors before it, and its prepare writes the change to the evidence, so nothing may fail after
+ * it. */
 const struct server_door server_doors[] = {
     {
         .name = "dispatch",
