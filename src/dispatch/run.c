@@ -151,8 +151,7 @@ static void on_read(struct dispatching *run)
     } else if (record->status == RECORD_UNKNOWN) {
         look_at_unknown(run);
     } else if (!job_place(job, run->plan, record)) {
-        leave(run, 0); /* its type is not configured: it stays pending, and is read again when there
-                        is a new plan */
+        leave(run, 0); /* its type is not configured: pending until there is a new plan */
     } else {
         run_free(run);
         job_queue(job);

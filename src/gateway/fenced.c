@@ -536,7 +536,7 @@ static void answer_settled(struct fenced *fenced)
     if (fenced->is_live) {
         fenced_live_end(fenced, is_answered && is_settled(fenced));
     } else if (fenced->call.engine.err.status != OK) {
-        refuse_unsealed(fenced); /* it may have happened, but its answer is not stored */
+        refuse_unsealed(fenced); /* it may have happened, and nobody remembers its answer */
     } else if (!is_settled(fenced)) {
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,
@@ -614,7 +614,7 @@ static enum status make_head(struct fenced *fenced, struct slice body)
     struct fields_added own = {.operation_id = slice_str(fenced->operation_text),
         .fence = fenced->fence,
         .attempt = fenced->attempt,
-        .is_identity = true, /* a duplicate that accepts no gzip must get the same bytes */
+        .is_identity = true, /* a duplicate that takes no gzip has to get the same bytes */
         .length = has_body ? (int64_t)body.len : HTTP_LENGTH_ABSENT};
     return gateway_request_head(&fenced->request, &own, &fenced->head);
 }

@@ -158,7 +158,7 @@ void fenced_replay(struct fenced *fenced)
     http_answer_begin(request->exchange, status);
     struct fields_said said = {.without_origin = gateway_request_is_cors(request)};
     if (fields_replay(outcome->meta, &said, request->gateway->mem, request->exchange, &err) != OK) {
-        fenced_break(fenced, status); /* out of memory: without its fields it differs */
+        fenced_break(fenced, status); /* out of memory: without its fields it is not the same */
         return;
     }
     replay_end(fenced, status, SLICE_EMPTY, fenced->call.engine.outcome);

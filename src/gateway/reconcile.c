@@ -238,7 +238,7 @@ static void put_resolve(struct reconciling *reconciling)
     *settle = (struct engine_call){
         .request = {.key = reconciling->key,
             .operation_id = reconciling->operation_id,
-            .fence = reconciling->fence, /* N6: the answer says nothing about a later attempt */
+            .fence = reconciling->fence, /* N6: of a later attempt the answer says nothing */
             .trace = trace_of(reconciling),
             .actor = SLICE_LIT("reconcile")},
         .arena = &reconciling->arena,

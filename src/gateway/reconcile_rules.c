@@ -32,7 +32,7 @@ struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, boo
         named[count++] = (struct judge_status){reconcile->not_executed[i], JUDGE_RELEASE};
     }
     ASSERT(count <= COUNT(ret_statuses->named));
-    return (struct judge_rules){.statuses = named, .status_count = count}; /* others: unknown */
+    return (struct judge_rules){.statuses = named, .status_count = count}; /* the rest: unknown */
 }
 
 /* ---- the target ---------------------------------------------------------------------------- */
