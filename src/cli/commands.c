@@ -1,8 +1,8 @@
 /*
  * The table of every command, option and exit code, with its help text. Parser, help, manual page,
  * docs/cli.md and completions come from it. Texts that several commands share are macros. A command
- * has a text, options, exit codes, examples, and a row in `commands`. The file is longer than 800
- * lines because it is one table: a command would be harder to find in two.
+ * has a text, options, exit codes, examples, and a row in `commands`. The file is past 800 lines
+ * because it is one table: a command would be harder to find in two.
  */
 #include "cli/commands.h"
 

@@ -1,4 +1,6 @@
-/* Longer than 800 lines because it holds every metric family of the page. */
+/*
+ * This file is past 800 lines because it holds every metric family of the page.
+ */
 #include "door/metrics.h"
 
 #include <dirent.h>

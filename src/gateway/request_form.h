@@ -62,8 +62,8 @@ enum status request_form_content_type(
 bool request_form_is_json(struct slice content_type);
 
 /* '*' is any run of characters within a segment, possibly empty; "**" as a whole segment is any
- * number of segments, possibly none: "/v1/payments/**" matches that path and everything below it.
- * The time is at most the product of both lengths. */
+ * number of segments, possibly none. "/v1/payments" followed by a slash and two stars matches that
+ * path and everything below it. The time is at most the product of both lengths. */
 bool route_glob(const char *glob, struct slice path);
 
 /* The parts of a scope. */
