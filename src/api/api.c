@@ -324,7 +324,7 @@ void api_fail_memory(struct api_request *request)
     api_refuse(request, &out_of_memory);
 }
 
-/* ---- the way of a request ------------------------------------------------------------------ */
+/* ---- handling a request -------------------------------------------------------------------- */
 
 /* Answer with a problem and a header field of its own. The document is written here, because
  * problem_answer sends no such fields. */

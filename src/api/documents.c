@@ -190,7 +190,7 @@ static void put_resolved(struct api_call *call, struct buf *out, struct api_docu
     ret_document->status = 200;
 }
 
-/* ---- and those that are problems ----------------------------------------------------------- */
+/* ---- decisions that are problems ----------------------------------------------------------- */
 
 /* An id that outlives the call. */
 static struct slice id_text(struct api_call *call, const struct op_id *id)
@@ -283,7 +283,7 @@ static void put_flood(struct api_call *call, struct api_document *ret_document)
         .retry_after_ms = call->flooded_ms};
 }
 
-/* ---- one of them --------------------------------------------------------------------------- */
+/* ---- the document of a call ---------------------------------------------------------------- */
 
 /* A decision. -Wswitch-enum: a new decision does not build until it has its document or refusal
  * here. */

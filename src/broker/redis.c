@@ -541,7 +541,7 @@ static enum status take(struct broker_source *self, size_t max, int64_t wait_ms,
     return status;
 }
 
-/* ---- what becomes of them ------------------------------------------------------------------ */
+/* ---- acknowledging and parking ------------------------------------------------------------- */
 
 static enum status acknowledge(
     struct broker_source *self, const struct slice *ids, size_t count, struct err *err)

@@ -220,7 +220,7 @@ void backend_error(struct once_error *error, int result, const char *format, ...
     va_end(args);
 }
 
-/* ---- which one --------------------------------------------------------------------------- */
+/* ---- choosing the backend ---------------------------------------------------------------- */
 
 /* The tenant for a server's own socket. */
 static const char *tenant_of(const struct cli *cli)

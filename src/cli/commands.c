@@ -239,7 +239,7 @@ static const struct example_def send_examples[] = {
     {0},
 };
 
-/* ---- looking ----------------------------------------------------------------------------- */
+/* ---- commands that read ------------------------------------------------------------------ */
 
 static const char *const ls_text[] = {
     "Lists operations, the latest change first. --json prints an array of objects. With "

@@ -46,7 +46,7 @@ static int read_file(struct cli *cli, struct slice *ret_bytes)
     return code;
 }
 
-/* ---- an answer of HTTP ------------------------------------------------------------------- */
+/* ---- HTTP answers ------------------------------------------------------------------------ */
 
 /* "Name: value" as a pair. */
 static int put_pair(struct cli *cli, struct jsonw *json, const char *line)
@@ -117,7 +117,7 @@ static int take_answer(struct cli *cli, struct slice body, struct once_outcome *
     return keep(cli, &meta, &ret_outcome->meta);
 }
 
-/* ---- of a command, or JSON --------------------------------------------------------------- */
+/* ---- the outcome of a command, or JSON --------------------------------------------------- */
 
 static int take_run(
     struct cli *cli, enum once_status status, struct slice output, struct once_outcome *ret_outcome)
@@ -160,7 +160,7 @@ static int take_json(struct cli *cli, struct slice text, struct once_outcome *re
     return CLI_OK;
 }
 
-/* ---- which of them ----------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static int check_options(struct cli *cli, bool not_executed)
 {

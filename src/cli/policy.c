@@ -8,7 +8,7 @@
 
 enum { JSON_BYTES_MAX = 64 << 20, DIFFERENCES_BYTES_MAX = 64 << 20 };
 
-/* ---- on paper ---------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------- */
 
 static void print_case(const char *path, const struct policy_result *result)
 {

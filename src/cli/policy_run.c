@@ -176,7 +176,7 @@ static void differ(
     run->last = &one->next;
 }
 
-/* ---- what came --------------------------------------------------------------------------- */
+/* ---- reading the answer ------------------------------------------------------------------ */
 
 static struct slice field_of(const struct client_response *answer, const char *name)
 {
@@ -225,7 +225,7 @@ static const char *code_of(struct case_run *run, const struct client_response *a
     return code;
 }
 
-/* ---- against what is expected ------------------------------------------------------------ */
+/* ---- checking expectations --------------------------------------------------------------- */
 
 static void compare_text(
     struct case_run *run, struct place at, const char *what, struct slice got, const char *expected)

@@ -114,7 +114,7 @@ static int resolve_one(struct cli *cli, const struct given_outcome *given)
     return code;
 }
 
-/* ---- which ------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static int check_options(const struct cli *cli)
 {

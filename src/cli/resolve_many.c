@@ -32,7 +32,7 @@ struct targets {
     bool no_memory;
 };
 
-/* ---- which ------------------------------------------------------------------------------- */
+/* ---- targets ----------------------------------------------------------------------------- */
 
 static int add_target(void *context, const struct operation *operation)
 {
@@ -93,7 +93,7 @@ static int print_targets(const struct cli *cli, const struct targets *targets)
     return out_finish_listing();
 }
 
-/* ---- agreed? ----------------------------------------------------------------------------- */
+/* ---- confirmation ------------------------------------------------------------------------ */
 
 /* Whether a person types y. */
 static bool says_yes(const struct cli *cli, size_t count)

@@ -18,7 +18,7 @@ enum {
     PAUSE_MS_MAX = 500, /* each check opens the store */
 };
 
-/* ---- what is compared -------------------------------------------------------------------- */
+/* ---- the payload ------------------------------------------------------------------------- */
 
 /* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
 static void put_bytes(struct jsonw *json, struct slice bytes)

@@ -61,7 +61,7 @@ static int choose_key(struct cli *cli, struct once_client *client, const char *m
     return CLI_OK;
 }
 
-/* ---- what came of it --------------------------------------------------------------------- */
+/* ---- the result -------------------------------------------------------------------------- */
 
 /* A word from outside, made safe for a terminal. */
 static const char *tame(const char *word)
@@ -165,7 +165,7 @@ static int say_answer(const struct once_response *response, bool is_verbose)
     return exit_of_answer(response);
 }
 
-/* ---- all together ------------------------------------------------------------------------ */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 static int send_and_show(
     struct cli *cli, struct once_client *client, const struct once_send *send, bool is_verbose)

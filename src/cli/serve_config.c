@@ -263,7 +263,7 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
-/* ---- on paper ---------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------- */
 
 void serve_faults_put(struct buf *out, const char *path, const struct config_faults *faults)
 {

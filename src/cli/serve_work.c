@@ -7,7 +7,7 @@
 #include "cli/out.h"
 #include "cli/serve_config.h"
 
-/* ---- what a reader has to know -------------------------------------------------------------- */
+/* ---- facts ---------------------------------------------------------------------------------- */
 
 /* A fact about one item, in one sentence; NULL: none. */
 typedef const char *(*fact_of)(const void *item);

@@ -151,7 +151,7 @@ static int fetch_entries(struct audit *audit)
     return code;
 }
 
-/* ---- telling ----------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------------- */
 
 static size_t damages_kept(const struct audit *audit)
 {

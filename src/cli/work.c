@@ -484,7 +484,7 @@ int cmd_deny(struct cli *cli)
     return answer_command(cli, "deny");
 }
 
-/* ---- what a person decides about a delivery ------------------------------------------------ */
+/* ---- an operator's decisions about a delivery ---------------------------------------------- */
 
 int work_decide(struct cli *cli, const char *typed, const char *verb)
 {

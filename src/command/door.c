@@ -137,7 +137,7 @@ void commands_reload_end(struct commands *commands, struct registry *registry, b
     registry_drop(before);
 }
 
-/* ---- confirmations that nobody gave ------------------------------------------------------- */
+/* ---- expired confirmations ---------------------------------------------------------------- */
 
 struct expiring {
     struct engine_call call; /* first */

@@ -12,7 +12,7 @@
 
 enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
 
-/* ---- taking them in ------------------------------------------------------------------------ */
+/* ---- accepting effects --------------------------------------------------------------------- */
 
 static bool is_allowed(const struct config_command *command, struct slice type)
 {
@@ -197,7 +197,7 @@ void command_effects_settled(struct dispatch_call *call)
     }
 }
 
-/* ---- waiting for them ---------------------------------------------------------------------- */
+/* ---- waiting for effects ------------------------------------------------------------------- */
 
 /* A check of one command: the command is read, then each effect that it waits for; then it is
  * woken. */

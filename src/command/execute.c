@@ -19,7 +19,7 @@
 
 enum { HEAD_BYTES_MAX = 16 << 10, BACKOFF_DOUBLINGS_MAX = 20 };
 
-/* ---- where ------------------------------------------------------------------------------- */
+/* ---- the target -------------------------------------------------------------------------- */
 
 static const struct registry *registry_of(const struct dispatch_plan *plan)
 {

@@ -345,7 +345,7 @@ static void on_decided(struct execution *execution)
     }
 }
 
-/* ---- what is asked ------------------------------------------------------------------------- */
+/* ---- the request to the engine ------------------------------------------------------------- */
 
 /* 256 random bits, shown once. Only their hash is kept. */
 static enum status make_token(struct execution *execution, const struct record_key *key,

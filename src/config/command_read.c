@@ -327,7 +327,7 @@ void commands_check(struct config *config, struct config_faults *faults)
     }
 }
 
-/* ---- looking ----------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------- */
 
 const struct config_command *config_command_find(
     const struct config_command *commands, size_t count, struct slice entity, struct slice action)

@@ -67,7 +67,7 @@ struct policy_reader {
     size_t count;
 };
 
-/* ---- what it comes to -------------------------------------------------------------------- */
+/* ---- meaning ----------------------------------------------------------------------------- */
 
 static enum status explain(struct policy_reader *policy, const struct yaml_node *node,
     enum policy_key key, bool is_note, const char *format, ...)

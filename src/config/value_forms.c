@@ -367,7 +367,7 @@ static enum status check_prompt(const char *name, struct slice text, struct valu
     return OK;
 }
 
-/* ---- the others -------------------------------------------------------------------------- */
+/* ---- other forms ------------------------------------------------------------------------- */
 
 static enum status check_pointer(const char *name, struct slice text, struct value_fault *fault)
 {

@@ -95,7 +95,7 @@ void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan)
     dispatch_plan_give(dispatch, plan);
 }
 
-/* ---- what comes in ------------------------------------------------------------------------- */
+/* ---- arrivals ------------------------------------------------------------------------------ */
 
 static void arrive(struct dispatch *dispatch, struct job *job)
 {

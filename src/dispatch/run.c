@@ -305,7 +305,7 @@ void run_claim_refused(struct dispatching *run, const struct err *err)
     post(run);
 }
 
-/* ---- an unknown one ------------------------------------------------------------------------ */
+/* ---- unknown records ----------------------------------------------------------------------- */
 
 static void on_again(struct dispatching *run)
 {
@@ -651,7 +651,7 @@ static void settle(struct dispatching *run)
     }
 }
 
-/* ---- what was granted elsewhere ------------------------------------------------------------ */
+/* ---- records that are already granted ------------------------------------------------------ */
 
 void run_granted(struct dispatching *run)
 {

@@ -197,7 +197,7 @@ bool door_admit(
     return false;
 }
 
-/* ---- what became of it ---------------------------------------------------------------------- */
+/* ---- reporting ------------------------------------------------------------------------------ */
 
 /* Duplicates in the sense of a flood: each leaves an entry and changes nothing. */
 static bool is_duplicate(const struct engine_call *call)
@@ -309,7 +309,7 @@ void door_report(struct door *door, unsigned slot, const struct door_report *rep
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- creation and release ------------------------------------------------------------------ */
 
 enum status door_new(const struct door_options *options, struct door **ret_door, struct err *err)
 {

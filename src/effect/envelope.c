@@ -270,7 +270,7 @@ static enum status try_templates(const struct effect_parts *envelope, const stru
                         : status;
 }
 
-/* ---- at rest ----------------------------------------------------------------------------- */
+/* ---- the stored forms -------------------------------------------------------------------- */
 
 enum status effect_redact(const struct config_effect *type, const struct json_value *payload,
     struct arena *arena, struct buf *out, struct err *err)

@@ -225,7 +225,7 @@ static struct slice lane_of(
                                                                             : SLICE_EMPTY;
 }
 
-/* ---- what is known of it ------------------------------------------------------------------- */
+/* ---- state of a call ----------------------------------------------------------------------- */
 
 /* Our own data of one call. */
 struct outbox_call {
@@ -734,7 +734,7 @@ void outbox_settled(struct effect_outbox *outbox, const struct record *effect)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- configuration and lifetime ------------------------------------------------------------ */
 
 enum status outbox_reload_prepare(
     struct effect_outbox *outbox, struct config *config, void **ret_made, struct err *err)

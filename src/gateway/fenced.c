@@ -557,7 +557,7 @@ static void settled(void *context, struct http_exchange *exchange)
     answer_settled(resumed(exchange));
 }
 
-/* ---- an answer that is longer than is kept ------------------------------------------------- */
+/* ---- answers too long to keep -------------------------------------------------------------- */
 
 static void settled_long(void *context, struct http_exchange *exchange)
 {

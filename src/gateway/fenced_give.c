@@ -47,7 +47,7 @@ static void finish(struct fenced *fenced, bool is_whole)
     http_answer_finish(exchange, is_whole);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- whole answers ------------------------------------------------------------------------- */
 
 /* A long answer leaves its spool piece by piece, as fast as the client reads it. */
 static void give_on(void *context, struct http_exchange *exchange)
@@ -94,7 +94,7 @@ void fenced_give(struct fenced *fenced)
     http_answer_end(exchange, SLICE_EMPTY, body, true);
 }
 
-/* ---- while it is captured ------------------------------------------------------------------ */
+/* ---- answers given while they are captured ------------------------------------------------- */
 
 static bool is_event_stream(const struct http_head *head)
 {
@@ -176,7 +176,7 @@ void fenced_live_end(struct fenced *fenced, bool is_whole)
     }
 }
 
-/* ---- longer than is kept ------------------------------------------------------------------- */
+/* ---- answers too long to keep -------------------------------------------------------------- */
 
 /* First the captured part, then what follows. */
 static void stream_on(void *context, struct http_exchange *exchange)

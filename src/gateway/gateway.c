@@ -141,7 +141,7 @@ void gateway_free(struct gateway *gateway)
     mem_free(gateway->mem, gateway);
 }
 
-/* ---- the way in ---------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 const unsigned char *gateway_random(struct gateway *gateway, unsigned loop)
 {

@@ -197,7 +197,7 @@ void gateway_config_hold(struct gateway *gateway, struct gateway_config *config)
     (void)pthread_mutex_unlock(&gateway->lock);
 }
 
-/* ---- its use ------------------------------------------------------------------------------- */
+/* ---- use ----------------------------------------------------------------------------------- */
 
 const struct config_route *gateway_config_route(const struct gateway_config *config,
     unsigned method, struct slice path, struct upstreams_one **ret_upstream)

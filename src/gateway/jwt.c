@@ -350,7 +350,7 @@ static enum status check_signature(const struct jwt_key *key, struct token *toke
     return good ? OK : err_set(err, E_INVALID, "the signature of the token is wrong");
 }
 
-/* ---- what it says -------------------------------------------------------------------------- */
+/* ---- claims -------------------------------------------------------------------------------- */
 
 /* A NumericDate may have a fraction (RFC 7519 section 2). False: it is present and invalid. */
 static bool read_date(

@@ -82,7 +82,7 @@ void principals_free(struct principals *principals)
     mem_free(principals->mem, principals);
 }
 
-/* ---- whose a request is -------------------------------------------------------------------- */
+/* ---- the principal ------------------------------------------------------------------------- */
 
 static enum status no_memory(struct err *err)
 {

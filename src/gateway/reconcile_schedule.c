@@ -305,7 +305,7 @@ static void go_on(struct schedule *schedule)
     }
 }
 
-/* ---- what is due --------------------------------------------------------------------------- */
+/* ---- dues ---------------------------------------------------------------------------------- */
 
 /* On the engine's thread. */
 static bool on_found(void *context, const struct store_due *dues, size_t count)
@@ -375,7 +375,7 @@ static void on_wake(struct net_task *task)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- start and end ------------------------------------------------------------------------- */
 
 void schedule_wake(struct gateway *gateway)
 {

@@ -142,7 +142,7 @@ static enum status compare(struct comparison *comparison)
     return status;
 }
 
-/* ---- what is said about it ----------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------- */
 
 static void put_differs(const struct comparison *comparison, struct jsonw *json)
 {

@@ -120,7 +120,7 @@ static void connect_again(struct consumer *queue)
     log_queue(queue, LOG_INFO, "queue_connected", SLICE_EMPTY, "");
 }
 
-/* ---- remembering --------------------------------------------------------------------------- */
+/* ---- storing ------------------------------------------------------------------------------- */
 
 static void on_done(struct engine_call *call)
 {
@@ -203,7 +203,7 @@ static bool submit(struct round *round)
     return true;
 }
 
-/* ---- what they became ---------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------- */
 
 static void report(struct round *round, const struct taken *item)
 {

@@ -164,7 +164,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     return call->asks ? compose_ask(call, source->config, err) : compose_post(call, source, err);
 }
 
-/* ---- what became of it --------------------------------------------------------------------- */
+/* ---- settling ------------------------------------------------------------------------------ */
 
 /* The handler's Once-Effect; empty: absent. */
 static struct slice effect_said(const struct outcall *out)

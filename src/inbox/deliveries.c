@@ -216,7 +216,7 @@ void inbox_delivery_list(struct api_request *request)
     }
 }
 
-/* ---- what people decide -------------------------------------------------------------------- */
+/* ---- operators' decisions ------------------------------------------------------------------ */
 
 struct act {
     struct engine_call engine; /* first */

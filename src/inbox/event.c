@@ -108,7 +108,7 @@ static enum status take_key(struct event_reader *reader, struct event *event, st
     return event_key_of(reader, event->id, &event->key);
 }
 
-/* ---- what it is compared by ---------------------------------------------------------------- */
+/* ---- the fingerprint ----------------------------------------------------------------------- */
 
 static size_t ignored_count(const struct preset *preset)
 {

@@ -208,7 +208,7 @@ static void cut_gateway(void *state)
 DOOR_ASK(bool, gateway_idle, gateway_is_idle);
 DOOR_DO(close_gateway, gateway_free);
 
-/* ---- what calls out by itself -------------------------------------------------------------- */
+/* ---- the dispatcher ------------------------------------------------------------------------ */
 
 static enum status open_dispatch(struct server *server, void **ret_state, struct err *err)
 {
@@ -258,7 +258,7 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
-/* ---- effects on their way out -------------------------------------------------------------- */
+/* ---- sending effects ----------------------------------------------------------------------- */
 
 static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
 {
@@ -305,7 +305,7 @@ DOOR_DO(cut_inbox, inbox_cut);
 DOOR_ASK(bool, inbox_idle, inbox_is_idle);
 DOOR_DO(close_inbox, inbox_free);
 
-/* ---- effects on their way in ------------------------------------------------------------- */
+/* ---- accepting effects ------------------------------------------------------------------- */
 
 static void offer(void *context, const struct record *record)
 {
@@ -480,7 +480,7 @@ const char *server_broker(size_t number, struct err *err)
     return kind->name;
 }
 
-/* ---- the inbox, tried out ------------------------------------------------------------------ */
+/* ---- trying the inbox ---------------------------------------------------------------------- */
 
 enum status server_inbox_try(
     const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)

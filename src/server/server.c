@@ -101,7 +101,7 @@ static void raise_files(struct server *server)
     }
 }
 
-/* ---- what the loops call ----------------------------------------------------------------- */
+/* ---- callbacks of the loops -------------------------------------------------------------- */
 
 /* The door of an exchange: the one its listener was bound for. */
 static size_t door_of(const struct server *server, const struct http_exchange *exchange)
@@ -436,7 +436,7 @@ void server_hurry(struct server *server)
     http_server_hurry(server->http);
 }
 
-/* ---- is it well? ------------------------------------------------------------------------- */
+/* ---- health ------------------------------------------------------------------------------ */
 
 bool server_failure(struct server *server, struct err *err)
 {
