@@ -70,7 +70,7 @@ struct api_route {
     api_reader read; /* for api_call_run: reads the body */
 };
 
-/* One request on its way. */
+/* One request in progress. */
 struct api_request {
     struct api *api;
     const struct api_policy *policy; /* held until it is answered */

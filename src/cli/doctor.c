@@ -225,7 +225,7 @@ static void check_shared(struct doctor *doctor, const struct inspect_facts *fact
         (unsigned long long)facts->chains);
 }
 
-/* What is in the store. */
+/* Checks the contents of the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};

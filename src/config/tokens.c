@@ -1,4 +1,4 @@
-/* `auth.tokens`: who may do what. */
+/* Reads `auth.tokens`: the rights of each token. */
 #include <stddef.h>
 #include <string.h>
 

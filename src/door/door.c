@@ -12,7 +12,7 @@ enum {
     WAITING_MAX = 64,         /* calls of a loop turn: one lock for this many is cheap enough */
 };
 
-/* What one thread gathers in a turn; only that thread touches it. */
+/* The calls that one thread gathers in a turn; only that thread uses it. */
 struct door_slot {
     struct engine_call *waiting[WAITING_MAX]; /* door_calls, until the end of the turn */
     size_t waiting_count;
@@ -133,7 +133,7 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 
 static void submit_gathered(struct door *door, unsigned slot)
 {
-    /* A copy: who is refused may bring the next call of its connection. */
+    /* A copy: a refused call may lead to the next call of its connection. */
     struct door_slot turn = door->turns[slot];
     door->turns[slot].waiting_count = 0;
     for (size_t at = 0; at < turn.waiting_count;) {
@@ -199,13 +199,13 @@ bool door_admit(
 
 /* ---- reporting ------------------------------------------------------------------------------ */
 
-/* Duplicates in the sense of a flood: each leaves an entry and changes nothing. */
+/* Duplicates in the sense of a flood: each adds an entry and changes nothing. */
 static bool is_duplicate(const struct engine_call *call)
 {
     return call->request.kind == REQUEST_BEGIN && call->decision.kind != DECISION_FIRST_SEEN;
 }
 
-/* What was decided, in a word; NULL when nothing was. */
+/* The name of the decision; NULL: there was none. */
 static const char *decided(const struct door_report *report)
 {
     if (report->flooded_ms > 0) {

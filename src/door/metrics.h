@@ -75,7 +75,7 @@ struct metrics_target {
     uint64_t breakers[METRICS_BREAKERS]; /* how many are closed, open, half open; a single target
                                             has one 1 */
     uint64_t opened;                     /* how often the breaker opened */
-    uint64_t in_flight;                  /* calls under way */
+    uint64_t in_flight;                  /* calls in progress */
     uint64_t queued;                     /* waiting in memory for their turn */
     uint64_t attempts[METRICS_VERDICTS]; /* finished, by enum outcall_verdict */
     uint64_t questions;                  /* asked of the provider about unknown calls, likewise */

@@ -33,7 +33,7 @@ struct effect_sender {
     struct slice traceparent; /* likewise */
 };
 
-/* What was read from an envelope, besides the call. */
+/* The contents of an envelope, besides the call. */
 struct effect_order {
     const struct config_effect *type;
     struct slice form; /* {"payload":…,"target":…} as received, to explain a conflict */

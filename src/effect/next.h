@@ -17,7 +17,7 @@
  *
  *   after a later attempt of one that is uncertain
  *   N4  2xx: acknowledged. 408, 409, 425, 429, 503, not connected: as N1 and N2. A 409 is what
- *       providers say while the first request with a key is under way.
+ *       providers say while the first request with a key is in progress.
  *   N5  other 4xx: unknown. They say that this request was refused, by a check that may come before
  *       the key is looked up. They say nothing about the first request.
  *   N6  attempts or deadline used up: unknown, never a dead letter, because it may have happened

@@ -205,7 +205,7 @@ static enum status compose_plain(struct effect_action *self, struct err *err)
 }
 
 /* If this effect compensates a different one, that one is settled in the same commit: compensated,
- * or unknown if the compensation failed or never will happen. */
+ * or unknown if the compensation failed or will never happen. */
 static void settle_original(struct effect_action *self)
 {
     bool is_done = self->detail.ack == EFFECT_ACK_ACKNOWLEDGED;

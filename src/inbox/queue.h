@@ -11,7 +11,7 @@
  *                 aside, and the queue goes on
  *   waiting       otherwise; when `prefetch` messages wait, no more are taken
  *
- * Promises:  no message is acknowledged before its delivery is durable (P2, OPS-8). A message that
+ * Promises:  no message is acknowledged before its result is durable (P2, OPS-8). A message that
  *            comes again after a crash or a lost connection is a duplicate (GRD-10).
  * Crash:     between the commit and the acknowledgement: the broker delivers the message again, and
  *            the store knows its key. Between evidence and acknowledgement: the evidence gets a

@@ -105,7 +105,7 @@ enum signature_verdict signature_verify(const struct signature_rule *rule,
     const struct signature_keys *keys, const struct http_head *head, struct slice body,
     int64_t now_ms, struct arena *arena, size_t *ret_secret) MUST_CHECK;
 
-/* What is signed besides the body. */
+/* The signed values besides the body. */
 struct signature_stamp {
     struct slice id; /* of "standard" */
     int64_t now_ms;  /* the time */
