@@ -315,7 +315,7 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
     }
     ret_document->problem = (struct problem){.status = 500,
         .code = "internal",
-        .detail = SLICE_LIT("the engine decided what this request cannot lead to"),
+        .detail = SLICE_LIT("the engine made a decision that this request cannot have"),
         .effect = PROBLEM_EFFECT_UNKNOWN,
         .retry = PROBLEM_RETRY_NO};
 }

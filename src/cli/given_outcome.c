@@ -168,8 +168,8 @@ static int check_options(struct cli *cli, bool not_executed)
     bool has_http = cli_text(cli, "http-status") != NULL;
     bool has_exit = cli_text(cli, "exit-code") != NULL;
     if (not_executed && (has_http || has_exit || cli_text(cli, "outcome") != NULL)) {
-        return cli_usage(
-            cli, "%s: what was not executed has no --outcome, --http-status or --exit-code", name);
+        return cli_usage(cli,
+            "%s: an operation not executed has no --outcome, --http-status or --exit-code", name);
     }
     if (has_http && has_exit) {
         return cli_usage(cli, "%s: give --http-status or --exit-code, not both", name);

@@ -142,7 +142,7 @@ static int exit_of_answer(const struct once_response *response)
 static int say_answer(const struct once_response *response, bool is_verbose)
 {
     static const char *const known[] = {
-        [ONCE_EFFECT_UNKNOWN] = "it may have happened, or be under way",
+        [ONCE_EFFECT_UNKNOWN] = "it may have happened, or be in progress",
         [ONCE_EFFECT_NO] = "nothing happened",
         [ONCE_EFFECT_YES] = "it happened",
     };

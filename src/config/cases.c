@@ -195,7 +195,7 @@ static void take_headers(
     struct config_reader *reader, const struct yaml_node *map, bool is_expected, void *headers)
 {
     if (map->kind != YAML_MAP && map->kind != YAML_BAD) {
-        reader_fault(reader, map, NULL, "headers have to be a map");
+        reader_fault(reader, map, NULL, "headers must be a map");
     }
     for (const struct yaml_node *key = map->kind == YAML_MAP ? map->first : NULL; key != NULL;
          key = key->next) {

@@ -280,7 +280,7 @@ static enum status read_named(struct config_reader *reader, const struct named_s
         } else if (one->text.len == 0 || one->text.len > LIMIT_SCOPE_BYTES_MAX ||
                    name_check("it", one->text, &err) != OK) {
             reader_fault(reader, one, NULL, "this is not a name for %s: %s", shape->one,
-                err.status == OK ? "it has to have 1 to 255 bytes" : err.text);
+                err.status == OK ? "it must have 1 to 255 bytes" : err.text);
         } else {
             enum status status = shape->read(reader, one, items + count * shape->item_bytes);
             if (status != OK) {
@@ -609,7 +609,7 @@ static void link_compensation(const struct checker *checker, struct config_effec
     } else if (effect->irreversible || effect->critical) {
         refuse(checker, &effect->place,
             "compensate: {effect: payment.refund, payload: {charge: \"{provider_ref}\"}}",
-            "effect '%s' is %s and has no compensate: nobody could make up for it", effect->name,
+            "effect '%s' is %s and has no compensate: nothing could undo it", effect->name,
             effect->irreversible ? "irreversible" : "critical");
     }
 }

@@ -44,7 +44,7 @@ static void refuse_early(struct api_request *request)
 {
     api_refuse(request, &(struct problem){.status = 409,
                             .code = "still_running",
-                            .detail = SLICE_LIT("the attempt is under way: its answer is not "
+                            .detail = SLICE_LIT("the attempt is in progress: its answer is not "
                                                 "stored yet; send this again"),
                             .effect = PROBLEM_EFFECT_NO,
                             .retry = PROBLEM_RETRY_AFTER,

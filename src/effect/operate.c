@@ -131,9 +131,9 @@ static void answer(struct effect_action *self)
         effects_refuse_missing(request);
     } else if (is_decided && failed->decision.kind == DECISION_STALE_FENCE) {
         api_refuse_plain(request, 409, "stale_attempt",
-            "a different attempt was made meanwhile; look at the effect again");
+            "a different attempt was made meanwhile; read the effect again");
     } else if (is_decided && failed->decision.kind == DECISION_STILL_RUNNING) {
-        api_refuse_plain(request, 409, "still_running", "an attempt is under way");
+        api_refuse_plain(request, 409, "still_running", "an attempt is in progress");
     } else if (is_decided && failed->decision.next.kind == RECORD_EFFECT) {
         effects_refuse_status(request, &failed->decision.next);
     } else {
@@ -306,7 +306,7 @@ static bool may_begin(struct effect_action *self)
     }
     if (self->attempt > 0 && self->attempt != self->record->attempt) {
         api_refuse_plain(request, 409, "stale_attempt",
-            "member 'attempt' is not the effect's last attempt; look at the effect again");
+            "member 'attempt' is not the effect's last attempt; read the effect again");
         return false;
     }
     return true;

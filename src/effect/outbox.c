@@ -712,7 +712,7 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     sending->sent_nanos = clock_nanos();
     sending->type = type_of(call->plan, call->record);
     if (sending->type == NULL) {
-        return err_set(err, E_UNAVAILABLE, "the configuration has no such effect type any more");
+        return err_set(err, E_UNAVAILABLE, "the configuration no longer has this effect type");
     }
     enum status status =
         effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);

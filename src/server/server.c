@@ -427,7 +427,7 @@ bool server_drain(struct server *server)
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
-                 : "some requests were cut off; their clients have to check");
+                 : "some requests were cut off; their clients must check");
     return is_whole;
 }
 
